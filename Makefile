@@ -1,0 +1,56 @@
+# Two commands are enough on a fresh machine: `make demo` and `make test`.
+.POSIX:
+.SILENT:
+.PHONY: help demo test lint fuzz bench env kafka-libs clean
+
+BIN = .venv/bin
+PYTEST_ARGS =
+FUZZ_SECONDS = 60
+
+help:
+	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
+	echo "make test    every test, then the linters"
+	echo "make lint    the linters alone"
+	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
+	echo "make bench   the measurements of docs/performance.md"
+	echo "make env     the environment .venv with everything in it"
+	echo "make clean   remove all that these made"
+
+env:
+	scripts/setup-env.sh all
+
+demo:
+	scripts/setup-env.sh demo
+	scripts/require-tool.sh java >/dev/null || :
+	scripts/demo.sh
+
+# Java, Maven and mandoc come from outside. The tests that need a missing one are left out, and
+# pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
+test: env
+	scripts/require-tool.sh java >/dev/null || :
+	scripts/require-tool.sh mandoc >/dev/null || :
+	scripts/fetch-kafka-libs.sh || :
+	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory lint
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+kafka-libs:
+	scripts/require-tool.sh java >/dev/null
+	scripts/fetch-kafka-libs.sh
+
+# There is an atheris for some versions of Python only; without it fuzzing is slower.
+fuzz: env
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
+		--constraint constraints.txt atheris </dev/null || :
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+bench: env kafka-libs
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What to do about what is on disk: check, rebuild, plan, apply. No printing."""

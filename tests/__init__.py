@@ -1,0 +1,1 @@
+"""The tests; a regular package, so that no other distribution's `tests` can stand before it."""

@@ -1,0 +1,173 @@
+"""What all tests share: the golden directories, hypothesis profiles, and what may be left out."""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import tarfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.kafka import jars
+from tests.once import once_per_run
+from tests.running import Outcome, runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GOLDEN_DIR = Path(__file__).parent / "golden"
+
+# `local` (pytest by hand) and `ci` (make test) draw the same examples in every run; `fuzz` does not.
+_SHARED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", derandomize=True, database=None, print_blob=True, **_SHARED)
+settings.register_profile("local", derandomize=True, database=None, **_SHARED)
+settings.register_profile("fuzz", max_examples=5000, **_SHARED)
+settings.load_profile("local")
+
+
+# --- golden directories ---------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    name: str
+    mode: int
+    size_bytes: int
+    mtime_ns: int
+
+
+class _Golden(NamedTuple):
+    root: Path
+    inventory: list[_Row]
+
+
+def _inventory(root: Path) -> list[_Row]:
+    """What is below `root`, without reading it: cheap, and enough to see that it was changed."""
+    rows = []
+    for directory, subdirs, files in os.walk(root):
+        for name in [*subdirs, *files]:
+            path = Path(directory, name)
+            found = path.lstat()
+            size_bytes = found.st_size if stat.S_ISREG(found.st_mode) else 0
+            relative = str(path.relative_to(root))
+            rows.append(_Row(relative, found.st_mode, size_bytes, found.st_mtime_ns))
+    return sorted(rows)
+
+
+def _unpack(archive_path: Path, target: Path) -> _Golden:
+    with tarfile.open(archive_path) as archive:
+        if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 does not have it yet
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(target)
+    for directory, _, files in os.walk(target, topdown=False):
+        for name in [*files, "."]:
+            path = Path(directory, name)
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~0o222)
+    return _Golden(target, _inventory(target))
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """A function from an archive's name (without `.tar.xz`) to the directory it is unpacked in.
+
+    Each archive is unpacked once per test run, mtimes kept, whatever the number of xdist workers.
+    It is there to be read: copy what a test wants to change. File modes do not stop root, so the
+    end of the session compares names, modes, sizes and mtimes with what was unpacked.
+    """
+    used: dict[str, _Golden] = {}
+
+    def unpacked(name: str) -> Path:
+        if name not in used:
+            if "/" in name:  # as a directory it would lie inside of another golden directory
+                raise ValueError(f"{name}: name the archive, and go on with / from its path")
+            unpack = partial(_unpack, GOLDEN_DIR / f"{name}.tar.xz")
+            used[name] = once_per_run(tmp_path_factory, name, unpack)
+        return used[name].root
+
+    yield unpacked
+
+    for name, (root, before) in used.items():
+        if (after := _inventory(root)) != before:
+            changed = sorted({row.name for row in {*before} ^ {*after}})
+            pytest.fail(f"tests changed the golden directory {name}: {changed[:10]}")
+
+
+@pytest.fixture(scope="session")
+def golden_names() -> list[str]:
+    """The names of all golden archives, sorted."""
+    return sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN_DIR.glob("*.tar.xz"))
+
+
+# --- what may be left out -------------------------------------------------------------------------
+
+# Marker -> why its tests cannot run here, "" when they can.
+_MISSING: dict[str, Callable[[], str]] = {
+    "broker": jars.missing_broker,
+    "java": partial(jars.missing_tool, "java"),
+    "mandoc": partial(jars.missing_tool, "mandoc"),
+}
+_REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run without what EOCTL_REQUIRE names; choose the seed of this run."""
+    config.stash[_LEFT_OUT] = {}
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("EOCTL_SEED", str(random.SystemRandom().randrange(2**32)))
+        if unknown := _REQUIRED - set(_MISSING):
+            raise pytest.UsageError(f"EOCTL_REQUIRE: {sorted(unknown)}, known: {sorted(_MISSING)}")
+        # Where something is required, nothing at all may be left out.
+        checks = _MISSING if _REQUIRED else {}
+        if reasons := {name: why for name, check in checks.items() if (why := check())}:
+            raise pytest.UsageError(f"EOCTL_REQUIRE is set, and tests cannot run: {reasons}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, in one place, the tests whose programs are missing."""
+    kept = []
+    left_out = config.stash[_LEFT_OUT]
+    for item in items:
+        lacking = [name for name in _MISSING if item.get_closest_marker(name) and _MISSING[name]()]
+        if lacking:
+            left_out[lacking[0]] = left_out.get(lacking[0], 0) + 1
+            continue
+        kept.append(item)
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    # First of all, so that one worker does them (`--dist worksteal` steals from the other end):
+    # they are the longest, and one broker at a time is enough.
+    items[:] = sorted(kept, key=lambda item: item.get_closest_marker("broker") is None)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under xdist: hand the numbers from a worker to where the summary is printed."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[_LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects every test, so the numbers of one of them are those of all."""
+    node.config.stash[_LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out and why, and how to repeat this run."""
+    config = terminalreporter.config
+    for name, count in config.stash[_LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {count} {name} tests: {_MISSING[name]()}")
+    terminalreporter.write_line(f"random data: EOCTL_SEED={os.environ['EOCTL_SEED']} repeats it")
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
+    """A function that calls `eoctl ARGUMENTS...` in this process."""
+    return runner(capfdbinary)

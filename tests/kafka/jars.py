@@ -1,0 +1,56 @@
+"""Where Java, Maven's jars and mandoc are, and what to do when they are not there.
+
+`scripts/require-tool.sh` knows how to find a program; this asks it, and never installs anything.
+EOCTL_KAFKA_LIBS names a directory with Kafka's jars; the default is what `make test` fetches.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+REPOSITORY_DIR = Path(__file__).parents[2]
+KAFKA_LIBS = Path(os.environ.get("EOCTL_KAFKA_LIBS") or REPOSITORY_DIR / ".cache/kafka-libs")
+
+
+@cache
+def _find_tool(tool: str) -> tuple[str, str]:
+    """Its path and "", or "" and the sentence that says how to install it."""
+    script = REPOSITORY_DIR / "scripts/require-tool.sh"
+    found = subprocess.run(
+        [script, "--find", tool], capture_output=True, text=True, check=False, timeout=60
+    )
+    if found.returncode == 0:
+        return found.stdout.strip(), ""
+    return "", found.stderr.strip() or f"{tool} was not found"
+
+
+def tool(name: str) -> str:
+    """The path of `java` or `mandoc`; RuntimeError when it is missing."""
+    path, reason = _find_tool(name)
+    if not path:
+        raise RuntimeError(reason)
+    return path
+
+
+def missing_tool(name: str) -> str:
+    """Why `java`, `mvn` or `mandoc` cannot be used, "" when it can."""
+    return _find_tool(name)[1]
+
+
+def missing_broker() -> str:
+    """Why no broker can be started here, "" when one can."""
+    if reason := missing_tool("java"):
+        return reason
+    if any(KAFKA_LIBS.glob("kafka_2.13-*.jar")):
+        return ""
+    if reason := missing_tool("mvn"):
+        return f"Kafka's jars are missing, and {reason}"
+    return "Kafka's jars are missing. To fetch them: make kafka-libs"
+
+
+def java_command(*arguments: str) -> list[str]:
+    """A call of a class of Kafka's jars: JVM options, class name, its arguments."""
+    return [tool("java"), "-cp", f"{KAFKA_LIBS}/*", *arguments]

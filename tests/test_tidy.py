@@ -1,0 +1,271 @@
+"""What the sources must look like: layers, who may change files, who may print, what is named how."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.kafka import jars
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("eoctl", "recovery", "storage")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
+MAN_PAGES = sorted((ROOT / "man").glob("*.[1-9]"))
+LINES_MAX = 450
+
+# Package -> what it must not import. Imports go eoctl -> recovery -> storage; Spark is optional.
+FORBIDDEN_IMPORTS = {
+    "storage": {"eoctl", "recovery", "typer", "click", "rich", "pyspark", "pyarrow", "logging"},
+    "recovery": {"eoctl", "typer", "click", "rich", "pyspark", "pyarrow", "logging"},
+    "eoctl": {"click", "logging"},
+}
+# storage/formats is pure: bytes in, value out.
+IMPURE_IMPORTS = {
+    "datetime", "mmap", "multiprocessing", "os", "pathlib", "random", "shutil", "socket",
+    "subprocess", "tempfile", "threading", "time",
+}  # fmt: skip
+
+# Functions that change files. storage/fsio.py is the only module that may call them.
+CHANGING_OS_CALLS = {
+    "chmod", "chown", "copy_file_range", "fchmod", "fchown", "fdatasync", "fdopen", "fsync",
+    "ftruncate", "lchown", "link", "makedirs", "mkdir", "mkfifo", "mknod", "posix_fallocate",
+    "pwrite", "pwritev", "remove", "removedirs", "rename", "renames", "replace", "rmdir", "sendfile",
+    "symlink", "truncate", "unlink", "utime", "write", "writev",
+}  # fmt: skip
+CHANGING_METHODS = {
+    "chmod", "hardlink_to", "mkdir", "rename", "rmdir", "symlink_to", "touch", "truncate", "unlink",
+    "write_bytes", "write_text", "writelines",
+}  # fmt: skip
+CHANGING_MODULES = {"shutil", "tempfile", "fileinput"}
+WRITING_OPEN_FLAGS = {"O_APPEND", "O_CREAT", "O_RDWR", "O_TRUNC", "O_WRONLY"}
+MAY_CHANGE_FILES = {"storage/fsio.py"}
+# Module -> what it may do nevertheless, since no file changes by it.
+EXCEPTIONS = {
+    "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
+    "eoctl/text/pipeline.py": {"open for writing", "os.write"},  # pipes, and stdout by its number
+}
+MAY_PRINT = {"eoctl/output.py"}
+
+# Modules of storage/formats that are no file kind of their own -> the page that tells of them.
+NO_PAGE_OF_ITS_OWN: dict[str, str] = {
+    "api_message_frame": "cluster-metadata",
+    "consumer_protocol": "consumer-offsets",
+    "coordinator_record": "message",
+    "group_records": "consumer-offsets",
+    "java_text": "checkpoint",
+    "java_utf8": "message",
+    "lz4_frame": "compression",
+    "message_codec": "message",
+    "message_json": "message",
+    "metadata_records": "cluster-metadata",
+    "varint": "record",
+    "zero_tail": "offset-index",
+}
+
+
+@cache
+def _tree(name: str) -> ast.Module:
+    return ast.parse((ROOT / name).read_text(), name)
+
+
+def _imports(name: str) -> list[tuple[int, str]]:
+    """(line, dotted module) of every import, also of those inside of functions."""
+    found = []
+    for node in ast.walk(_tree(name)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = Path(name).parts[: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            found.append((node.lineno, base))
+    return found
+
+
+def _opens_for_writing(call: ast.Call, *, mode_index: int) -> bool:
+    """Whether a call of open() has a mode that writes, or one that cannot be seen to only read."""
+    modes = [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
+    modes += call.args[mode_index : mode_index + 1]
+    return any(
+        not isinstance(mode, ast.Constant) or bool(set(str(mode.value)) & set("wax+"))
+        for mode in modes
+    )
+
+
+def _changing_calls(tree: ast.Module) -> list[tuple[int, str]]:
+    """(line, what) of everything in a module that may change a file."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {alias.name for alias in node.names}
+            found += [(node.lineno, f"os.{name}") for name in names & CHANGING_OS_CALLS]
+        elif isinstance(node, ast.Attribute) and node.attr in WRITING_OPEN_FLAGS:
+            found.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Call):
+            found += [(node.lineno, what) for what in _changes_of_call(node)]
+    return found
+
+
+def _changes_of_call(call: ast.Call) -> list[str]:
+    function = call.func
+    if isinstance(function, ast.Name):
+        is_open = function.id == "open" and _opens_for_writing(call, mode_index=1)
+        return ["open for writing"] if is_open else []
+    if not isinstance(function, ast.Attribute):
+        return []
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    name = function.attr
+    if owner == "fs" or getattr(function.value, "attr", "") in {"fs", "_fs"}:
+        return []  # storage.fsio.FileSystem itself
+    if owner == "os":
+        return [f"os.{name}"] if name in CHANGING_OS_CALLS else []
+    if owner in CHANGING_MODULES:
+        return [f"{owner}.{name}"]
+    if name == "open" and _opens_for_writing(call, mode_index=1 if owner in {"io", "gzip"} else 0):
+        return [".open for writing"]
+    # str.replace and bytes.replace take two arguments, Path.replace one.
+    is_path_replace = name == "replace" and len(call.args) == 1 and not call.keywords
+    return [f".{name}"] if name in CHANGING_METHODS or is_path_replace else []
+
+
+# --- the rules ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_go_in_one_direction(name: str) -> None:
+    forbidden = FORBIDDEN_IMPORTS[Path(name).parts[0]]
+    if name.startswith("storage/formats/"):
+        forbidden = forbidden | IMPURE_IMPORTS
+    if name.startswith("eoctl/") and not name.startswith("eoctl/spark/"):
+        forbidden = forbidden | {"pyspark"}
+    bad = [(line, module) for line, module in _imports(name) if module.split(".")[0] in forbidden]
+    assert bad == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("storage/formats/")])
+def test_formats_open_no_files(name: str) -> None:
+    functions = [node.func for node in ast.walk(_tree(name)) if isinstance(node, ast.Call)]
+    names = [(f.lineno, f.id) for f in functions if isinstance(f, ast.Name)]
+    assert [found for found in names if found[1] in {"open", "input"}] == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in MAY_CHANGE_FILES])
+def test_only_fsio_changes_files(name: str) -> None:
+    allowed = EXCEPTIONS.get(name, set())
+    assert [call for call in _changing_calls(_tree(name)) if call[1] not in allowed] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "os.rename(a, b)", "from os import replace", "open(p, 'w')", "open(p, mode='r+b')",
+        "open(p, mode)", "p.open('ab')", "io.open(p, 'x')", "p.write_text('')", "p.replace(q)",
+        "shutil.copy(a, b)", "os.open(p, os.O_RDWR)", "p.unlink()", "f.truncate(0)",
+    ],
+)  # fmt: skip
+def test_the_rule_sees_changing_calls(source: str) -> None:
+    assert _changing_calls(ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p)", "open(p, 'rb')", "p.open()", "p.open('rb', buffering=0)", "s.replace(a, b)",
+        "os.open(p, os.O_RDONLY)", "os.pread(f, 1, 0)", "out.write(b'')", "p.read_text()",
+        "header.replace(crc=1)",
+    ],
+)  # fmt: skip
+def test_the_rule_lets_reading_calls_pass(source: str) -> None:
+    assert _changing_calls(ast.parse(source)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in MAY_PRINT])
+def test_only_output_prints(name: str) -> None:
+    calls = [node for node in ast.walk(_tree(name)) if isinstance(node, ast.Call)]
+    prints = [
+        call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"
+    ]
+    assert prints == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_modules_are_named_and_short(name: str) -> None:
+    assert Path(name).stem not in {"common", "helper", "helpers", "misc", "util", "utils"}
+    assert len((ROOT / name).read_text().splitlines()) <= LINES_MAX
+
+
+FORMATS = sorted(
+    path.stem for path in (ROOT / "storage/formats").glob("*.py") if path.stem != "__init__"
+)
+VERBS = sorted(
+    path.stem for path in (ROOT / "eoctl/commands").glob("*.py") if path.stem != "__init__"
+)
+
+
+@pytest.mark.parametrize("stem", FORMATS)
+def test_each_format_has_its_tests_and_its_page(stem: str) -> None:
+    assert (ROOT / f"tests/storage/formats/test_{stem}.py").exists()
+    page = NO_PAGE_OF_ITS_OWN.get(stem, stem)
+    assert (ROOT / f"man/eoctl-{page.replace('_', '-')}.5").exists()
+
+
+@pytest.mark.parametrize("stem", VERBS)
+def test_each_command_has_its_tests_and_its_page(stem: str) -> None:
+    assert (ROOT / f"tests/cli/test_{stem}.py").exists()
+    assert (ROOT / f"man/eoctl-{stem.replace('_', '-')}.1").exists()
+
+
+@pytest.mark.mandoc
+def test_man_pages_pass_mandoc() -> None:
+    assert MAN_PAGES
+    mandoc = jars.tool("mandoc")
+    done = subprocess.run(
+        [mandoc, "-T", "lint", "-W", "warning", *MAN_PAGES],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_references_between_man_pages_lead_somewhere() -> None:
+    pages = {page.name for page in MAN_PAGES}
+    dangling = [
+        f"{page.name}: {name}({section})"
+        for page in MAN_PAGES
+        for name, section in re.findall(r"^\.Xr (eoctl\S*) (\d)", page.read_text(), re.MULTILINE)
+        if f"{name}.{section}" not in pages
+    ]
+    assert dangling == []
+
+
+def _project_files() -> list[Path]:
+    """What git tracks or would track; without git all files outside of hidden and made ones."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    if listed.returncode == 0 and (ROOT / ".git").exists():
+        files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    else:
+        folders = (*PACKAGES, "tests", "man", "docs", "bench", "scripts", ".ci")
+        files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+        files += list(ROOT.iterdir())
+    return [path for path in files if path.is_file() and "__pycache__" not in path.parts]
+
+
+def test_no_file_names_a_place_of_one_machine() -> None:
+    """Absolute paths of somebody's home or build directory do not exist elsewhere."""
+    place = re.compile(rb"(?<![\w.~*\"'}-])/(?:home|root|work|tmp/gold|tmp/kj)/[\w.-]+")
+    found = [
+        (str(path.relative_to(ROOT)), match[0].decode())
+        for path in _project_files()
+        if path.suffix != ".xz"
+        for match in place.finditer(path.read_bytes())
+    ]
+    assert found == []

@@ -1,0 +1,1 @@
+"""Bytes to values and back. Pure: buffer in, value out; no file, no clock, no log."""

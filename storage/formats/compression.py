@@ -1,0 +1,382 @@
+"""Compression of record bodies (v2) and of wrapper messages (v0, v1), framed as Kafka frames it.
+
+id  codec   framing
+ 0  none    the bytes themselves
+ 1  gzip    RFC 1952 members; bytes after a member that begin no other one are ignored
+ 2  snappy  snappy-java's block stream (not the official framing format), or one raw block:
+              0  8  magic 82 "SNAPPY" 00    8  4  int32 version    12  4  int32 lowest compatible
+            then chunks until the end: int32 compressed length, raw block; in place of a length
+            the magic may begin a second stream. No end mark, no checksum
+ 3  lz4     one LZ4 frame of independent blocks, see `lz4_frame`
+ 4  zstd    zstd frames (RFC 8878); not in v0, v1
+Integers of the snappy framing are big endian, those of gzip and zstd little endian.
+
+A body is valid if and only if Kafka's readers can read it to its end (BAT-7; BAT-17 in v0, v1):
+  gzip    members are whole, CRC-32 and size of each match
+  snappy  no chunk is cut short, has a negative length or other bytes than it announces; less than
+          4 bytes at the end are ignored
+  lz4     as `lz4_frame` says
+  zstd    frames are whole, checksum and size of the content match where there are any, the window
+          is not above 128 MiB (Kafka's zstd-jni misses the cut of a frame after the first)
+
+Compressed bytes differ between compressors: only ever compare what they decompress to.
+Libraries are imported when a codec is first used.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from io import BytesIO
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from storage.errors import CorruptError, FormatError, TooLargeError, UnsupportedError
+from storage.formats import lz4_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from storage.formats.varint import BytesLike
+
+DEFAULT_MAX_BATCH_BYTES = 256 * 1024 * 1024
+CHUNK_BYTES = 256 * 1024  # of output at a time: what may be held above the limit
+INPUT_CHUNK_BYTES = 64 * 1024
+
+CHECK_ID = "BAT-7"
+LEGACY_CHECK_ID = "BAT-17"
+
+MAGIC_V0 = 0
+MAGIC_V2 = 2
+
+INT32_BE = Struct(">i")
+UINT32_LE = Struct("<I")
+
+# RFC 1952: flags, mtime and extra flags 0; OS byte 255, as Java 16 and later write it.
+GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+GZIP_MAGIC_AND_METHOD = GZIP_HEADER[:3]
+GZIP_TRAILER = Struct("<II")  # CRC-32, size modulo 2^32
+GZIP_HEADER_CRC, GZIP_EXTRA, GZIP_NAME, GZIP_COMMENT = 0x02, 0x04, 0x08, 0x10
+GZIP_MIN_REST_BYTES = 18  # Java looks for a further member only in more bytes than this
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + bytes.fromhex("0000000100000001")
+XERIAL_MIN_VERSION = 1
+XERIAL_CHUNK_BYTES = 32 * 1024
+SNAPPY_MAX_RATIO = 64  # a copy element of 2 bytes or more yields at most 64
+
+ZSTD_MAGIC = 0xFD2F_B528
+ZSTD_SKIPPABLE_MAGIC = 0x184D_2A50  # and the 15 after it
+ZSTD_MAX_HEADER_BYTES = 18
+ZSTD_MAX_WINDOW_BYTES = 1 << 27  # the library's default limit, which Kafka keeps
+ZSTD_LEVEL = 3  # Kafka's default
+
+
+class Codec(IntEnum):
+    """Codec id, bits 0-2 of the attributes of a batch or message."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """Kafka's name of it, as in compression.type."""
+        return self.name.lower()
+
+
+def _fault(message: str, pos: int) -> CorruptError:
+    return CorruptError(message, check_id=CHECK_ID, pos=pos)
+
+
+def _known_codec(codec: int, magic: int) -> Codec:
+    if not Codec.NONE <= codec <= (Codec.ZSTD if magic >= MAGIC_V2 else Codec.LZ4):
+        raise UnsupportedError(
+            f"codec {codec} is not one of magic {magic}",
+            check_id=CHECK_ID if magic >= MAGIC_V2 else LEGACY_CHECK_ID,
+            pos=0,
+            expected="0..4" if magic >= MAGIC_V2 else "0..3",
+            found=str(codec),
+        )
+    return Codec(codec)
+
+
+def decompress(
+    codec: int, data: BytesLike, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BATCH_BYTES
+) -> bytes:
+    """Decompress the body of a batch, or the value of a v0 or v1 wrapper (`magic`).
+
+    Accepts what Kafka's readers accept. No more than `max_bytes` and a chunk are ever held, however
+    much the data would expand to; uncompressed data is returned as it is.
+
+    Raises:
+        CorruptError: BAT-7 (v0, v1: BAT-17), at the position in `data` where the fault shows.
+        TooLargeError: it would be more than `max_bytes`.
+        UnsupportedError: codec 5-7, or zstd in v0 or v1.
+    """
+    known = _known_codec(codec, magic)
+    if known is Codec.NONE:
+        return bytes(data)
+    view = memoryview(data)
+    parts: Iterator[BytesLike]
+    if known is Codec.GZIP:
+        parts = _gunzip(view)
+    elif known is Codec.SNAPPY:
+        parts = _unsnap(view, max_bytes)
+    elif known is Codec.LZ4:
+        parts = lz4_frame.decompress_blocks(view, verify_header=magic != MAGIC_V0)
+    else:
+        parts = _unzstd(view)
+    plain = BytesIO()  # gives its bytes away without a copy
+    try:
+        for part in parts:
+            _require_limit(plain.tell() + len(part), max_bytes)
+            plain.write(part)
+    except FormatError as error:
+        if magic < MAGIC_V2:
+            error.check_id = LEGACY_CHECK_ID
+        raise
+    return plain.getvalue()
+
+
+def _require_limit(plain_bytes: int, max_bytes: int) -> None:
+    if plain_bytes > max_bytes:
+        raise TooLargeError(
+            "decompressed data exceeds the limit",
+            check_id=CHECK_ID,
+            pos=0,
+            expected=f"at most {max_bytes} bytes",
+            found="more",
+        )
+
+
+def _take(data: memoryview, pos: int, size_bytes: int, what: str) -> memoryview:
+    """The bytes [pos, pos + size_bytes); a fault when they are not all there."""
+    if size_bytes > len(data) - pos:
+        raise _fault(f"{what} is cut short", pos)
+    return data[pos : pos + size_bytes]
+
+
+# gzip
+
+
+def _gunzip(data: memoryview) -> Iterator[bytes]:
+    pos = _gzip_body_pos(data, 0)
+    if pos is None:
+        raise _fault("gzip: no member begins here", 0)
+    while pos is not None:
+        pos = yield from _inflate_member(data, pos)
+        pos = _gzip_body_pos(data, pos) if len(data) - pos > GZIP_MIN_REST_BYTES else None
+
+
+def _gzip_body_pos(data: memoryview, pos: int) -> int | None:
+    """Where the deflate stream of the member at `pos` begins, None when no member begins there.
+
+    Java's GZIPInputStream skips what the flags announce, and ignores unknown flags.
+    """
+    import zlib
+
+    start_pos = pos
+    if len(data) - pos < len(GZIP_HEADER) or data[pos : pos + 3] != GZIP_MAGIC_AND_METHOD:
+        return None
+    flags = data[pos + 3]
+    pos += len(GZIP_HEADER)
+    if flags & GZIP_EXTRA:
+        if len(data) - pos < 2:
+            return None
+        pos += 2 + int.from_bytes(data[pos : pos + 2], "little")
+    for flag in (GZIP_NAME, GZIP_COMMENT):
+        if flags & flag:
+            while pos < len(data) and data[pos]:
+                pos += 1
+            pos += 1
+    if flags & GZIP_HEADER_CRC:
+        crc = zlib.crc32(data[start_pos:pos]) & 0xFFFF
+        if int.from_bytes(data[pos : pos + 2], "little") != crc:
+            return None
+        pos += 2
+    return pos if pos <= len(data) else None
+
+
+def _inflate_member(data: memoryview, pos: int) -> Generator[bytes, None, int]:
+    """Inflate from `pos` on and verify the trailer; returns the position after it."""
+    import zlib
+
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    crc = size_bytes = 0
+    rest: BytesLike = b""
+    while not inflater.eof:
+        rest = inflater.unconsumed_tail
+        if not rest:
+            rest = data[pos : pos + INPUT_CHUNK_BYTES]
+            pos += len(rest)
+        try:
+            part = inflater.decompress(rest, CHUNK_BYTES)
+        except zlib.error as error:
+            raise _fault(f"gzip: {error}", pos - len(rest)) from error
+        if not rest and not part and not inflater.eof:
+            raise _fault("gzip: stream is cut short", len(data))
+        crc = zlib.crc32(part, crc)
+        size_bytes += len(part)
+        yield part
+    pos -= len(inflater.unused_data)
+    trailer = GZIP_TRAILER.unpack(_take(data, pos, GZIP_TRAILER.size, "gzip: trailer"))
+    if trailer != (crc, size_bytes & 0xFFFF_FFFF):
+        raise _fault("gzip: CRC-32 or size of the trailer does not match", pos)
+    return pos + GZIP_TRAILER.size
+
+
+# snappy
+
+
+def _unsnap(data: memoryview, max_bytes: int) -> Iterator[bytes]:
+    if len(data) < len(XERIAL_HEADER) or data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        yield _unsnap_block(data, 0, max_bytes)
+        return
+    pos = len(XERIAL_HEADER)  # its version is not looked at, unlike that of a second header
+    left_bytes = max_bytes
+    while pos + INT32_BE.size <= len(data):
+        # The first four bytes of the magic would be a negative length: a second stream begins.
+        if data[pos : pos + 4] == XERIAL_MAGIC[:4]:
+            header = _take(data, pos, len(XERIAL_HEADER), "snappy: header")
+            version = INT32_BE.unpack_from(header, len(XERIAL_MAGIC))[0]
+            if header[: len(XERIAL_MAGIC)] == XERIAL_MAGIC and version < XERIAL_MIN_VERSION:
+                raise _fault(f"snappy: version {version} of the framing", pos + len(XERIAL_MAGIC))
+            pos += len(XERIAL_HEADER)
+            continue
+        chunk_bytes = INT32_BE.unpack_from(data, pos)[0]
+        if chunk_bytes < 0:
+            raise _fault(f"snappy: chunk of {chunk_bytes} bytes", pos)
+        pos += INT32_BE.size
+        part = _unsnap_block(_take(data, pos, chunk_bytes, "snappy: chunk"), pos, left_bytes)
+        pos += chunk_bytes
+        left_bytes -= len(part)
+        yield part
+
+
+def _unsnap_block(block: memoryview, pos: int, max_bytes: int) -> bytes:
+    """One raw block; `pos` is where it is, for the error."""
+    from cramjam import snappy
+
+    try:
+        size_bytes = snappy.decompress_raw_len(block)
+    except Exception as error:
+        raise _fault(f"snappy: block: {error}", pos) from error
+    if size_bytes > len(block) * SNAPPY_MAX_RATIO:
+        raise _fault(f"snappy: block of {len(block)} bytes announces {size_bytes}", pos)
+    _require_limit(size_bytes, max_bytes)
+    try:
+        return bytes(snappy.decompress_raw(block))
+    except Exception as error:
+        raise _fault(f"snappy: block: {error}", pos) from error
+
+
+# zstd
+
+
+def _unzstd(data: memoryview) -> Iterator[bytes]:
+    pos = 0
+    while pos < len(data):
+        magic = UINT32_LE.unpack(_take(data, pos, 4, "zstd: frame"))[0]
+        if magic & 0xFFFF_FFF0 == ZSTD_SKIPPABLE_MAGIC:
+            size_bytes = UINT32_LE.unpack(_take(data, pos + 4, 4, "zstd: skippable frame"))[0]
+            pos += 8 + len(_take(data, pos + 8, size_bytes, "zstd: skippable frame"))
+        elif magic == ZSTD_MAGIC:
+            pos = yield from _unzstd_frame(data, pos)
+        else:
+            raise _fault("zstd: no frame", pos)
+
+
+def _unzstd_frame(data: memoryview, pos: int) -> Generator[bytes, None, int]:
+    """Decompress the frame at `pos`; returns the position after it.
+
+    The library is fed one block at a time: a block yields at most 128 KiB, so that output is
+    bounded without knowing what the whole would come to.
+    """
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW_BYTES)
+    frame = decompressor.decompressobj()
+    try:
+        header_bytes = zstandard.frame_header_size(data[pos : pos + ZSTD_MAX_HEADER_BYTES])
+        block_pos = pos + len(_take(data, pos, header_bytes, "zstd: frame header"))
+        is_last = False
+        while not is_last:
+            block_header = int.from_bytes(_take(data, block_pos, 3, "zstd: block"), "little")
+            is_last = bool(block_header & 1)
+            is_run = block_header >> 1 & 3 == 1  # one byte, repeated
+            block_bytes = 1 if is_run else block_header >> 3
+            block_pos += 3 + len(_take(data, block_pos + 3, block_bytes, "zstd: block"))
+            yield frame.decompress(data[pos:block_pos])
+            pos = block_pos
+        if not frame.eof:
+            frame.decompress(_take(data, pos, 4, "zstd: content checksum"))
+            pos += 4
+    except zstandard.ZstdError as error:
+        raise _fault(f"zstd: {error}", pos) from error
+    return pos
+
+
+def compress(codec: int, data: BytesLike, *, magic: int = 2, level: int | None = None) -> bytes:
+    """Compress a body as a Kafka producer frames it; `magic` is that of the batch or wrapper.
+
+    Args:
+        codec: see `Codec`.
+        data: the records, or the inner entries of a wrapper.
+        magic: 0 gives the lz4 header checksum that v0 readers expect.
+        level: gzip 1..9, lz4 1..17, zstd -131072..22; None is Kafka's default. Snappy has none.
+
+    Raises:
+        UnsupportedError: codec 5-7, or zstd in v0 or v1.
+        ValueError: `level` is not one of the codec.
+    """
+    known = _known_codec(codec, magic)
+    if known is Codec.GZIP:
+        return _compress_gzip(data, level)
+    if known is Codec.SNAPPY:
+        return _compress_snappy(data)
+    if known is Codec.LZ4:
+        _require_level(level, 1, 17)
+        return lz4_frame.compress_blocks(data, level, hash_covers_magic=magic == MAGIC_V0)
+    if known is Codec.ZSTD:
+        return _compress_zstd(data, level)
+    return bytes(data)
+
+
+def _require_level(level: int | None, low: int, high: int) -> None:
+    if level is not None and not low <= level <= high:
+        raise ValueError(f"level {level} is not in {low}..{high}")
+
+
+def _compress_gzip(data: BytesLike, level: int | None) -> bytes:
+    import zlib
+
+    _require_level(level, 1, 9)
+    deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = deflater.compress(data) + deflater.flush()
+    return GZIP_HEADER + body + GZIP_TRAILER.pack(zlib.crc32(data), len(data) & 0xFFFF_FFFF)
+
+
+def _compress_snappy(data: BytesLike) -> bytes:
+    from cramjam import snappy
+
+    parts = [XERIAL_HEADER]
+    view = memoryview(data)
+    for pos in range(0, len(view), XERIAL_CHUNK_BYTES):
+        block = bytes(snappy.compress_raw(view[pos : pos + XERIAL_CHUNK_BYTES]))
+        parts += (INT32_BE.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _compress_zstd(data: BytesLike, level: int | None) -> bytes:
+    import zstandard
+
+    _require_level(level, -131072, 22)
+    compressor = zstandard.ZstdCompressor(
+        level=ZSTD_LEVEL if level is None else level,
+        write_content_size=False,
+        write_checksum=False,
+    )
+    stream = compressor.compressobj()  # one-shot compression would shrink the window to the data
+    return stream.compress(data) + stream.flush()

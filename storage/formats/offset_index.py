@@ -1,0 +1,150 @@
+"""Offset index (`.index`): log offset -> position in the segment. Derived from the `.log`.
+
+pos  width  type   field            unit    meaning
+  0      4  int32  relative_offset  offset  log offset minus the segment's base offset
+  4      4  int32  segment_pos      bytes   first byte of a batch in the `.log`
+
+The offset is the last one of the batch at that position (of the append, in older releases; the
+first one up to 1.1). The file is valid if and only if (what else holds needs the `.log`):
+  IDX-1  its length is a multiple of 8
+  IDX-2  both fields are >= 0 and greater than those of the entry before, and nothing but zeros
+         follows the logical end
+Logical end: the first entry after entry 0 with a relative offset of 0; entry (0, 0) followed by
+such an entry, or by nothing, means no entries. Tail: zeros, preallocated for the active segment;
+a broker trims it on roll, on a clean stop and in recovery (IDX-5 depends on the directory's state
+and is not judged here). No checksum.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from operator import ge
+from struct import Struct, unpack
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import CorruptError, FormatError, TruncatedError
+from storage.formats.zero_tail import first_data_pos, used_entry_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.formats.zero_tail import Buf
+
+ENTRY = Struct(">ii")
+ENTRY_BYTES = 8
+RELATIVE_OFFSET_POS = 0
+
+DEFAULT_INDEX_BYTES = 10_485_760  # segment.index.bytes
+
+
+class OffsetIndexEntry(NamedTuple):
+    """One entry: the batch at `segment_pos` ends at base offset + `relative_offset`."""
+
+    relative_offset: int
+    segment_pos: int
+
+
+def preallocated_bytes(segment_index_bytes: int = DEFAULT_INDEX_BYTES) -> int:
+    """Size that a broker gives the index of an active segment (AbstractIndex)."""
+    return segment_index_bytes // ENTRY_BYTES * ENTRY_BYTES
+
+
+def logical_entry_count(buf: Buf) -> int:
+    """Number of entries before the logical end; never raises."""
+    return used_entry_count(buf, entry_bytes=ENTRY_BYTES, relative_offset_pos=RELATIVE_OFFSET_POS)
+
+
+def parse_entry(buf: Buf, pos: int) -> OffsetIndexEntry:
+    """Read one entry at `pos`. Checks bounds only.
+
+    Raises:
+        TruncatedError: IDX-1, fewer than 8 bytes are left.
+    """
+    available_bytes = len(buf) - pos
+    if pos < 0 or available_bytes < ENTRY_BYTES:
+        raise TruncatedError(
+            "offset index entry",
+            check_id="IDX-1",
+            pos=pos,
+            needed_bytes=ENTRY_BYTES,
+            available_bytes=available_bytes,
+        )
+    return OffsetIndexEntry._make(ENTRY.unpack_from(buf, pos))
+
+
+def encode_entry(entry: OffsetIndexEntry) -> bytes:
+    """Return the 8 bytes of an entry."""
+    return ENTRY.pack(*entry)
+
+
+def parse_entries(buf: Buf) -> list[OffsetIndexEntry]:
+    """Read all entries up to the logical end, in file order, good or not; never raises."""
+    end_pos = logical_entry_count(buf) * ENTRY_BYTES
+    return list(map(OffsetIndexEntry._make, ENTRY.iter_unpack(memoryview(buf)[:end_pos])))
+
+
+def encode_entries(entries: Iterable[OffsetIndexEntry], *, file_bytes: int = 0) -> bytes:
+    """Return the file: trimmed, or with zeros up to `file_bytes` as a live broker keeps it."""
+    return b"".join(ENTRY.pack(*entry) for entry in entries).ljust(file_bytes, b"\0")
+
+
+def problems(buf: Buf, base_offset: int) -> list[FormatError]:
+    """Judge the file alone: the first break of each rule (IDX-1, IDX-2) by position.
+
+    Args:
+        buf: the whole file.
+        base_offset: base offset of the segment, for absolute offsets in the texts.
+    """
+    whole_bytes = len(buf) // ENTRY_BYTES * ENTRY_BYTES
+    found: list[FormatError] = []
+    entry_count = logical_entry_count(buf)
+    end_pos = entry_count * ENTRY_BYTES
+    fields = unpack(f">{2 * entry_count}i", memoryview(buf)[:end_pos])
+    for column, (name, origin) in enumerate((("offset", base_offset), ("position", 0))):
+        problem = _not_increasing(fields[column::2], name, origin)
+        if problem is not None:
+            problem.pos = problem.pos * ENTRY_BYTES + column * 4
+            found.append(problem)
+    stray_pos = first_data_pos(memoryview(buf)[:whole_bytes], end_pos)
+    if stray_pos is not None:
+        found.append(
+            CorruptError(
+                "bytes after the last entry",
+                check_id="IDX-2",
+                pos=stray_pos,
+                expected=f"zeros after entry {entry_count}",
+                found=f"0x{buf[stray_pos]:02x}",
+            )
+        )
+    if whole_bytes != len(buf):
+        found.append(
+            TruncatedError(
+                "offset index entry",
+                check_id="IDX-1",
+                pos=whole_bytes,
+                needed_bytes=ENTRY_BYTES,
+                available_bytes=len(buf) - whole_bytes,
+            )
+        )
+    return sorted(found, key=lambda problem: problem.pos)
+
+
+def _not_increasing(values: Sequence[int], name: str, origin: int) -> CorruptError | None:
+    """First value that is negative or not above the one before; `pos` is its entry number."""
+    if not values:
+        return None
+    index = None
+    if values[0] < 0:
+        index = 0
+    elif any(map(ge, values, islice(values, 1, None))):
+        index = next(i for i in range(1, len(values)) if values[i] <= values[i - 1])
+    if index is None:
+        return None
+    least = origin if index == 0 else origin + values[index - 1] + 1
+    return CorruptError(
+        f"{name} of entry {index} is too small",
+        check_id="IDX-2",
+        pos=index,
+        expected=f"{name} >= {least}",
+        found=f"{name} {origin + values[index]}",
+    )

@@ -1,0 +1,120 @@
+"""Records of `__share_group_state`: what consumers of a share group have acknowledged.
+
+50 partitions; the framing of key and value is that of `coordinator_record`. Both types have the
+same key: groupId string, topicId uuid, partition int32.
+
+Value, version 0, flexible:
+field                  type    type 0 (snapshot)  type 1 (update)  meaning
+snapshotEpoch          int32   yes                yes              counts snapshots
+stateEpoch             int32   yes                -
+leaderEpoch            int32   yes                yes
+startOffset            int64   yes                yes              -1 in an update: unchanged
+deliveryCompleteCount  int32   tag 0              tag 0            default -1
+createTimestamp        int64   yes                -                ms
+writeTimestamp         int64   yes                -                ms
+stateBatches           []      yes                yes
+  firstOffset          int64
+  lastOffset           int64
+  deliveryState        int8                                        0 available 2 acknowledged
+                                                                   4 archived
+  deliveryCount        int16
+
+4.0 wrote snapshotEpoch as uint16 and had none of the tagged field and the timestamps, under the
+same version: of the two layouts, the one that takes a value exactly is the one it is in.
+
+Valid if and only if the COO and MSG rules hold for one of the layouts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.formats import coordinator_record as records
+from storage.formats.coordinator_record import CoordinatorRecord, RecordType
+from storage.formats.message import NEVER, Field, Schema
+
+if TYPE_CHECKING:
+    from storage.formats.varint import BytesLike
+
+SNAPSHOT_TYPE = 0
+UPDATE_TYPE = 1
+
+_KEY = (Field("groupId", "string"), Field("topicId", "uuid"), Field("partition", "int32"))
+_STATE_BATCHES = Field(
+    "stateBatches",
+    "[]struct",
+    fields=(
+        Field("firstOffset", "int64"),
+        Field("lastOffset", "int64"),
+        Field("deliveryState", "int8"),
+        Field("deliveryCount", "int16"),
+    ),
+)
+_DELIVERY_COMPLETE_COUNT = Field("deliveryCompleteCount", "int32", tag=0, default=-1)
+
+SNAPSHOT = RecordType(
+    SNAPSHOT_TYPE,
+    Schema("ShareSnapshotKey", *_KEY, flexible_since=NEVER),
+    (
+        Schema(
+            "ShareSnapshotValue",
+            Field("snapshotEpoch", "int32"),
+            Field("stateEpoch", "int32"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _DELIVERY_COMPLETE_COUNT,
+            Field("createTimestamp", "int64"),
+            Field("writeTimestamp", "int64"),
+            _STATE_BATCHES,
+        ),
+        Schema(
+            "ShareSnapshotValue of 4.0",
+            Field("snapshotEpoch", "uint16"),
+            Field("stateEpoch", "int32"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _STATE_BATCHES,
+        ),
+    ),
+)
+UPDATE = RecordType(
+    UPDATE_TYPE,
+    Schema("ShareUpdateKey", *_KEY, flexible_since=NEVER),
+    (
+        Schema(
+            "ShareUpdateValue",
+            Field("snapshotEpoch", "int32"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _DELIVERY_COMPLETE_COUNT,
+            _STATE_BATCHES,
+        ),
+        Schema(
+            "ShareUpdateValue of 4.0",
+            Field("snapshotEpoch", "uint16"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _STATE_BATCHES,
+        ),
+    ),
+)
+RECORD_TYPES = {SNAPSHOT_TYPE: SNAPSHOT, UPDATE_TYPE: UPDATE}
+
+
+def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorRecord:
+    """Read a record; its value is None for a tombstone.
+
+    Raises:
+        CorruptError, TruncatedError, UnsupportedError: the COO and MSG rules.
+    """
+    return records.parse_record(RECORD_TYPES, key, value)
+
+
+def describe_record(
+    offset: int, key: BytesLike | None, value: BytesLike | None
+) -> tuple[str | None, str | None]:
+    """What kafka-dump-log with --share-group-state-decoder prints: (key text, payload text).
+
+    CorruptError (COO-1): there is no key, where the tool dies.
+    """
+    return records.describe_record(RECORD_TYPES, offset, key, value)

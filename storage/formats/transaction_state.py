@@ -1,0 +1,202 @@
+"""Records of `__transaction_state`: what the coordinator knows of each transactional id.
+
+50 partitions, compacted by transactional id, never compressed, no producer id of their own. The
+framing of key and value is that of `coordinator_record`.
+
+Key, type 0 (TransactionLogKey): transactionalId string.
+
+Value (TransactionLogValue); version 1 is flexible and written where transaction.version >= 1:
+field                             type    since  meaning
+producerId                        int64       0
+previousProducerId                int64   tag 0  default -1; written by 4.3, not by 4.0
+nextProducerId                    int64   tag 1  default -1; likewise
+producerEpoch                     int16       0
+nextProducerEpoch                 int16   tag 3  default -1
+transactionTimeoutMs              int32       0  ms
+transactionStatus                 int8        0  see `TransactionStatus`
+transactionPartitions             []?         0  null in Empty; [] in Complete...
+  topic                           string
+  partitionIds                    []int32
+transactionLastUpdateTimestampMs  int64       0  ms
+transactionStartTimestampMs       int64       0  ms; -1 in Empty
+clientTransactionVersion          int16   tag 2  default 0; 2 once a client of KIP-890 part 2 writes
+
+Valid if and only if the COO and MSG rules hold; a status that is not known is COO-4, found by
+`TransactionState.status` (the bytes are readable all the same).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.errors import UnsupportedError
+from storage.formats import coordinator_record as records
+from storage.formats.coordinator_record import CoordinatorRecord, RecordType
+from storage.formats.message import NEVER, Field, Schema
+
+if TYPE_CHECKING:
+    from storage.formats.varint import BytesLike
+
+KEY = Schema("TransactionLogKey", Field("transactionalId", "string"), flexible_since=NEVER)
+VALUE = Schema(
+    "TransactionLogValue",
+    Field("producerId", "int64"),
+    Field("previousProducerId", "int64", since=1, tag=0, default=-1),
+    Field("nextProducerId", "int64", since=1, tag=1, default=-1),
+    Field("producerEpoch", "int16"),
+    Field("nextProducerEpoch", "int16", since=1, tag=3, default=-1),
+    Field("transactionTimeoutMs", "int32"),
+    Field("transactionStatus", "int8"),
+    Field(
+        "transactionPartitions",
+        "[]struct?",
+        fields=(Field("topic", "string"), Field("partitionIds", "[]int32")),
+    ),
+    Field("transactionLastUpdateTimestampMs", "int64"),
+    Field("transactionStartTimestampMs", "int64"),
+    Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
+    highest_version=1,
+    flexible_since=1,
+)
+
+TRANSACTION_TYPE = 0
+RECORD_TYPES = {TRANSACTION_TYPE: RecordType(TRANSACTION_TYPE, KEY, (VALUE,))}
+
+
+class TransactionStatus(IntEnum):
+    """State of a transactional id; Dead and PrepareEpochFence are never written."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def label(self) -> str:
+        """Kafka's name of it, such as PrepareCommit."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+class TransactionState(NamedTuple):
+    """The value of a record, by name. `partitions` is None where the list is null."""
+
+    transactional_id: str
+    version: int
+    producer_id: int
+    previous_producer_id: int
+    next_producer_id: int
+    producer_epoch: int
+    next_producer_epoch: int
+    timeout_ms: int
+    transaction_status: int
+    partitions: tuple[tuple[str, int], ...] | None
+    last_update_timestamp_ms: int
+    start_timestamp_ms: int
+    client_transaction_version: int
+
+    @property
+    def status(self) -> TransactionStatus:
+        """The status as one of the known ones. UnsupportedError: COO-4."""
+        try:
+            return TransactionStatus(self.transaction_status)
+        except ValueError:
+            raise UnsupportedError(
+                f"unknown transaction status {self.transaction_status}",
+                check_id="COO-4",
+                pos=0,
+                expected="0..7",
+                found=str(self.transaction_status),
+            ) from None
+
+
+def parse_key(key: BytesLike) -> str:
+    """The transactional id. Errors: COO-2 and the MSG rules."""
+    transactional_id: str = records.parse_key(RECORD_TYPES, key)[1]["transactionalId"]
+    return transactional_id
+
+
+def parse_record(
+    key: BytesLike | None, value: BytesLike | None
+) -> tuple[str, TransactionState | None]:
+    """Read a record; returns (transactional id, state or None for a tombstone).
+
+    Raises:
+        CorruptError, TruncatedError, UnsupportedError: the COO and MSG rules.
+    """
+    record = records.parse_record(RECORD_TYPES, key, value)
+    return record.key["transactionalId"], _state(record)
+
+
+def _state(record: CoordinatorRecord) -> TransactionState | None:
+    fields = record.value
+    if fields is None:
+        return None
+    topics = fields["transactionPartitions"]
+    return TransactionState(
+        transactional_id=record.key["transactionalId"],
+        version=record.version,
+        producer_id=fields["producerId"],
+        previous_producer_id=fields.get("previousProducerId", -1),
+        next_producer_id=fields.get("nextProducerId", -1),
+        producer_epoch=fields["producerEpoch"],
+        next_producer_epoch=fields.get("nextProducerEpoch", -1),
+        timeout_ms=fields["transactionTimeoutMs"],
+        transaction_status=fields["transactionStatus"],
+        partitions=None
+        if topics is None
+        else tuple(
+            (one["topic"], partition) for one in topics for partition in one["partitionIds"]
+        ),
+        last_update_timestamp_ms=fields["transactionLastUpdateTimestampMs"],
+        start_timestamp_ms=fields["transactionStartTimestampMs"],
+        client_transaction_version=fields.get("clientTransactionVersion", 0),
+    )
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """The key of a transactional id. UsageError if it is longer than 32767 bytes."""
+    return records.encode_key(RECORD_TYPES[TRANSACTION_TYPE], {"transactionalId": transactional_id})
+
+
+def encode_value(state: TransactionState) -> bytes:
+    """The value of a state in its version; partitions of a topic are put together, in order.
+
+    In version 0 the tagged fields are not written. UsageError: a value that does not fit its type.
+    """
+    topics: dict[str, list[int]] = {}
+    for topic, partition in state.partitions or ():
+        topics.setdefault(topic, []).append(partition)
+    fields: dict[str, Any] = {
+        "producerId": state.producer_id,
+        "producerEpoch": state.producer_epoch,
+        "transactionTimeoutMs": state.timeout_ms,
+        "transactionStatus": state.transaction_status,
+        "transactionPartitions": None
+        if state.partitions is None
+        else [{"topic": topic, "partitionIds": ids} for topic, ids in topics.items()],
+        "transactionLastUpdateTimestampMs": state.last_update_timestamp_ms,
+        "transactionStartTimestampMs": state.start_timestamp_ms,
+    }
+    if state.version >= 1:
+        fields |= {
+            "previousProducerId": state.previous_producer_id,
+            "nextProducerId": state.next_producer_id,
+            "nextProducerEpoch": state.next_producer_epoch,
+            "clientTransactionVersion": state.client_transaction_version,
+        }
+    return records.encode_value(VALUE, state.version, fields)
+
+
+def describe_record(
+    offset: int, key: BytesLike | None, value: BytesLike | None
+) -> tuple[str | None, str | None]:
+    """What kafka-dump-log with --transaction-log-decoder prints: (key text, payload text).
+
+    CorruptError (COO-1): there is no key, where the tool dies.
+    """
+    return records.describe_record(RECORD_TYPES, offset, key, value)

@@ -1,0 +1,265 @@
+"""From the PATHs of a call to partitions: log dirs, single partition directories, files in them.
+
+A PATH may be a log dir, a partition directory or a file in either; symbolic links are followed. A
+directory called `kafka-1` may be both by its name, so the content decides: the files that only a
+log dir has, else the files that only a partition has, else the name.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import AccessError, CorruptError, FormatError, UsageError
+from storage.log_dir import (
+    LOG_DIR_FILES,
+    DirState,
+    FileKind,
+    LogDir,
+    PartitionDir,
+    PartitionName,
+    classify,
+    parse_partition_name,
+    read_log_dir,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.log_dir import Problem, TopicPartition
+
+UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
+
+_PARTITION_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+        FileKind.PARTITION_METADATA,
+        FileKind.QUORUM_STATE,
+    }
+)
+
+
+class Selected(NamedTuple):
+    """One partition directory that was asked for, and the log dir it lies in.
+
+    `log_dir` is None when the directory around it cannot be read or is no log dir: checkpoints,
+    marker and lock are then unknown.
+    """
+
+    partition: PartitionDir
+    log_dir: LogDir | None
+
+
+class Discovery(NamedTuple):
+    """What the PATHs of a call lead to."""
+
+    selected: tuple[Selected, ...]  # each directory once, in the order asked for, sorted within
+    log_dirs: tuple[LogDir, ...]  # each once
+    problems: tuple[Problem, ...]  # those of the log dirs included
+
+
+def discover(paths: Iterable[str | Path]) -> Discovery:
+    """Find the partitions behind the PATHs.
+
+    A PATH that cannot be listed is a recorded problem, unless it is the only one.
+
+    Raises:
+        AccessError: there is one PATH, and it does not exist or cannot be read.
+        UsageError: a PATH is neither a log dir, nor a partition, nor a file in one.
+    """
+    wanted = [os.fspath(each) for each in paths]
+    if not wanted:
+        raise UsageError("no PATH given", next_step="name a log dir or a partition directory")
+    finder = _Finder()
+    problems: list[Problem] = []
+    for path in wanted:
+        try:
+            finder.add(path)
+        except AccessError as exc:
+            if len(wanted) == 1:
+                raise
+            problems.append(exc)
+    log_dirs = tuple(finder.log_dirs[key] for key in finder.used)
+    for key, log_dir in zip(finder.used, log_dirs, strict=True):
+        # Foreign directories beside a partition do not matter to who asks for that partition only.
+        is_whole = key in finder.whole
+        problems += (each for each in log_dir.problems if is_whole or not is_foreign(each))
+    problems += duplicate_partitions(log_dirs)
+    return Discovery(tuple(finder.selected.values()), log_dirs, tuple(problems))
+
+
+class ServerProperties(NamedTuple):
+    """The directories that a broker's configuration names, as written there."""
+
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str  # the first log dir unless set
+
+    @property
+    def all_dirs(self) -> tuple[str, ...]:
+        """Each directory once."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+
+DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
+
+
+def read_server_properties(path: str | Path) -> ServerProperties:
+    """Read log.dirs (else log.dir) and metadata.log.dir from a broker's configuration.
+
+    Relative names are left as they are: they depend on where the broker was started.
+
+    Raises:
+        AccessError, CorruptError: the file cannot be read or parsed.
+    """
+    from storage.formats.meta_properties import parse_meta_properties
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as exc:
+        raise AccessError(exc, os.fspath(path)) from exc
+    try:
+        # The same syntax; what is not meta.properties' own is in `other`.
+        settings = dict(parse_meta_properties(data).other)
+    except FormatError as exc:
+        raise exc.located(os.fspath(path)) from exc
+    text = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_LOG_DIR
+    log_dirs = tuple(each.strip() for each in text.split(",") if each.strip())
+    if not log_dirs:
+        raise CorruptError(
+            "no log dir is named", check_id="DIR-3", pos=0, expected="log.dirs", found=text
+        ).located(os.fspath(path))
+    return ServerProperties(log_dirs, settings.get("metadata.log.dir", "").strip() or log_dirs[0])
+
+
+def is_foreign(problem: Problem) -> bool:
+    """Is it a directory whose name is no partition's (DIR-1)?"""
+    return isinstance(problem, CorruptError) and problem.check_id == "DIR-1"
+
+
+def duplicate_partitions(log_dirs: Iterable[LogDir]) -> list[CorruptError]:
+    """Find partitions with two live directories in one node: it refuses to start (DIR-2).
+
+    Log dirs that state different node ids are of different nodes; without meta.properties a log
+    dir is taken for one of the same node as the others.
+    """
+    seen: dict[TopicPartition, list[tuple[str, int | None]]] = {}
+    found = []
+    for log_dir in log_dirs:
+        node_id = None if log_dir.meta is None else log_dir.meta.node_id
+        for each in log_dir.partitions:
+            if each.name.state is not DirState.LIVE:
+                continue
+            earlier = seen.setdefault(each.topic_partition, [])
+            for path, other_node_id in earlier:
+                if node_id is None or other_node_id is None or node_id == other_node_id:
+                    found.append(
+                        CorruptError(
+                            f"{each.topic_partition} is live in another directory too",
+                            check_id="DIR-2",
+                            pos=0,
+                            expected="one live directory",
+                            found=path,
+                        ).located(each.path)
+                    )
+                    break
+            earlier.append((each.path, node_id))
+    return found
+
+
+class _Looks(Enum):
+    """What a directory looks like from its content."""
+
+    LOG_DIR = 1
+    PARTITION = 2
+    NEITHER = 3
+
+
+def _look(path: str) -> _Looks:
+    has_partition_files = has_partitions = is_empty = False
+    try:
+        with os.scandir(path) as entries:
+            is_empty = True
+            for entry in entries:
+                is_empty = False
+                if entry.name in LOG_DIR_FILES:
+                    return _Looks.LOG_DIR
+                if classify(entry.name).kind in _PARTITION_KINDS:
+                    has_partition_files = True
+                elif not has_partitions:
+                    has_partitions = parse_partition_name(entry.name) is not None and entry.is_dir()
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    if has_partition_files:
+        return _Looks.PARTITION
+    if has_partitions:
+        return _Looks.LOG_DIR
+    if parse_partition_name(Path(path).absolute().name) is not None:
+        return _Looks.PARTITION
+    return _Looks.LOG_DIR if is_empty else _Looks.NEITHER
+
+
+class _Finder:
+    """Collects, each directory once by its real path."""
+
+    def __init__(self) -> None:
+        self.log_dirs: dict[str, LogDir] = {}  # by real path, those included that are none
+        self.used: dict[str, None] = {}  # keys of those that are log dirs, in order
+        self.whole: set[str] = set()  # keys of those that were asked for as such
+        self.selected: dict[str, Selected] = {}
+
+    def add(self, path: str) -> None:
+        if not Path(path).is_dir():
+            if not os.path.lexists(path):
+                raise AccessError(FileNotFoundError(2, "No such file or directory", path), path)
+            path = os.path.dirname(path) or "."  # noqa: PTH120 - keep the words of the user
+        looks = _look(path)
+        if looks is _Looks.PARTITION:
+            self._add_partition(path)
+        elif looks is _Looks.LOG_DIR:
+            log_dir, key = self._read(path)
+            self.used.setdefault(key)
+            self.whole.add(key)
+            for each in log_dir.partitions:
+                self._select(each, log_dir)
+        else:
+            raise UsageError(
+                f"{path}: neither a log dir nor a partition",
+                next_step="name a directory with meta.properties or partitions in it, or a "
+                "directory TOPIC-N",
+            )
+
+    def _add_partition(self, path: str) -> None:
+        absolute = Path(path).absolute()
+        if path.endswith(".."):
+            absolute = absolute.resolve()
+        name = parse_partition_name(absolute.name)
+        if name is None:
+            name = PartitionName(absolute.name, UNKNOWN_PARTITION, DirState.LIVE)
+        given = Path(path)
+        parent = given.parent if given.name not in {"", ".."} else absolute.parent
+        log_dir = None
+        try:
+            around, key = self._read(str(parent))
+        except AccessError:
+            pass  # only the partition was asked for; what lies around it is then unknown
+        else:
+            if around.is_log_dir:
+                self.used.setdefault(key)
+                log_dir = around
+        self._select(PartitionDir(path, name), log_dir)
+
+    def _read(self, path: str) -> tuple[LogDir, str]:
+        key = os.path.realpath(path)
+        if key not in self.log_dirs:
+            self.log_dirs[key] = read_log_dir(path)
+        return self.log_dirs[key], key
+
+    def _select(self, partition: PartitionDir, log_dir: LogDir | None) -> None:
+        self.selected.setdefault(os.path.realpath(partition.path), Selected(partition, log_dir))

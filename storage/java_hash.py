@@ -1,0 +1,81 @@
+"""Orders that come out of Java's hash maps, and java.lang.String's hash.
+
+Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
+tools print in such orders, and coordinators pick partitions by String.hashCode (reference 5.7).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+Key = TypeVar("Key")
+
+INITIAL_BUCKETS = 16
+TREE_BUCKET_ENTRIES = 8  # an entry more makes a table smaller than 64 grow instead of a tree
+MIN_TREE_BUCKETS = 64
+
+
+def string_hash(text: str) -> int:
+    """java.lang.String.hashCode as an unsigned 32-bit number: over UTF-16 code units."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for pos in range(0, len(units), 2):
+        value = (31 * value + (units[pos] << 8 | units[pos + 1])) & 0xFFFFFFFF
+    return value
+
+
+def long_hash(value: int) -> int:
+    """java.lang.Long.hashCode as an unsigned 32-bit number."""
+    unsigned = value & 0xFFFFFFFFFFFFFFFF
+    return (unsigned ^ (unsigned >> 32)) & 0xFFFFFFFF
+
+
+def spread(key_hash: int) -> int:
+    """Fold the upper half of a hash into the lower, as HashMap does before it picks a bucket."""
+    return key_hash ^ (key_hash >> 16)
+
+
+class HashMapCapacity:
+    """The number of buckets of a java.util.HashMap while keys come and go; it never shrinks."""
+
+    def __init__(self) -> None:
+        self.buckets_count = INITIAL_BUCKETS
+
+    def insert(self, key: Key, present: Collection[Key], key_hash: Callable[[Key], int]) -> None:
+        """Account for one new key beside those that are present."""
+        if self.buckets_count < MIN_TREE_BUCKETS:
+            mask = self.buckets_count - 1
+            bucket = spread(key_hash(key)) & mask
+            neighbours = sum(spread(key_hash(each)) & mask == bucket for each in present)
+            if neighbours >= TREE_BUCKET_ENTRIES:
+                self.buckets_count *= 2
+        if len(present) + 1 > self.buckets_count * 3 // 4:
+            self.buckets_count *= 2
+
+
+def order_in_table(
+    keys: Iterable[Key], key_hash: Callable[[Key], int], buckets_count: int
+) -> list[Key]:
+    """Order in which a HashMap with so many buckets iterates; `keys` in the order they came.
+
+    Within a bucket the order is that of insertion: doubling the table splits buckets without
+    changing it. Exact as long as no bucket is a tree (more than 8 keys in a table of 64 or more).
+    """
+    buckets: dict[int, list[Key]] = {}
+    for key in keys:
+        buckets.setdefault(spread(key_hash(key)) & (buckets_count - 1), []).append(key)
+    return [key for bucket in sorted(buckets) for key in buckets[bucket]]
+
+
+def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
+    """Order in which a HashMap iterates over keys that were put in the given order."""
+    capacity = HashMapCapacity()
+    present: dict[Key, None] = {}
+    for key in keys:
+        if key not in present:
+            capacity.insert(key, present, key_hash)
+            present[key] = None
+    return order_in_table(present, key_hash, capacity.buckets_count)

@@ -1,0 +1,77 @@
+"""What a kernel takes and gives: the values of a scan, one batch at a time or in blocks.
+
+`pure` is the definition (plain Python, no numpy); `numpy_kernel` is its bulk twin. Both agree in
+value, error class and position; a differential test says so.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from storage.formats.record_batch import BatchHeader
+
+MAX_BLOCK_ROWS = 65_536
+
+
+class VerdictKind(StrEnum):
+    """How a stretch of a file came out."""
+
+    OK = "ok"
+    TORN_TAIL = "torn_tail"  # the last segment ends inside a batch: what a crash leaves
+    PREALLOCATED = "preallocated"  # zeros to the end of the file
+    CORRUPT = "corrupt"
+    UNREADABLE = "unreadable"  # the operating system could not read it
+
+
+class Verdict(NamedTuple):
+    """The outcome of a scan for one stretch of a file. Positions are half open, in bytes."""
+
+    kind: VerdictKind
+    start_pos: int
+    end_pos: int
+    check_id: str = ""  # the broken rule, such as BAT-1
+    reason: str = ""
+    errno: int = 0  # of the failed read, for UNREADABLE
+
+
+class ScannedBatch(NamedTuple):
+    """One batch (v2) or one outer message (v0, v1) as found in a segment."""
+
+    pos: int  # first byte, from the start of the file
+    header: BatchHeader
+    crc_ok: bool | None  # None: not verified
+
+
+class HeaderTable(NamedTuple):
+    """A block of scanned batches as columns: one row per batch, at most MAX_BLOCK_ROWS rows.
+
+    Legacy messages (magic 0, 1) have base_offset = last_offset = the offset in their header,
+    -1 in every field that their format lacks and records_count -1 (unknown before decompression).
+    `crc_ok` is all True where checksums were not verified.
+    """
+
+    pos: NDArray[np.int64]
+    batch_bytes: NDArray[np.int64]
+    base_offset: NDArray[np.int64]
+    last_offset: NDArray[np.int64]
+    partition_leader_epoch: NDArray[np.int32]
+    magic: NDArray[np.int8]
+    attributes: NDArray[np.int16]
+    base_timestamp_ms: NDArray[np.int64]
+    max_timestamp_ms: NDArray[np.int64]
+    producer_id: NDArray[np.int64]
+    producer_epoch: NDArray[np.int16]
+    base_sequence: NDArray[np.int32]
+    records_count: NDArray[np.int32]
+    crc: NDArray[np.uint32]
+    crc_ok: NDArray[np.bool_]
+
+    @property
+    def row_count(self) -> int:
+        """Number of batches (len() of a NamedTuple is its number of columns)."""
+        return len(self.pos)

@@ -1,0 +1,249 @@
+"""The scan kernel in plain Python: the definition that the bulk kernel must agree with.
+
+`scan_window` is the hot loop: it walks whole and healthy v2 batches inside one buffer and stops at
+the first place that is anything else. `parse_frame`, `verify` and `judge` decide about that place;
+they also are the rules that the loop has inlined. Rules (ids of the reference):
+
+  BAT-2  length >= 14; v2: length >= 49; v1: length >= 22; magic in 0..2
+  BAT-1  v2: CRC-32C of bytes 21 to the end; v0, v1: CRC-32 of bytes 16 to the end
+  BAT-4  v2: last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1
+  BAT-7  v2: codec in 0..4; v0, v1: codec in 0..3
+  SEG-2  base offset >= base offset of the segment
+  SEG-3  last offset - base offset of the segment <= 2^31 - 1
+  BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before
+  BAT-10 (suspicion) v2: attribute bits 7 to 15 are zero
+  BAT-14 (suspicion) v2: leader epoch >= the last known one before, or -1 (unknown)
+
+A batch gets the first rule it breaks, in this order. Base offset, length, leader epoch and magic
+are outside the checksum, so neighbours judge them. A batch that breaks BAT-1, BAT-2, BAT-4, SEG-2
+or SEG-3 is no neighbour to judge by: its offsets are not trusted. One that breaks BAT-3 is, so that
+a single wrong offset is reported once and not for every batch behind it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from storage.checksum import load_crc32c
+from storage.formats.record_batch import (
+    CODEC_MASK,
+    CRC_START_POS,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    MIN_BATCH_LENGTH,
+    BatchHeader,
+)
+from storage.kernels.protocol import ScannedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LEGACY_HEADER = Struct(">qiIbbq")  # offset, length, crc, magic, attributes, v1: timestamp
+LEGACY_CRC_START_POS = 16
+PREFIX = Struct(">qiib")  # what the broker's file reader looks at
+PREFIX_BYTES = 17
+LENGTH_POS = 8
+MIN_LENGTH = 14  # the smallest v0 message; what the broker's file reader demands of any batch
+MIN_V1_LENGTH = 22
+MAX_CODEC = 4
+MAX_LEGACY_CODEC = 3
+UNUSED_ATTRIBUTES = ~0x7F
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+
+_new_tuple: Callable[..., BatchHeader] = tuple.__new__
+_new_row: Callable[..., ScannedBatch] = tuple.__new__
+
+
+class Problem(NamedTuple):
+    """A broken rule of one batch."""
+
+    check_id: str
+    reason: str
+
+
+class Neighbours:
+    """What the batches before say about the next one.
+
+    Attributes:
+        last_offset: of the last trusted batch; -1 before the first.
+        leader_epoch: of the last trusted v2 batch; -1 unknown.
+        min_offset, max_offset: what the segment's base offset allows (SEG-2, SEG-3).
+    """
+
+    __slots__ = ("last_offset", "leader_epoch", "max_offset", "min_offset")
+
+    def __init__(self, base_offset: int | None) -> None:
+        """`base_offset` of the segment, None if unknown: then any offset >= 0 is in range."""
+        self.min_offset = base_offset or 0
+        self.max_offset = MAX_OFFSET
+        if base_offset is not None:
+            self.max_offset = min(MAX_OFFSET, base_offset + MAX_RELATIVE_OFFSET)
+        self.last_offset = -1
+        self.leader_epoch = -1
+
+
+def scan_window(
+    buf: bytearray | bytes,
+    start_pos: int,
+    end_pos: int,
+    *,
+    file_pos: int,
+    neighbours: Neighbours,
+    verify_crc: bool,
+) -> tuple[list[ScannedBatch], int]:
+    """Walk healthy v2 batches that lie wholly in buf[start_pos:end_pos].
+
+    Returns the rows and the position in `buf` where it stopped: at `end_pos`, at a batch that is
+    cut by `end_pos`, or at one that `parse_frame` and `judge` must look at. `file_pos` is the
+    place of buf[0] in the file. `neighbours` is brought up to date.
+    """
+    rows: list[ScannedBatch] = []
+    append, unpack, new_header, new_row = rows.append, HEADER.unpack_from, _new_tuple, _new_row
+    checksum = load_crc32c()
+    last_offset, leader_epoch = neighbours.last_offset, neighbours.leader_epoch
+    min_offset, max_offset = neighbours.min_offset, neighbours.max_offset
+    crc_ok = True if verify_crc else None
+    last_header_pos = end_pos - HEADER_BYTES
+    pos = start_pos
+    with memoryview(buf) as view:
+        while pos <= last_header_pos:
+            fields = unpack(buf, pos)
+            base_offset, length, epoch, magic, crc, attributes, delta = fields[:7]
+            next_pos = pos + LOG_OVERHEAD_BYTES + length
+            if magic != MAGIC_V2 or length < MIN_BATCH_LENGTH or next_pos > end_pos:
+                break
+            if verify_crc and checksum(view[pos + CRC_START_POS : next_pos]) != crc:
+                break
+            if (
+                base_offset <= last_offset
+                or base_offset < min_offset
+                or base_offset + delta > max_offset
+                or delta < 0
+                or not 0 <= fields[12] <= delta + 1
+                or attributes & CODEC_MASK > MAX_CODEC
+                or attributes & UNUSED_ATTRIBUTES
+                or (epoch < leader_epoch and epoch != -1)
+            ):
+                break
+            if epoch > -1:
+                leader_epoch = epoch
+            last_offset = base_offset + delta
+            append(new_row(ScannedBatch, (file_pos + pos, new_header(BatchHeader, fields), crc_ok)))
+            pos = next_pos
+    neighbours.last_offset, neighbours.leader_epoch = last_offset, leader_epoch
+    return rows, pos
+
+
+def parse_frame(buf: bytearray | bytes, pos: int) -> BatchHeader:
+    """Read a header as the broker's file reader does: magic below 2 is legacy, the rest is v2.
+
+    The caller has seen that length >= 14 and that 61 bytes (legacy: 26) are in the buffer.
+    """
+    if _magic_at(buf, pos) >= MAGIC_V2:
+        return _new_tuple(BatchHeader, HEADER.unpack_from(buf, pos))
+    offset, length, crc, magic, attributes, timestamp_ms = LEGACY_HEADER.unpack_from(buf, pos)
+    if magic == 0:
+        timestamp_ms = -1
+    return BatchHeader(
+        base_offset=offset,
+        batch_length=length,
+        partition_leader_epoch=-1,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp_ms=-1,
+        max_timestamp_ms=timestamp_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=-1,
+    )
+
+
+def _magic_at(buf: bytearray | bytes, pos: int) -> int:
+    magic = buf[pos + PREFIX_BYTES - 1]
+    return magic - 256 if magic > 127 else magic
+
+
+def crc_start_pos(magic: int) -> int:
+    """Where in a batch the checksummed bytes begin."""
+    return CRC_START_POS if magic >= MAGIC_V2 else LEGACY_CRC_START_POS
+
+
+def compute_checksum(view: memoryview, magic: int) -> int:
+    """Checksum of the bytes from `crc_start_pos` to the end of the batch."""
+    return load_crc32c()(view) if magic >= MAGIC_V2 else crc32(view)
+
+
+def extend_checksum(view: memoryview, magic: int, value: int) -> int:
+    """Checksum of what `value` is the checksum of, followed by `view`; start with 0."""
+    if magic < MAGIC_V2:
+        return crc32(view, value)
+    checksum: Callable[..., int] = load_crc32c()
+    return checksum(view, value)
+
+
+def judge(header: BatchHeader, crc_ok: bool | None, neighbours: Neighbours) -> Problem | None:
+    """Tell the first rule that a whole batch breaks, and make it a neighbour if it can be one.
+
+    `crc_ok` None means that the checksum was not computed.
+    """
+    offset, last_offset = header.base_offset, header.last_offset
+    own = _own_problem(header, crc_ok)
+    if own is not None and own.check_id != "BAT-7":
+        return own
+    if offset < neighbours.min_offset:
+        least = neighbours.min_offset
+        return own or Problem("SEG-2", f"base offset {offset} is below the segment's {least}")
+    if last_offset > neighbours.max_offset:
+        most = neighbours.max_offset
+        return own or Problem("SEG-3", f"last offset {last_offset} is above the limit {most}")
+    before = neighbours.last_offset
+    neighbours.last_offset = last_offset
+    if header.magic == MAGIC_V2 and header.partition_leader_epoch > -1:
+        neighbours.leader_epoch = header.partition_leader_epoch
+    if own is None and offset <= before:
+        return Problem("BAT-3", f"offset {offset} is not above {before} of the batch before")
+    return own
+
+
+def _own_problem(header: BatchHeader, crc_ok: bool | None) -> Problem | None:
+    """Tell what is wrong with a batch whatever its neighbours are."""
+    magic, length, delta = header.magic, header.batch_length, header.last_offset_delta
+    if not 0 <= magic <= MAGIC_V2:
+        return Problem("BAT-2", f"magic {magic} is not in 0..2")
+    least = (MIN_LENGTH, MIN_V1_LENGTH, MIN_BATCH_LENGTH)[magic]
+    if length < least:
+        return Problem("BAT-2", f"length {length} is below {least}, the least of magic {magic}")
+    if crc_ok is False:
+        return Problem("BAT-1", f"checksum {header.crc} does not match")
+    if magic == MAGIC_V2:
+        if delta < 0 or not 0 <= header.records_count <= delta + 1:
+            count = header.records_count
+            return Problem("BAT-4", f"{count} records with last offset delta {delta}")
+        most = MAX_CODEC
+    else:
+        most = MAX_LEGACY_CODEC
+    if header.codec > most:
+        return Problem("BAT-7", f"codec {header.codec} is unknown in magic {magic}")
+    return None
+
+
+def suspect(header: BatchHeader, leader_epoch_before: int) -> list[Problem]:
+    """Tell what a healthy broker would not have written in a batch whose checksum is right."""
+    problems: list[Problem] = []
+    if header.magic != MAGIC_V2:
+        return problems
+    if header.attributes & UNUSED_ATTRIBUTES:
+        problems.append(Problem("BAT-10", f"unused bits set in attributes {header.attributes:#x}"))
+    epoch = header.partition_leader_epoch
+    if epoch < leader_epoch_before and epoch != -1:
+        reason = f"leader epoch {epoch} after {leader_epoch_before}"
+        problems.append(Problem("BAT-14", reason))
+    return problems

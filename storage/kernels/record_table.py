@@ -1,0 +1,369 @@
+"""Records of many v2 batches as columns: the bulk twin of `record.parse_records`.
+
+Records follow each other by their lengths, so first the lengths of all batches are followed in
+lockstep (step j reads the length of record j of every batch; a few long batches are followed one
+by one); then each field of all records is read by one numpy call. A batch is taken only if every
+rule of `record` holds for it and all its numbers are of ordinary size; any other is left to
+`Segment.records`, which is the definition and knows what to say of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from storage.errors import FormatError
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, decompress
+from storage.formats.record_batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_MASK,
+    MAX_SEQUENCE,
+    NO_SEQUENCE,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from storage.kernels.protocol import HeaderTable
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+MIN_RECORD_BYTES = 7  # a length and six fields of one byte
+LENGTH_BYTES = 4  # a longer varint than this has no place in a batch that fits in memory
+DELTA_BYTES = 8
+MAX_HEADERS = 64  # of one record: each more is a round over all records
+MIN_LANES = 48  # below this a step of lockstep costs more than following each batch by itself
+MAX_BASE_OFFSET = 1 << 62  # record offsets beyond 63 bits are left to Python's numbers
+
+# How many decompressed bytes one table may hold (one batch may have more).
+MAX_SOURCE_BYTES = 8 << 20
+
+
+class RecordTable(NamedTuple):
+    """Records in log order as columns. Positions are places in `source`; null has -1 bytes.
+
+    The record headers have their own columns (`header_*`), one row per header in log order;
+    record r has headers_count[r] of them.
+
+    Attributes:
+        source: what positions refer to: the window, or the bodies of its batches decompressed.
+        batch_count: how many rows of the header table were looked at.
+        is_whole: for each of them, whether its records are here; the others have none.
+        batch_row: of each record, the row of its batch.
+    """
+
+    source: NDArray[np.uint8]
+    batch_count: int
+    is_whole: Flags
+    batch_row: Ints
+    offset: Ints
+    timestamp_ms: Ints
+    sequence: Ints
+    key_pos: Ints
+    key_bytes: Ints
+    value_pos: Ints
+    value_bytes: Ints
+    headers_count: Ints
+    header_record: Ints
+    header_key_pos: Ints
+    header_key_bytes: Ints
+    header_value_pos: Ints
+    header_value_bytes: Ints
+
+    @property
+    def row_count(self) -> int:
+        """Number of records."""
+        return len(self.offset)
+
+    def part(self, start: int, end: int) -> RecordTable:
+        """Return the records of batches [start, end), which become rows from 0 on."""
+        first, last = np.searchsorted(self.batch_row, (start, end)).tolist()
+        first_header, last_header = np.searchsorted(self.header_record, (first, last)).tolist()
+        columns = {name: getattr(self, name)[first:last] for name in _RECORD_COLUMNS}
+        columns |= {name: getattr(self, name)[first_header:last_header] for name in _HEADER_COLUMNS}
+        columns["batch_row"] = columns["batch_row"] - start
+        columns["header_record"] = columns["header_record"] - first
+        is_whole = self.is_whole[start:end]
+        return self._replace(batch_count=len(is_whole), is_whole=is_whole, **columns)
+
+    def without(self, batch_rows: Ints) -> RecordTable:
+        """Take out the records of some batches, as if these had not been whole."""
+        is_whole = self.is_whole.copy()
+        is_whole[batch_rows] = False
+        keep = is_whole[self.batch_row]
+        keep_header = keep[self.header_record]
+        columns = {name: getattr(self, name)[keep] for name in _RECORD_COLUMNS}
+        columns |= {name: getattr(self, name)[keep_header] for name in _HEADER_COLUMNS}
+        columns["header_record"] = (np.cumsum(keep) - 1)[columns["header_record"]]
+        return self._replace(is_whole=is_whole, **columns)
+
+
+_HEADER_COLUMNS = tuple(each for each in RecordTable._fields if each.startswith("header_"))
+_RECORD_COLUMNS = RecordTable._fields[3 : -len(_HEADER_COLUMNS)]
+
+
+class _Bodies(NamedTuple):
+    """Decompressed bodies of consecutive batches: where each lies in `source`."""
+
+    buf: bytes | bytearray
+    pos: Ints
+    end_pos: Ints
+    is_whole: Flags
+
+
+def decode_records(
+    table: HeaderTable,
+    buf: bytearray,
+    file_pos: int,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+) -> RecordTable:
+    """Decode the records of the first rows of `table`, healthy v2 batches that lie in `buf`.
+
+    `file_pos` is the place of buf[0] in the file. All rows are taken unless compressed ones grow
+    beyond MAX_SOURCE_BYTES; `batch_count` tells how many were. The result refers to `buf`: use it
+    before that is filled again.
+    """
+    bodies = _bodies(table, buf, file_pos, max_batch_bytes)
+    taken = len(bodies.pos)
+    counts = table.records_count[:taken].astype(np.int64)
+    # More records than the bytes can hold: nothing is allocated for such a claim.
+    whole = bodies.is_whole & (counts * MIN_RECORD_BYTES <= bodies.end_pos - bodies.pos)
+    whole &= table.base_offset[:taken] <= MAX_BASE_OFFSET
+    counts[~whole] = 0
+    pos, end_pos = _follow_lengths(bodies, counts, whole)
+    return _read_fields(table, bodies._replace(is_whole=whole), counts, pos, end_pos)
+
+
+def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: int) -> _Bodies:
+    codecs = table.attributes & CODEC_MASK
+    start = table.pos - file_pos
+    end = start + table.batch_bytes
+    if not codecs.any():
+        return _Bodies(buf, start + HEADER_BYTES, end, np.ones(len(start), np.bool_))
+    parts: list[bytes] = []
+    whole: list[bool] = []
+    total_bytes = 0
+    with memoryview(buf) as view:
+        rows = zip(codecs.tolist(), start.tolist(), end.tolist(), table.records_count, strict=True)
+        for codec, start_pos, end_pos, count in rows:
+            body: bytes = b""
+            is_whole = True
+            if count:
+                try:
+                    part = view[start_pos + HEADER_BYTES : end_pos]
+                    body = decompress(codec, part, max_bytes=max_batch_bytes)
+                except FormatError:
+                    is_whole = False
+            parts.append(body)
+            whole.append(is_whole)
+            total_bytes += len(body)
+            if total_bytes >= MAX_SOURCE_BYTES:
+                break
+    sizes = np.array([len(each) for each in parts], np.int64)
+    ends = np.cumsum(sizes)
+    parts.append(bytes(DELTA_BYTES))  # so that the shortest source can be seen as integers
+    return _Bodies(b"".join(parts), ends - sizes, ends, np.array(whole, np.bool_))
+
+
+def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, Ints]:
+    """Find each record: where its fields begin (behind its length) and where it ends.
+
+    Clears `whole` and `counts` of a batch that its records do not fill exactly.
+    """
+    first = np.cumsum(counts) - counts
+    pos = np.zeros(int(counts.sum()), np.int64)
+    end_pos = np.zeros(len(pos), np.int64)
+    source = np.frombuffer(bodies.buf, np.uint8)
+    order = np.argsort(-counts, kind="stable")  # lanes; those that end first are last
+    lane_counts, lane_first = counts[order], first[order]
+    at, limit = bodies.pos[order], bodies.end_pos[order]
+    bad = np.zeros(len(order), np.bool_)
+    step = 0
+    while (lanes := _lanes_longer_than(step, lane_counts)) >= MIN_LANES:
+        length, fields_pos, wrong = _read_varints(source, at[:lanes], LENGTH_BYTES)
+        next_pos = fields_pos + length
+        wrong |= (length < MIN_RECORD_BYTES - 1) | (next_pos > limit[:lanes])
+        if wrong.any():
+            bad[:lanes] |= wrong
+            next_pos[wrong] = at[:lanes][wrong]  # stays where it is, and within bounds
+        pos[lane_first[:lanes] + step] = fields_pos
+        end_pos[lane_first[:lanes] + step] = next_pos
+        at[:lanes] = next_pos
+        step += 1
+    for lane in range(lanes):
+        found = _follow_batch(
+            bodies.buf, int(at[lane]), int(limit[lane]), int(lane_counts[lane]) - step
+        )
+        start = int(lane_first[lane]) + step
+        pos[start : start + len(found)] = [each[0] for each in found]
+        end_pos[start : start + len(found)] = [each[1] for each in found]
+        at[lane] = found[-1][1] if found else -1
+    bad |= (lane_counts > 0) & (at != limit)
+    if not bad.any():
+        return pos, end_pos
+    whole[order[bad]] = False
+    keep = np.repeat(whole, counts)
+    counts[~whole] = 0
+    return pos[keep], end_pos[keep]
+
+
+def _lanes_longer_than(step: int, descending_counts: Ints) -> int:
+    return len(descending_counts) - int(np.searchsorted(descending_counts[::-1], step, "right"))
+
+
+def _follow_batch(
+    buf: bytes | bytearray, pos: int, limit_pos: int, count: int
+) -> list[tuple[int, int]]:
+    """Find the records of one batch; an empty list if they do not fit."""
+    found: list[tuple[int, int]] = []
+    append = found.append
+    for _ in range(count):
+        if pos >= limit_pos:
+            return []
+        length = buf[pos]
+        pos += 1
+        if length > 0x7F:
+            length &= 0x7F
+            for shift in range(7, 7 * LENGTH_BYTES, 7):
+                if pos >= limit_pos:
+                    return []
+                byte = buf[pos]
+                pos += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+            else:
+                return []
+        if length & 1:  # negative
+            return []
+        end_pos = pos + (length >> 1)
+        append((pos, end_pos))
+        pos = end_pos
+    return found
+
+
+def _read_varints(
+    source: NDArray[np.uint8], pos: Ints, most_bytes: int
+) -> tuple[Ints, Ints, Flags]:
+    """Read a zig-zag varint at each position; returns values, next positions, which are longer.
+
+    Bytes beyond the source are read as zeros.
+    """
+    word = _words(source, pos)
+    value = word & 0x7F
+    more = (word & 0x80) != 0
+    next_pos = pos + 1
+    for place in range(1, most_bytes):
+        if not more.any():
+            break
+        byte = (word >> np.uint64(8 * place)) & 0xFF
+        value |= np.where(more, (byte & 0x7F) << np.uint64(7 * place), 0)
+        next_pos += more
+        more &= byte > 0x7F
+    value = value.view(np.int64)
+    return (value >> 1) ^ -(value & 1), next_pos, more
+
+
+def _words(source: NDArray[np.uint8], pos: Ints) -> NDArray[np.uint64]:
+    """Gather the 8 bytes at each position as little-endian integers."""
+    view: NDArray[np.uint64] = np.ndarray((len(source) - 7,), "<u8", source, 0, (1,))
+    if not len(pos) or int(pos.max()) < len(view):
+        return view[pos]
+    inside = np.minimum(pos, len(view) - 1)
+    beyond = np.minimum(pos - inside, 7)
+    word: NDArray[np.uint64] = view[inside]
+    word >>= (beyond * 8).astype(np.uint64)
+    return word
+
+
+def _read_fields(
+    table: HeaderTable, bodies: _Bodies, counts: Ints, pos: Ints, end_pos: Ints
+) -> RecordTable:
+    """Read all fields of the records whose places are known."""
+    source = np.frombuffer(bodies.buf, np.uint8)
+    batch_row = np.repeat(np.arange(len(counts)), counts)
+    pos = pos + 1  # attributes, unused
+    timestamp_delta_ms, pos, wrong = _read_varints(source, pos, DELTA_BYTES)
+    offset_delta, pos, longer = _read_varints(source, pos, LENGTH_BYTES)
+    wrong |= longer
+    key_bytes, key_pos, longer = _read_varints(source, pos, LENGTH_BYTES)
+    pos, over = _skip(key_pos, key_bytes, end_pos)
+    wrong |= longer | over
+    value_bytes, value_pos, longer = _read_varints(source, pos, LENGTH_BYTES)
+    pos, over = _skip(value_pos, value_bytes, end_pos)
+    wrong |= longer | over
+    headers_count, pos, longer = _read_varints(source, pos, LENGTH_BYTES)
+    wrong |= longer | (headers_count < 0) | (headers_count > MAX_HEADERS)
+    headers_count[wrong] = 0
+    headers = _read_headers(source, headers_count, pos, end_pos, wrong)
+    wrong |= pos != end_pos
+
+    base_sequence = table.base_sequence[batch_row]
+    attributes = table.attributes[batch_row]
+    records = RecordTable(
+        source=source,
+        batch_count=len(counts),
+        is_whole=bodies.is_whole,
+        batch_row=batch_row,
+        offset=table.base_offset[batch_row] + offset_delta,
+        timestamp_ms=np.where(
+            attributes & LOG_APPEND_TIME_MASK,
+            table.max_timestamp_ms[batch_row],
+            table.base_timestamp_ms[batch_row] + timestamp_delta_ms,
+        ),
+        sequence=_add_to_sequence(base_sequence.astype(np.int64), offset_delta),
+        key_pos=key_pos,
+        key_bytes=np.maximum(key_bytes, -1),
+        value_pos=value_pos,
+        value_bytes=np.maximum(value_bytes, -1),
+        headers_count=headers_count,
+        **headers,
+    )
+    return records.without(np.unique(batch_row[wrong])) if wrong.any() else records
+
+
+def _skip(pos: Ints, length: Ints, end_pos: Ints) -> tuple[Ints, Flags]:
+    """Go on behind a field (null has none); positions never leave the record."""
+    next_pos = pos + np.maximum(length, 0)
+    return np.minimum(next_pos, end_pos), next_pos > end_pos
+
+
+def _add_to_sequence(base: Ints, delta: Ints) -> Ints:
+    """Give `record_batch.record_sequence` of each row."""
+    last = base + delta
+    last[last > MAX_SEQUENCE] -= MAX_SEQUENCE + 1
+    last[base < 0] = NO_SEQUENCE
+    return last
+
+
+def _read_headers(
+    source: NDArray[np.uint8], headers_count: Ints, pos: Ints, end_pos: Ints, wrong: Flags
+) -> dict[str, Ints]:
+    """Read record headers, the first of all records, then the second, and so on.
+
+    Moves `pos` behind them and marks in `wrong` records whose headers do not fit.
+    """
+    first = np.cumsum(headers_count) - headers_count
+    total = int(headers_count.sum())
+    names = ("key_pos", "key_bytes", "value_pos", "value_bytes")
+    columns = {f"header_{name}": np.zeros(total, np.int64) for name in names}
+    columns["header_record"] = np.repeat(np.arange(len(headers_count)), headers_count)
+    rows = np.flatnonzero(headers_count)
+    for place in range(int(headers_count.max(initial=0))):
+        rows = rows[headers_count[rows] > place]
+        key_bytes, key_pos, longer = _read_varints(source, pos[rows], LENGTH_BYTES)
+        next_pos, over = _skip(key_pos, key_bytes, end_pos[rows])
+        bad = longer | over | (key_bytes < 0)
+        value_bytes, value_pos, longer = _read_varints(source, next_pos, LENGTH_BYTES)
+        pos[rows], over = _skip(value_pos, value_bytes, end_pos[rows])
+        wrong[rows] |= bad | longer | over
+        at = first[rows] + place
+        columns["header_key_pos"][at] = key_pos
+        columns["header_key_bytes"][at] = key_bytes
+        columns["header_value_pos"][at] = value_pos
+        columns["header_value_bytes"][at] = np.maximum(value_bytes, -1)
+    return columns

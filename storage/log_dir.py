@@ -1,0 +1,408 @@
+"""A log dir: the names of its files and directories, its checkpoints, and how it was stopped.
+
+Names (reference 1.1 to 1.5)
+
+    <topic>-<partition>                          live replica
+    <topic>-<partition>.<unique id>-future       being copied from another log dir of the broker
+    <topic>-<partition>.<unique id>-delete       deletion pending; the topic may be cut
+    <topic>-<partition>.<unique id>-stray        set aside by a KRaft broker; the topic may be cut
+    <20 digits>.log .index .timeindex .txnindex  a segment, by its base offset
+    <20 digits>.snapshot                         producer state below that offset
+    <20 digits>-<10 digits>.checkpoint           KRaft snapshot: end offset and epoch
+    ....deleted .cleaned .swap .tmp .part        unfinished business, attached to the full name
+
+A broker takes every sub-directory for a partition and aborts on a name it cannot parse (DIR-1);
+plain files of unknown name are ignored. `classify` knows every file; a decoder is chosen by it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from storage.broker_lock import LOCK_FILE_NAME, LockKind, LockState, probe
+from storage.errors import AccessError, CorruptError, FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.formats.meta_properties import MetaProperties
+
+METADATA_TOPIC = "__cluster_metadata"
+REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
+RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
+LOG_START_NAME = "log-start-offset-checkpoint"
+HIGH_WATERMARK_NAME = "replication-offset-checkpoint"
+CLEANER_NAME = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+META_PROPERTIES_NAME = "meta.properties"
+BOOTSTRAP_NAME = "bootstrap.checkpoint"
+LEADER_EPOCHS_NAME = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME = "partition.metadata"
+QUORUM_STATE_NAME = "quorum-state"
+
+MAX_NAME_CHARS = 255  # -delete and -stray names are cut to this
+MAX_OFFSET = 2**63 - 1
+MAX_INT32 = 2**31 - 1
+
+T = TypeVar("T")
+
+
+class FileKind(StrEnum):
+    """What a file is, by its name alone."""
+
+    LOG = "log"
+    INDEX = "index"
+    TIMEINDEX = "timeindex"
+    TXNINDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+    CHECKPOINT = "checkpoint"  # KRaft snapshot or bootstrap.checkpoint: batches, not text
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    OFFSET_CHECKPOINT = "offset-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    META_PROPERTIES = "meta.properties"
+    QUORUM_STATE = "quorum-state"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    LOCK = "lock"
+    UNKNOWN = "unknown"
+
+
+class FileSuffix(StrEnum):
+    """Why a file is not what its name would otherwise say (reference 1.5)."""
+
+    NONE = ""
+    DELETED = ".deleted"
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
+    TMP = ".tmp"
+    PART = ".part"
+
+
+class FileName(NamedTuple):
+    """A classified name.
+
+    `offset` is the number in the name: a segment's base offset, the end offset of a snapshot;
+    None when the name has none. `epoch` belongs to KRaft snapshots. With several suffixes the
+    last one counts.
+    """
+
+    name: str
+    kind: FileKind
+    suffix: FileSuffix = FileSuffix.NONE
+    offset: int | None = None
+    epoch: int | None = None
+
+    @property
+    def has_padded_offset(self) -> bool:
+        """The number has 20 digits and nothing else before the `.`, as a broker writes it."""
+        return self.offset is not None and self.name.split(".", 1)[0] == f"{self.offset:020d}"
+
+
+_FIXED_NAMES = {
+    LEADER_EPOCHS_NAME: FileKind.LEADER_EPOCHS,
+    PARTITION_METADATA_NAME: FileKind.PARTITION_METADATA,
+    META_PROPERTIES_NAME: FileKind.META_PROPERTIES,
+    QUORUM_STATE_NAME: FileKind.QUORUM_STATE,
+    CLEAN_SHUTDOWN_NAME: FileKind.CLEAN_SHUTDOWN,
+    LOCK_FILE_NAME: FileKind.LOCK,
+    RECOVERY_POINT_NAME: FileKind.OFFSET_CHECKPOINT,
+    LOG_START_NAME: FileKind.OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_NAME: FileKind.OFFSET_CHECKPOINT,
+    CLEANER_NAME: FileKind.OFFSET_CHECKPOINT,
+}
+_NUMBERED_KINDS = {
+    ".log": FileKind.LOG,
+    ".index": FileKind.INDEX,
+    ".timeindex": FileKind.TIMEINDEX,
+    ".txnindex": FileKind.TXNINDEX,
+    ".snapshot": FileKind.SNAPSHOT,
+    ".checkpoint": FileKind.CHECKPOINT,
+}
+_SUFFIXES = {str(each): each for each in FileSuffix if each}
+# Remote index files are <offset>_<uuid>.index: the number ends at the underscore.
+_LEADING_OFFSET = re.compile(r"([0-9]{1,20})(?=[._])")
+_KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
+
+
+def classify(name: str) -> FileName:
+    """Tell what a file is from its name (without directories). Never fails: UNKNOWN."""
+    stem, suffix = name, FileSuffix.NONE
+    while (dot := stem.rfind(".")) > 0 and (found := _SUFFIXES.get(stem[dot:])) is not None:
+        suffix = suffix or found
+        stem = stem[:dot]
+    kind = _FIXED_NAMES.get(stem)
+    if kind is not None:
+        return FileName(name, kind, suffix)
+    kind = _NUMBERED_KINDS.get(stem[stem.rfind(".") :], FileKind.UNKNOWN) if "." in stem else None
+    if kind is None or kind is FileKind.UNKNOWN:
+        return FileName(name, FileKind.UNKNOWN, suffix)
+    if kind is FileKind.CHECKPOINT:
+        match = _KRAFT_SNAPSHOT.match(stem)
+        if match is None:
+            return FileName(name, kind, suffix)
+        return FileName(name, kind, suffix, _bounded(match[1], MAX_OFFSET), int(match[2]))
+    match = _LEADING_OFFSET.match(stem)
+    offset = None if match is None else _bounded(match[1], MAX_OFFSET)
+    return FileName(name, kind, suffix, offset)
+
+
+def _bounded(digits: str, maximum: int) -> int | None:
+    number = int(digits)
+    return number if number <= maximum else None
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name: the key of the offset checkpoints."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class DirState(StrEnum):
+    """What the suffix of a partition directory says."""
+
+    LIVE = "live"
+    FUTURE = "future"
+    DELETE = "delete"
+    STRAY = "stray"
+
+
+class PartitionName(NamedTuple):
+    """A parsed directory name."""
+
+    topic: str
+    partition: int
+    state: DirState
+    unique_id: str = ""  # 32 hexadecimal digits, except in a live name
+    topic_may_be_cut: bool = False  # `topic` may be only the beginning of the real one
+
+
+# As LocalLog: a name with one of the suffixes must have this shape as a whole.
+_SUFFIXED_DIR = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)", re.ASCII)
+_PARTITION_NUMBER = re.compile(r"\+?[0-9]{1,20}")
+
+
+def parse_partition_name(name: str) -> PartitionName | None:
+    """Split a directory's name into topic and partition as the broker does; None if it cannot.
+
+    Source: LocalLog.parseTopicPartitionName. The last `.` cuts off the suffix, the last `-`
+    separates the partition: topics may contain both.
+    """
+    state, unique_id, live_name = DirState.LIVE, "", name
+    if name.endswith(("-delete", "-future", "-stray")):
+        if _SUFFIXED_DIR.fullmatch(name) is None:
+            return None
+        live_name, _, tail = name.rpartition(".")
+        unique_id, _, word = tail.rpartition("-")
+        state = DirState(word)
+    topic, dash, digits = live_name.rpartition("-")
+    if not (dash and topic) or _PARTITION_NUMBER.fullmatch(digits) is None:
+        return None
+    partition = int(digits)
+    if partition > MAX_INT32:
+        return None
+    may_be_cut = state in {DirState.DELETE, DirState.STRAY} and len(name) >= MAX_NAME_CHARS
+    return PartitionName(topic, partition, state, unique_id, may_be_cut)
+
+
+class PartitionDir(NamedTuple):
+    """A partition directory as found: its path and what its name says."""
+
+    path: str
+    name: PartitionName
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The key of the checkpoints."""
+        return TopicPartition(self.name.topic, self.name.partition)
+
+
+class StoppedState(StrEnum):
+    """How the broker left a log dir."""
+
+    CLEAN = "clean"  # the marker is there
+    UNCLEAN = "unclean"  # no marker: the next start recovers from the recovery points on
+    LIVE = "live"  # the lock is held
+    UNKNOWN = "unknown"  # not a log dir, or the lock could not be asked
+
+
+class OtherEntry(NamedTuple):
+    """An entry of a log dir that is no partition."""
+
+    path: str
+    is_dir: bool
+    file: FileName
+
+
+Problem = FormatError | AccessError
+Offsets = dict[TopicPartition, int]
+
+
+class LogDir(NamedTuple):
+    """Everything at the top level of a log dir.
+
+    A checkpoint that is missing or cannot be read is None; one without entries is {}. What could
+    not be read or breaks a rule is in `problems`, in no order that matters.
+    """
+
+    path: str
+    is_log_dir: bool  # False: none of the files that only a log dir has
+    meta: MetaProperties | None
+    clean_shutdown: bool
+    lock: LockState
+    partitions: tuple[PartitionDir, ...]
+    recovery_points: Offsets | None
+    log_start_offsets: Offsets | None
+    high_watermarks: Offsets | None
+    cleaner_offsets: Offsets | None
+    others: tuple[OtherEntry, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def stopped(self) -> StoppedState:
+        """How the broker left it, as far as the directory tells."""
+        if self.lock.is_held:
+            return StoppedState.LIVE
+        if not self.is_log_dir or self.lock.kind is LockKind.UNKNOWN:
+            return StoppedState.UNKNOWN
+        return StoppedState.CLEAN if self.clean_shutdown else StoppedState.UNCLEAN
+
+    def high_watermark(self, partition: PartitionDir) -> int | None:
+        """Checkpointed high watermark; None when there is none for this directory."""
+        return self._checkpointed(self.high_watermarks, partition)
+
+    def log_start_offset(self, partition: PartitionDir) -> int | None:
+        """Checkpointed log start; None is normal: listed only above the first segment's base."""
+        return self._checkpointed(self.log_start_offsets, partition)
+
+    def recovery_point(self, partition: PartitionDir) -> int | None:
+        """Checkpointed recovery point."""
+        return self._checkpointed(self.recovery_points, partition)
+
+    def _checkpointed(self, offsets: Offsets | None, partition: PartitionDir) -> int | None:
+        # An entry of that name would belong to a re-created topic, not to what is set aside.
+        if offsets is None or partition.name.state in {DirState.DELETE, DirState.STRAY}:
+            return None
+        return offsets.get(partition.topic_partition)
+
+
+LOG_DIR_FILES = frozenset(
+    {
+        META_PROPERTIES_NAME,
+        BOOTSTRAP_NAME,
+        CLEAN_SHUTDOWN_NAME,
+        LOCK_FILE_NAME,
+        RECOVERY_POINT_NAME,
+        LOG_START_NAME,
+        HIGH_WATERMARK_NAME,
+        CLEANER_NAME,
+    }
+)
+
+
+def read_log_dir(path: str | Path) -> LogDir:
+    """Read the top level of a log dir in one pass; no partition is opened.
+
+    Raises:
+        AccessError: the directory itself cannot be listed. All else is recorded in the result.
+    """
+    path = os.fspath(path)
+    problems: list[Problem] = []
+    partitions: list[PartitionDir] = []
+    others: list[OtherEntry] = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                _sort_entry(entry, partitions, others, problems)
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    partitions.sort(key=lambda each: (each.name, each.path))
+    others.sort()
+    names = {each.file.name for each in others if not each.is_dir}
+    from storage.formats.meta_properties import parse_meta_properties
+
+    def offsets(name: str) -> Offsets | None:
+        return _read(path, name, names, _parse_offsets, problems)
+
+    return LogDir(
+        path=path,
+        is_log_dir=not names.isdisjoint(LOG_DIR_FILES),
+        meta=_read(path, META_PROPERTIES_NAME, names, parse_meta_properties, problems),
+        clean_shutdown=CLEAN_SHUTDOWN_NAME in names,
+        lock=probe(Path(path, LOCK_FILE_NAME)),
+        partitions=tuple(partitions),
+        recovery_points=offsets(RECOVERY_POINT_NAME),
+        log_start_offsets=offsets(LOG_START_NAME),
+        high_watermarks=offsets(HIGH_WATERMARK_NAME),
+        cleaner_offsets=offsets(CLEANER_NAME),
+        others=tuple(others),
+        problems=tuple(problems),
+    )
+
+
+def _sort_entry(
+    entry: os.DirEntry[str],
+    partitions: list[PartitionDir],
+    others: list[OtherEntry],
+    problems: list[Problem],
+) -> None:
+    try:
+        is_dir = entry.is_dir()  # a symbolic link counts as what it leads to
+    except OSError as exc:
+        problems.append(AccessError(exc, entry.path))
+        return
+    if not is_dir:
+        others.append(OtherEntry(entry.path, is_dir=False, file=classify(entry.name)))
+        return
+    name = parse_partition_name(entry.name)
+    if name is not None:
+        partitions.append(PartitionDir(entry.path, name))
+        return
+    others.append(OtherEntry(entry.path, is_dir=True, file=FileName(entry.name, FileKind.UNKNOWN)))
+    if entry.name != REMOTE_INDEX_CACHE_NAME:
+        problems.append(
+            CorruptError(
+                "directory that is no partition: a broker refuses to start",
+                check_id="DIR-1",
+                pos=0,
+                expected="TOPIC-PARTITION",
+                found=entry.name,
+            ).located(entry.path)
+        )
+
+
+def _read(
+    directory: str,
+    name: str,
+    names: set[str],
+    parse: Callable[[bytes], T],
+    problems: list[Problem],
+) -> T | None:
+    """Read and parse one file; None when it is not there or cannot be used."""
+    if name not in names:
+        return None
+    path = Path(directory, name)
+    try:
+        return parse(path.read_bytes())
+    except FileNotFoundError:  # replaced or removed since it was listed
+        return None
+    except OSError as exc:
+        problems.append(AccessError(exc, str(path)))
+    except FormatError as exc:
+        problems.append(exc.located(str(path)))
+    return None
+
+
+def _parse_offsets(data: bytes) -> Offsets:
+    from storage.formats.checkpoint import parse_offset_checkpoint
+
+    return {
+        TopicPartition(each.topic, each.partition): each.offset
+        for each in parse_offset_checkpoint(data)
+    }

@@ -1,0 +1,329 @@
+"""A file that is only read, by position, and whose bad places do not stop the reader.
+
+Nothing here maps the file: a mapping kills the process when the file shrinks or a disk block under
+it cannot be read, and both happen to the files this program is made for.
+
+What `pread` can do and what becomes of it:
+  fewer bytes than asked       asked again, until the end of the file
+  nothing                      the end of the file; it may be nearer than the size seen at the open
+  EIO and its kin (MEDIA)      the request is halved down to SECTOR_BYTES: the bad stretch is known
+                               exactly, everything around it is read
+  any other error              the whole rest of the request is unreadable (a stale NFS handle does
+                               not get better in halves)
+A file that is removed or replaced after the open goes on being read through its descriptor.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from storage.errors import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    # Fill the buffer from a position; returns the number of bytes, 0 at the end of the file.
+    Pread = Callable[[int, memoryview, int], int]
+
+SECTOR_BYTES = 512  # the smallest piece a device fails on; larger sectors show as runs of these
+
+ZERO_CHUNK_BYTES = 1 << 20
+
+# Errors of one place of a medium or of a checksumming file system, not of the whole file.
+MEDIA_ERRNOS = frozenset(
+    {errno.EIO, errno.ENODATA, errno.EREMOTEIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ}
+)
+
+
+class Unreadable(NamedTuple):
+    """A stretch of a file that the operating system would not read. Half open, in bytes."""
+
+    start_pos: int
+    end_pos: int
+    errno: int
+
+    @property
+    def strerror(self) -> str:
+        """The operating system's words for the error."""
+        return os.strerror(self.errno)
+
+
+class Reading(NamedTuple):
+    """What one request gave: so many bytes of the buffer are filled, unreadable places with zeros.
+
+    They are fewer than asked only at the end of the file.
+    """
+
+    filled_bytes: int
+    unreadable: tuple[Unreadable, ...]
+
+
+class PositionedRead(NamedTuple):
+    """Bytes from `read_at`, zeros where they could not be read."""
+
+    data: bytes
+    unreadable: tuple[Unreadable, ...]
+
+
+def _preadv(fd: int, view: memoryview, pos: int) -> int:
+    return os.preadv(fd, [view], pos)
+
+
+class PositionedFile:
+    """A regular file, opened read-only. Raises AccessError when it cannot be opened."""
+
+    def __init__(self, path: str | os.PathLike[str], *, pread: Pread | None = None) -> None:
+        self.path = os.fspath(path)
+        self._pread = pread or _preadv
+        self._fd = -1
+        try:
+            # O_NONBLOCK: a pipe with the name of a segment must not hang the open.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            raise AccessError(_as_os_error(error, self.path), self.path) from error
+        self._fd = fd
+        try:
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
+                code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+                words = "Is a directory" if stat.S_ISDIR(mode) else "Not a regular file"
+                raise AccessError(OSError(code, words, self.path), self.path)  # noqa: TRY301
+        except OSError as error:
+            self.close()
+            raise AccessError(error, self.path) from error
+        except AccessError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def file_bytes(self) -> int:
+        """The size now; it may change between two calls."""
+        try:
+            return os.fstat(self._fd).st_size
+        except OSError as error:
+            raise AccessError(error, self.path) from error
+
+    def read_into(self, view: memoryview, pos: int) -> Reading:
+        """Fill `view` from `pos` on. Never raises for what the disk does."""
+        bad: list[Unreadable] = []
+        count = self._fill(view, pos, bad)
+        return Reading(count, tuple(bad))
+
+    def read_at(self, pos: int, count: int) -> PositionedRead:
+        """Read up to `count` bytes at `pos`. The caller bounds `count` (it is allocated)."""
+        buffer = bytearray(count)
+        reading = self.read_into(memoryview(buffer), pos)
+        return PositionedRead(bytes(memoryview(buffer)[: reading.filled_bytes]), reading.unreadable)
+
+    def _fill(self, view: memoryview, pos: int, bad: list[Unreadable]) -> int:
+        """Fill `view`, collect what is unreadable; the count ends at the end of the file."""
+        pread, fd = self._pread, self._fd
+        done, size = 0, len(view)
+        while done < size:
+            try:
+                count = pread(fd, view[done:], pos + done)
+            except OSError as error:
+                code = error.errno or errno.EIO
+                if code in MEDIA_ERRNOS:
+                    return done + self._bisect(view[done:], pos + done, code, bad)
+                _mark(view[done:], pos + done, code, bad)
+                return size
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _bisect(self, view: memoryview, pos: int, code: int, bad: list[Unreadable]) -> int:
+        """Read what can be read of a request that failed; halves meet at sector boundaries."""
+        size = len(view)
+        first_sector = pos // SECTOR_BYTES
+        last_sector = (pos + size - 1) // SECTOR_BYTES
+        if first_sector == last_sector:
+            _mark(view, pos, code, bad)
+            return size
+        middle_pos = (first_sector + (last_sector - first_sector + 1) // 2) * SECTOR_BYTES
+        left_size = middle_pos - pos
+        count = self._fill(view[:left_size], pos, bad)
+        if count < left_size:
+            return count
+        return left_size + self._fill(view[left_size:], middle_pos, bad)
+
+
+def _mark(view: memoryview, pos: int, code: int, bad: list[Unreadable]) -> None:
+    """Zero an unreadable piece and note it, joined to the one before when they touch."""
+    view[:] = bytes(len(view))
+    end_pos = pos + len(view)
+    if bad and bad[-1].end_pos == pos and bad[-1].errno == code:
+        bad[-1] = Unreadable(bad[-1].start_pos, end_pos, code)
+    else:
+        bad.append(Unreadable(pos, end_pos, code))
+
+
+def _as_os_error(error: OSError | ValueError, path: str) -> OSError:
+    """A path with a NUL gives ValueError; to the user it is just a file that is not there."""
+    if isinstance(error, OSError):
+        return error
+    return OSError(errno.ENOENT, str(error), path)
+
+
+class FileRange:
+    """The part of a file that a scan may look at: up to `end_pos`, with its bad places remembered.
+
+    A bad place is asked for once only: a dying disk takes seconds for each refusal. When a read
+    finds the file shorter than `end_pos`, `end_pos` becomes the file's size and `shrank` is set.
+    """
+
+    def __init__(self, file: PositionedFile, end_pos: int | None = None) -> None:
+        file_bytes = file.file_bytes
+        self.file = file
+        self.end_pos = file_bytes if end_pos is None else min(max(end_pos, 0), file_bytes)
+        self.shrank = False
+        self.unreadable: list[Unreadable] = []  # by position, none touching another of its errno
+        self._last_nonzero_pos: int | None = None
+
+    def read_into(self, view: memoryview, pos: int) -> int:
+        """Fill `view` from `pos`, zeros where it is unreadable; the count is cut at `end_pos`."""
+        size = min(len(view), self.end_pos - pos)
+        done = 0
+        while done < size:
+            at_pos = pos + done
+            hole = self.first_unreadable(at_pos, pos + size)
+            if hole is not None and hole.start_pos <= at_pos:
+                count = min(hole.end_pos, pos + size) - at_pos
+                view[done : done + count] = bytes(count)
+                done += count
+                continue
+            wanted = (pos + size if hole is None else hole.start_pos) - at_pos
+            reading = self.file.read_into(view[done : done + wanted], at_pos)
+            for bad in reading.unreadable:
+                self._remember(bad)
+            done += reading.filled_bytes
+            if reading.filled_bytes < wanted:
+                self.end_pos = min(pos + done, self.file.file_bytes)
+                self.shrank = True
+                break
+        return max(done, 0)
+
+    def read(self, pos: int, count: int) -> bytes:
+        """Read a few bytes; fewer at the end of the range."""
+        buffer = bytearray(max(0, min(count, self.end_pos - pos)))
+        got = self.read_into(memoryview(buffer), pos)
+        return bytes(buffer[:got])
+
+    def first_unreadable(self, start_pos: int, end_pos: int) -> Unreadable | None:
+        """Return the first known bad place that has a byte in [start_pos, end_pos)."""
+        holes = self.unreadable
+        if not holes:
+            return None
+        index = bisect_right(holes, start_pos, key=_end_pos_of)
+        if index < len(holes) and holes[index].start_pos < end_pos:
+            return holes[index]
+        return None
+
+    def is_zero_from(self, pos: int) -> bool:
+        """Tell whether every byte from `pos` to the end is zero; unreadable ones are not.
+
+        Looked for once, from the end backwards, so that any number of questions stays cheap.
+        """
+        if self._last_nonzero_pos is None:
+            self._last_nonzero_pos = self._find_last_nonzero()
+        return pos > self._last_nonzero_pos
+
+    def _find_last_nonzero(self) -> int:
+        end_pos = self.end_pos
+        while end_pos > 0:
+            start_pos = max(0, end_pos - ZERO_CHUNK_BYTES)
+            chunk = self.read(start_pos, end_pos - start_pos)
+            hole_end_pos = -1
+            while (hole := self.first_unreadable(start_pos, end_pos)) is not None:
+                hole_end_pos = start_pos = min(hole.end_pos, end_pos)
+            chunk_pos = end_pos - len(chunk)
+            kept = len(chunk.rstrip(b"\0"))
+            last_pos = max(chunk_pos + kept - 1 if kept else -1, hole_end_pos - 1)
+            if last_pos >= 0:
+                return last_pos
+            end_pos = chunk_pos
+        return -1
+
+    def _remember(self, bad: Unreadable) -> None:
+        holes = self.unreadable
+        index = bisect_right(holes, bad.start_pos, key=_end_pos_of)
+        if index and holes[index - 1].end_pos == bad.start_pos and holes[index - 1].errno == bad[2]:
+            index -= 1
+            bad = Unreadable(holes.pop(index).start_pos, bad.end_pos, bad.errno)
+        if (
+            index < len(holes)
+            and holes[index].start_pos == bad.end_pos
+            and (holes[index].errno == bad.errno)
+        ):
+            bad = Unreadable(bad.start_pos, holes.pop(index).end_pos, bad.errno)
+        holes.insert(index, bad)
+
+
+def _end_pos_of(bad: Unreadable) -> int:
+    return bad.end_pos
+
+
+class ReadWindow:
+    """One reused buffer that slides over a range.
+
+    Attributes:
+        buf: the buffer; buf[0] is byte `pos` of the file, `count` bytes of it are filled.
+    """
+
+    def __init__(self, source: FileRange, capacity_bytes: int) -> None:
+        self.source = source
+        self.buf = bytearray(capacity_bytes)
+        self.pos = 0
+        self.count = 0
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Most that `load` can hold at once."""
+        return len(self.buf)
+
+    def grow(self, capacity_bytes: int) -> None:
+        """Take a larger buffer; what was loaded is forgotten."""
+        self.buf = bytearray(capacity_bytes)
+        self.count = 0
+
+    def load(self, pos: int, wanted_bytes: int) -> int:
+        """Make the bytes from `pos` on available at buf[pos - self.pos].
+
+        Returns how many can be read there without a gap: `wanted_bytes` (at most the capacity) or
+        more, and fewer only before the end of the range or a bad place.
+        """
+        loaded_end_pos = self.pos + self.count
+        if not self.pos <= pos <= pos + wanted_bytes <= loaded_end_pos:
+            if loaded_end_pos < self.source.end_pos or pos < self.pos:
+                self.pos = pos
+                with memoryview(self.buf) as view:
+                    self.count = self.source.read_into(view, pos)
+            loaded_end_pos = self.pos + self.count
+        hole = self.source.first_unreadable(pos, loaded_end_pos)
+        return max((loaded_end_pos if hole is None else hole.start_pos) - pos, 0)

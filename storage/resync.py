@@ -1,0 +1,265 @@
+"""Finding the next good batch behind a place where the chain of lengths is broken.
+
+A candidate is taken if and only if it proves itself:
+  v2:      magic 2, length and counts possible, attribute bits 8 to 15 zero, codec 0 to 4, CRC-32C
+  v0, v1:  (only in a segment that has shown legacy messages or nothing yet) magic 0 or 1, length
+           possible, attribute bits 4 to 7 zero, CRC-32
+  both:    base offset above the last trusted one and within 2^31 of the segment's base; no byte
+           unreadable; and what follows it is the end, zeros, an unreadable place, or a header with
+           either a possible offset or a possible length and magic
+The last demand is there for topics whose record values are whole batches (mirrors, dumps): such a
+value is a batch with a right checksum, but the bytes behind it are the rest of a record. It is a
+strong hint and no proof; what comes after a resynchronisation is marked by `Scan.resynced`.
+
+Cost. Bytes are searched once. Checksums that fail, those of candidates and the following of lengths
+are paid from one budget a scan: BUDGET_BYTES and BUDGET_PER_BYTE times the range. A file made to
+look like large batches everywhere still costs time proportional to its size. A candidate larger
+than what is left of the budget is passed over; when nothing is left the scan gives up.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from storage.formats.record_batch import (
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    MIN_BATCH_LENGTH,
+)
+from storage.kernels.pure import (
+    MAX_RELATIVE_OFFSET,
+    MIN_LENGTH,
+    PREFIX,
+    PREFIX_BYTES,
+    Neighbours,
+    compute_checksum,
+    crc_start_pos,
+    extend_checksum,
+    judge,
+    parse_frame,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from storage.formats.record_batch import BatchHeader
+    from storage.positioned_file import FileRange
+
+CHUNK_BYTES = 1 << 20
+FIRST_CHUNK_BYTES = 32 << 10  # the next good batch is mostly near
+LEGACY_HEADER_BYTES = 26
+BUDGET_BYTES = 64 << 20
+BUDGET_PER_BYTE = 16
+CHAIN_STEP_BYTES = 64  # what following one length costs, in bytes of budget
+MAGIC_POS = PREFIX_BYTES - 1
+
+
+class CrcReader:
+    """Checksums of batches of any size, read in pieces, paid from one budget."""
+
+    def __init__(self, source: FileRange) -> None:
+        self.source = source
+        self.budget_bytes = BUDGET_BYTES + BUDGET_PER_BYTE * source.end_pos
+        self._buf = bytearray()
+
+    def matches(self, pos: int, header: BatchHeader) -> bool | None:
+        """Tell whether the checksum of the batch at `pos` is right; None if it cannot be read."""
+        if not self._buf:
+            self._buf = bytearray(CHUNK_BYTES)
+        source = self.source
+        at_pos, end_pos = pos + crc_start_pos(header.magic), pos + header.batch_bytes
+        value = 0
+        with memoryview(self._buf) as view:
+            while at_pos < end_pos:
+                count = source.read_into(view[: end_pos - at_pos], at_pos)
+                if not count or source.first_unreadable(at_pos, at_pos + count) is not None:
+                    return None
+                part = view[:count]
+                value = extend_checksum(part, header.magic, value)
+                at_pos += count
+        return value == header.crc
+
+
+class Resync:
+    """Searches for the next batch that proves itself; one for each scan."""
+
+    def __init__(self, source: FileRange, neighbours: Neighbours, crcs: CrcReader) -> None:
+        self._source = source
+        self._neighbours = neighbours
+        self._crcs = crcs
+        self._searched_from_pos = 0
+        self._searched_to_pos = -1
+        self._found_pos: int | None = None
+        self.seen_v2 = False
+        self.seen_legacy = False
+
+    def next_verified(self, from_pos: int) -> int | None:
+        """Return the position of the first batch at or behind `from_pos` that proves itself."""
+        if self._searched_from_pos <= from_pos <= self._searched_to_pos:
+            return self._found_pos
+        self._searched_from_pos = from_pos
+        self._found_pos = None
+        for pos, header in self._candidates(from_pos, self._source.end_pos):
+            if self.is_plausible(pos + header.batch_bytes, header.last_offset):
+                self._found_pos = pos
+                break
+        self._searched_to_pos = self._source.end_pos if self._found_pos is None else self._found_pos
+        return self._found_pos
+
+    def chain_inside(self, start_pos: int, end_pos: int) -> int | None:
+        """Return the first proven batch in (start_pos, end_pos) whose chain ends at `end_pos`."""
+        for pos, header in self._candidates(start_pos + 1, end_pos):
+            if self.leads_to(pos + header.batch_bytes, end_pos):
+                return pos
+        return None
+
+    def leads_to(self, pos: int, end_pos: int) -> bool:
+        """Tell whether following the lengths from `pos` comes exactly to `end_pos`."""
+        while pos < end_pos and self._crcs.budget_bytes > 0:
+            self._crcs.budget_bytes -= CHAIN_STEP_BYTES
+            prefix = self._source.read(pos, PREFIX_BYTES)
+            if len(prefix) < PREFIX_BYTES or not _has_possible_length(prefix):
+                return False
+            pos += LOG_OVERHEAD_BYTES + PREFIX.unpack(prefix)[1]
+        return pos == end_pos
+
+    def leads_to_end(self, pos: int) -> bool:
+        """Tell whether following the lengths from `pos` comes to an end, be it a torn batch."""
+        while not self.is_end(pos) and self._crcs.budget_bytes > 0:
+            self._crcs.budget_bytes -= CHAIN_STEP_BYTES
+            prefix = self._source.read(pos, PREFIX_BYTES)
+            if len(prefix) < PREFIX_BYTES or not _has_possible_length(prefix):
+                return False
+            offset, length, _, magic = PREFIX.unpack(prefix)
+            pos += LOG_OVERHEAD_BYTES + length
+            if pos > self._source.end_pos:
+                neighbours = self._neighbours
+                is_possible = neighbours.last_offset < offset <= neighbours.max_offset
+                return bool(is_possible and 0 <= magic <= MAGIC_V2)
+        return self.is_end(pos)
+
+    def is_end(self, pos: int) -> bool:
+        """Tell whether the chain may end at `pos`: the end, a tail never looked at, or zeros."""
+        left = self._source.end_pos - pos
+        return 0 <= left <= PREFIX_BYTES or (left > 0 and self._source.is_zero_from(pos))
+
+    def is_plausible(self, pos: int, last_offset: int) -> bool:
+        """Tell whether what is at `pos` may follow a batch that ends with `last_offset`."""
+        source = self._source
+        if self.is_end(pos) or source.first_unreadable(pos, pos + PREFIX_BYTES) is not None:
+            return True
+        prefix = source.read(pos, PREFIX_BYTES)
+        if len(prefix) < PREFIX_BYTES:
+            return True
+        if not any(prefix):
+            return True
+        offset, length, _, magic = PREFIX.unpack(prefix)
+        if last_offset < offset <= min(self._neighbours.max_offset, last_offset + 2**31):
+            return True
+        left = source.end_pos - pos - LOG_OVERHEAD_BYTES
+        return 0 <= magic <= MAGIC_V2 and length <= left and _has_possible_length(prefix)
+
+    def is_verified(self, pos: int) -> bool:
+        """Tell whether the bytes at `pos` are a batch that proves itself (but for what follows)."""
+        head = self._source.read(pos, HEADER_BYTES)
+        return self._verified_header(head, 0, pos, self._source.end_pos) is not None
+
+    def _candidates(self, start_pos: int, end_pos: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Give the proven batches that begin in [start_pos, end_pos) and end by `end_pos`."""
+        chunk_bytes = FIRST_CHUNK_BYTES
+        patterns = self._patterns(end_pos - start_pos)
+        buf = bytearray()
+        pos = start_pos
+        while pos < min(end_pos, self._source.end_pos):
+            if len(buf) != chunk_bytes + HEADER_BYTES:
+                buf = bytearray(chunk_bytes + HEADER_BYTES)
+            with memoryview(buf) as view:
+                count = self._source.read_into(view, pos)
+            if buf.count(0, 0, count) < count:
+                for at in self._matches(buf, count, patterns):
+                    if at >= min(chunk_bytes, end_pos - pos):
+                        break
+                    header = self._verified_header(buf, at, pos + at, end_pos, count)
+                    if header is not None:
+                        yield pos + at, header
+            pos += chunk_bytes
+            chunk_bytes = min(chunk_bytes * 2, CHUNK_BYTES)
+
+    def _matches(
+        self, buf: bytearray, count: int, patterns: list[re.Pattern[bytes]]
+    ) -> Iterator[int]:
+        """Give the places in buf[:count] that look like a header, in order."""
+        found = [
+            (match.start() - MAGIC_POS for match in pattern.finditer(buf, 0, count))
+            for pattern in patterns
+        ]
+        if len(found) == 1:
+            return found[0]
+        return iter(sorted(chain.from_iterable(found)))
+
+    def _patterns(self, left: int) -> list[re.Pattern[bytes]]:
+        """Build what the regular expression engine can tell from the bytes around the magic.
+
+        The magic comes first because the engine finds a first literal byte fast; the bytes before
+        it are looked back at. The high half of the offset and the high byte of the length are
+        nearly constant in one segment and drop almost everything.
+        """
+        neighbours = self._neighbours
+        first = max(neighbours.last_offset + 1, neighbours.min_offset)
+        most = neighbours.max_offset
+        if neighbours.last_offset >= 0:
+            most = min(most, first + MAX_RELATIVE_OFFSET)
+        high, last_high = first >> 32, most >> 32
+        if last_high - high <= 1:
+            halves = {high.to_bytes(4, "big"), last_high.to_bytes(4, "big")}
+            offset = b"(?:" + b"|".join(re.escape(half) for half in sorted(halves)) + b")"
+        else:
+            offset = rb"[\x00-\x7f][\s\S]{3}"
+        length = b"[\\x00-\\x%02x]" % min(max(left, 0) >> 24, 0x7F)
+        before = offset + rb"[\s\S]{4}" + length + rb"[\s\S]{7}"
+        patterns = []
+        if self.seen_v2 or not self.seen_legacy:
+            after = rb"[\s\S]{4}\x00[\x00-\x7f][\x00-\x7f]"
+            patterns.append(re.compile(rb"\x02(?=" + after + rb")(?<=" + before + rb"\x02)"))
+        if self.seen_legacy or not self.seen_v2:
+            patterns.extend(
+                re.compile(magic + rb"(?=[\x00-\x0f])(?<=" + before + magic + b")")
+                for magic in (rb"\x00", rb"\x01")
+            )
+        return patterns
+
+    def _verified_header(
+        self, buf: bytearray | bytes, at: int, pos: int, end_pos: int, count: int | None = None
+    ) -> BatchHeader | None:
+        """Parse and prove the batch at buf[at], byte `pos` of the file; None if it is none."""
+        count = len(buf) if count is None else count
+        if count - at < LEGACY_HEADER_BYTES or not _has_possible_length(buf, at):
+            return None
+        magic = buf[at + MAGIC_POS]
+        if magic > MAGIC_V2 or (magic == MAGIC_V2 and count - at < HEADER_BYTES):
+            return None
+        header = parse_frame(buf, at)
+        size = header.batch_bytes
+        source, neighbours = self._source, self._neighbours
+        if pos + size > end_pos or header.base_offset <= neighbours.last_offset:
+            return None
+        alone = Neighbours(None)
+        alone.min_offset, alone.max_offset = neighbours.min_offset, neighbours.max_offset
+        if judge(header, None, alone) is not None or size > self._crcs.budget_bytes:
+            return None
+        self._crcs.budget_bytes -= size
+        if at + size <= count:
+            with memoryview(buf) as view:
+                body = view[at + crc_start_pos(header.magic) : at + size]
+                is_right = compute_checksum(body, header.magic) == header.crc
+            is_read = source.first_unreadable(pos, pos + size) is None
+            return header if is_right and is_read else None
+        return header if self._crcs.matches(pos, header) else None
+
+
+def _has_possible_length(buf: bytearray | bytes, at: int = 0) -> bool:
+    _, length, _, magic = PREFIX.unpack_from(buf, at)
+    return bool(length >= (MIN_BATCH_LENGTH if magic >= MAGIC_V2 else MIN_LENGTH))

@@ -1,0 +1,6 @@
+"""`python -m eoctl`."""
+
+from eoctl.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,122 @@
+"""The one clock: every command that needs "now" (age, expiry, leases) asks here (design 3).
+
+For a stopped directory "now" is the newest mtime of its checkpoints: what the broker's clock said
+when it last ran. For a live one it is the wall clock. `--now` overrides both.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+CHECKPOINT_NAMES = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+
+
+class NowSource(StrEnum):
+    """Where "now" comes from; printed with every result that depends on it."""
+
+    GIVEN = "given"
+    WALL = "wall"
+    DIR = "dir"
+
+
+class Now(NamedTuple):
+    """A point in time in milliseconds since 1970, and where it comes from."""
+
+    ms: int
+    source: NowSource
+
+    def describe(self) -> str:
+        """Sentence for a report's notes."""
+        origin = {
+            NowSource.GIVEN: "as given",
+            NowSource.WALL: "the wall clock",
+            NowSource.DIR: "the newest checkpoint of the directory",
+        }[self.source]
+        return f"now is {format_time_ms(self.ms)} ({origin})"
+
+
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970 from a number of milliseconds or an ISO 8601 time.
+
+    A time without an offset is UTC: what is printed never depends on the machine's zone.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    stripped = text.strip()
+    try:
+        if stripped.lstrip("-").isdecimal():
+            return _within_bounds(int(stripped), text)  # it refuses "--1", and thousands of digits
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise UsageError(
+            f"not a time: {text!r}",
+            next_step="milliseconds since 1970, or ISO 8601 such as 2026-11-21T04:38:00Z",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _within_bounds(time_ms: int, text: str) -> int:
+    if not -(2**63) <= time_ms < 2**63:
+        raise UsageError(
+            f"not a time that fits into 64 bits: {text!r}",
+            next_step="milliseconds since 1970, or ISO 8601 such as 2026-11-21T04:38:00Z",
+        )
+    return time_ms
+
+
+def format_time_ms(time_ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds; out of range comes as the number."""
+    try:
+        moment = datetime.fromtimestamp(time_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
+
+
+def resolve_now(option: str | None, log_dirs: Iterable[str | Path], *, is_live: bool) -> Now:
+    """Decide what "now" is for these log dirs.
+
+    Args:
+        option: the value of `--now`: a time, `wall`, `dir`, or None for the default.
+        log_dirs: directories that hold the checkpoints.
+        is_live: a broker is running on them.
+    """
+    if option not in (None, NowSource.WALL, NowSource.DIR):
+        return Now(parse_time_ms(str(option)), NowSource.GIVEN)
+    if option != NowSource.WALL and (option == NowSource.DIR or not is_live):
+        newest = _newest_checkpoint_ms(log_dirs)
+        if newest is not None:
+            return Now(newest, NowSource.DIR)
+        if option == NowSource.DIR:
+            raise UsageError(
+                "--now dir needs a log dir with checkpoints", next_step="--now TIME or --now wall"
+            )
+    return Now(time.time_ns() // 1_000_000, NowSource.WALL)
+
+
+def _newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
+    times_ms = []
+    for each in log_dirs:
+        for name in CHECKPOINT_NAMES:
+            try:
+                times_ms.append((Path(each) / name).stat().st_mtime_ns // 1_000_000)
+            except OSError:
+                continue
+    return max(times_ms, default=None)

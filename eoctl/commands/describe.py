@@ -1,0 +1,121 @@
+"""`eoctl describe`: summarise partitions or whole log directories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.output import OutputFormat
+from storage.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    FormatError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recovery.describe import Description
+    from storage.discovery import Discovery
+
+VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
+
+
+def command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
+    ] = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
+    ] = None,
+    metadata_dir: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Log dir (or __cluster_metadata-0) with the metadata."),
+    ] = None,
+    segments: Annotated[
+        bool, typer.Option("--segments", help="A row per segment too, for all partitions.")
+    ] = False,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> int:
+    """Summarise partitions: offsets, sizes, codecs, producers, open transactions.
+
+    Every batch is read and its checksum verified. A single partition is shown segment by segment
+    too. Unknown is printed as unknown (null in jsonl), never as 0.
+    """
+    from eoctl.output import Report, emit, line, use_format
+    from recovery.clusters import Clusters, find_metadata
+    from recovery.describe import PartitionSummary, SegmentSummary
+    from storage.discovery import discover, read_server_properties
+
+    use_format(output)
+    wanted = list(paths or [])
+    if server_properties is not None:
+        wanted += read_server_properties(server_properties).all_dirs
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl describe PATH...")
+    found = discover(wanted)
+    metadata = None if metadata_dir is None else find_metadata(metadata_dir)
+    run = _Run(found, Clusters(found.log_dirs, metadata))
+    rows: Iterator[Any] = (each.summary for each in run.descriptions())
+    emit(Report("partition", PartitionSummary._fields, rows, run.notes), output)
+    if segments or len(found.selected) == 1:
+        if output is OutputFormat.TEXT:
+            line("")
+        emit(Report("segment", SegmentSummary._fields, run.segments), output)
+    return run.status
+
+
+class _Run:
+    """Describes one partition after the other and keeps what is said at the end."""
+
+    def __init__(self, found: Discovery, clusters: Any) -> None:
+        self._found = found
+        self._clusters = clusters
+        self.segments: list[Any] = []
+        self.notes: list[str] = [VERIFIED]
+        self.is_bad = any(isinstance(each, FormatError) for each in found.problems)
+        self.is_unreadable = any(isinstance(each, AccessError) for each in found.problems)
+        self.notes += map(str, found.problems)
+        for log_dir in found.log_dirs:
+            if log_dir.lock.is_held:
+                holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
+                self.notes.append(
+                    f"{log_dir.path}: in use by {holder}; what is printed may have changed since"
+                )
+
+    @property
+    def status(self) -> int:
+        if self.is_bad:
+            return EXIT_FINDINGS
+        return EXIT_SKIPPED if self.is_unreadable else EXIT_OK
+
+    def descriptions(self) -> Iterator[Description]:
+        from eoctl.progress import Progress
+        from recovery.describe import describe_partition, unlisted
+        from storage.partition import Partition
+
+        with Progress("reading") as progress:
+            for selected in self._found.selected:
+                try:
+                    partition = Partition.of(selected)
+                except AccessError as exc:
+                    if len(self._found.selected) == 1:
+                        raise
+                    description = unlisted(selected, exc)
+                else:
+                    image = self._clusters.image_for(selected.log_dir)
+                    description = describe_partition(
+                        partition, image=image, on_bytes=progress.advance
+                    )
+                self.segments += description.segments
+                self.notes += map(str, description.problems)
+                self.notes += description.remarks
+                self.is_bad = self.is_bad or description.is_bad
+                self.is_unreadable = self.is_unreadable or description.is_unreadable
+                yield description

@@ -1,0 +1,184 @@
+"""`eoctl dump-segment`: print any file of a log directory, as kafka-dump-log does or as rows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eoctl.output import OutputFormat
+from storage.errors import UsageError
+
+
+def command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Files, partition directories or log dirs."),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--files", metavar="FILE,...", help="The same, separated by commas."),
+    ] = None,
+    deep_iteration: Annotated[
+        bool, typer.Option("--deep-iteration", help="One line per record, not only per batch.")
+    ] = False,
+    print_data_log: Annotated[
+        bool, typer.Option("--print-data-log", help="Print keys and payloads of records too.")
+    ] = False,
+    skip_record_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Record lines hold only key and payload.")
+    ] = False,
+    verify_index_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="Check indexes, print no entries.")
+    ] = False,
+    index_sanity_check: Annotated[
+        bool, typer.Option("--index-sanity-check", help="Only the broker's own check of an index.")
+    ] = False,
+    max_bytes: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Read only so much of each log.")
+    ] = None,
+    max_message_size: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="How far to look from an indexed position."),
+    ] = None,
+    max_batch_bytes: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="Largest batch to decompress (default 256 MiB)."),
+    ] = None,
+    key_decoder_class: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+    ] = None,
+    value_decoder_class: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+    ] = None,
+    offsets_decoder: Annotated[
+        bool, typer.Option("--offsets-decoder", help="Decode records of __consumer_offsets.")
+    ] = False,
+    transaction_log_decoder: Annotated[
+        bool,
+        typer.Option("--transaction-log-decoder", help="Decode records of __transaction_state."),
+    ] = False,
+    cluster_metadata_decoder: Annotated[
+        bool, typer.Option("--cluster-metadata-decoder", help="Decode cluster metadata records.")
+    ] = False,
+    remote_log_metadata_decoder: Annotated[
+        bool,
+        typer.Option("--remote-log-metadata-decoder", help="Decode tiered-storage metadata."),
+    ] = False,
+    share_group_state_decoder: Annotated[
+        bool,
+        typer.Option("--share-group-state-decoder", help="Decode records of __share_group_state."),
+    ] = False,
+    show_secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
+    ] = False,
+    offsets: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Only offsets A to B, both included.")
+    ] = None,
+    times: Annotated[
+        str | None, typer.Option(metavar="A..B", help="Only timestamps A to B (ms or ISO 8601).")
+    ] = None,
+    producer_id: Annotated[int | None, typer.Option(help="Only batches of this producer.")] = None,
+    producer_epoch: Annotated[int | None, typer.Option(help="Only batches of this epoch.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only records with this key (UTF-8).")] = None,
+    only_control: Annotated[
+        bool, typer.Option("--only-control", help="Only control batches.")
+    ] = False,
+    only_aborted: Annotated[
+        bool, typer.Option("--only-aborted", help="Only batches of aborted transactions.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as the active segment grows and rolls.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=0, help="Processes for large logs; 0: all cores.")
+    ] = 0,
+    output: Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")] = (
+        OutputFormat.TEXT
+    ),
+) -> int:
+    """Print the files of a log directory, each as its name says.
+
+    The text is kafka-dump-log's, line for line, and so are its options; jsonl and msgpack hold
+    every field. Nothing is ever written.
+    """
+    from eoctl.dump.options import (
+        KAFKA_MAX_BYTES,
+        KAFKA_MAX_MESSAGE_BYTES,
+        Decoder,
+        DumpOptions,
+        parse_decoder_class,
+    )
+    from eoctl.dump.selection import Range, Selection, parse_range
+    from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
+
+    selection = Selection(
+        offsets=Range() if offsets is None else parse_range(offsets, int, "--offsets"),
+        times_ms=Range() if times is None else parse_range(times, _time_ms, "--times"),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        key=None if key is None else key.encode("utf-8", "surrogateescape"),
+        only_control=only_control,
+        only_aborted=only_aborted,
+    )
+    # The first that is given counts, in the order of the tool's own precedence.
+    wanted = {
+        Decoder.OFFSETS: offsets_decoder,
+        Decoder.TRANSACTION_LOG: transaction_log_decoder,
+        Decoder.CLUSTER_METADATA: cluster_metadata_decoder,
+        Decoder.REMOTE_LOG_METADATA: remote_log_metadata_decoder,
+        Decoder.SHARE_GROUP_STATE: share_group_state_decoder,
+    }
+    decoder = next((each for each, is_given in wanted.items() if is_given), None)
+    has_class = key_decoder_class is not None or value_decoder_class is not None
+    if has_class and decoder is None:
+        decoder = Decoder.BYTES
+    print_data_log = print_data_log or decoder is not None
+    options = DumpOptions(
+        output=output,
+        deep_iteration=deep_iteration or print_data_log or selection.needs_records,
+        print_data_log=print_data_log,
+        skip_record_metadata=skip_record_metadata,
+        verify_index_only=verify_index_only,
+        index_sanity_check=index_sanity_check,
+        max_bytes=_positive("--max-bytes", max_bytes, KAFKA_MAX_BYTES),
+        max_message_bytes=_positive(
+            "--max-message-size", max_message_size, KAFKA_MAX_MESSAGE_BYTES
+        ),
+        max_batch_bytes=_positive("--max-batch-bytes", max_batch_bytes, DEFAULT_MAX_BATCH_BYTES),
+        decoder=decoder,
+        key_decoder=parse_decoder_class(key_decoder_class or "StringDecoder"),
+        value_decoder=parse_decoder_class(value_decoder_class or "StringDecoder"),
+        selection=selection,
+        show_secrets=show_secrets,
+        jobs=jobs,
+    )
+    all_paths = [*(paths or []), *_listed(files or [])]
+    if not all_paths:
+        raise UsageError("no file given", next_step="eoctl dump-segment FILE...")
+    if follow:
+        from eoctl.dump.follow import follow_log
+
+        return follow_log(all_paths, options)
+    from eoctl.dump.run import dump_paths
+
+    return dump_paths(all_paths, options)
+
+
+def _listed(lists: list[str]) -> list[str]:
+    """Split lists at their commas; an empty name is nobody's file, and the tool skips it too."""
+    return [each for given in lists for each in given.split(",") if each]
+
+
+def _time_ms(text: str) -> int:
+    from eoctl.clock import parse_time_ms
+
+    return parse_time_ms(text)
+
+
+def _positive(option: str, value: int | None, default: int) -> int:
+    if value is None:
+        return default
+    if value <= 0:
+        raise UsageError(f"{option}: {value} is not above 0")
+    return value

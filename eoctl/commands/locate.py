@@ -1,0 +1,106 @@
+"""`eoctl locate`: where an offset, a time, a key or a position lies in a partition."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl.output import OutputFormat
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from recovery.locate import Location, Search
+
+
+def command(
+    path: Annotated[
+        str, typer.Argument(metavar="PARTITION", help="A partition directory, or a .log in it.")
+    ],
+    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="A log offset.")] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="The first record from a time on (ms or ISO 8601)."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="All records with a key (UTF-8).")
+    ] = None,
+    pos: Annotated[
+        int | None, typer.Option(min=0, metavar="POS", help="A byte of a .log file.")
+    ] = None,
+    segment: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="BASE_OFFSET", help="The segment that --pos is in."),
+    ] = None,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> int:
+    """Find the segment, the batch and the byte position of an offset, a time, a key or a byte.
+
+    The indexes are shown beside it, and whether their entries hold; the place found does not
+    depend on them.
+    """
+    from eoctl.clock import parse_time_ms
+    from eoctl.output import Report, emit, use_format
+    from recovery.locate import Location, Search
+    from storage.discovery import discover
+    from storage.log_dir import FileKind, classify
+    from storage.partition import Partition
+
+    use_format(output)
+    if sum(each is not None for each in (offset, timestamp, key, pos)) != 1:
+        raise UsageError(
+            "exactly one of --offset, --timestamp, --key and --pos is needed",
+            next_step="eoctl locate PARTITION --offset N",
+        )
+    if segment is not None and pos is None:
+        raise UsageError("--segment goes with --pos")
+    time_ms = None if timestamp is None else parse_time_ms(timestamp)
+    selected = discover([path]).selected
+    if len(selected) != 1:
+        raise UsageError(
+            f"{path}: {len(selected)} partitions there", next_step="name one directory TOPIC-N"
+        )
+    if segment is None and not Path(path).is_dir():
+        name = classify(os.path.basename(path))  # noqa: PTH119 - the name, as given
+        segment = name.offset if name.kind is FileKind.LOG else None
+    search = Search(Partition.of(selected[0]))
+    run = _Run(search)
+    if offset is not None:
+        rows = run.rows([search.by_offset(offset)])
+    elif time_ms is not None:
+        rows = run.rows([search.by_time(time_ms)])
+    elif pos is not None:
+        rows = run.rows([search.by_position(pos, base_offset=segment)])
+    else:
+        rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
+    emit(Report("location", Location._fields, rows, search.notes), output)
+    return run.status
+
+
+class _Run:
+    """Counts what is found while it is printed."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._count = 0
+        self._is_bad = False
+
+    def rows(self, locations: Iterable[Location | None]) -> Iterator[Location]:
+        for location in locations:
+            if location is not None:
+                self._count += 1
+                self._is_bad = self._is_bad or location.crc_ok is False
+                yield location
+        partition = self._search.partition
+        self._search.notes += [*map(str, partition.problems), *partition.notes]
+
+    @property
+    def status(self) -> int:
+        if not self._count or self._is_bad:
+            return EXIT_FINDINGS
+        is_skipped = self._search.is_unreadable or bool(self._search.partition.problems)
+        return EXIT_SKIPPED if is_skipped else EXIT_OK

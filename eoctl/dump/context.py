@@ -1,0 +1,52 @@
+"""Where a dumped file lies: what is normal at its end depends on its neighbours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.kernels.protocol import Verdict, VerdictKind
+
+CLEAN_MARKER = ".kafka_cleanshutdown"
+META_PROPERTIES = "meta.properties"
+LOG_SUFFIX = ".log"
+TAIL_CHECK_IDS = ("SEG-5", "SEG-6")
+
+
+class LogContext(NamedTuple):
+    """The neighbours of a `.log` that its tail is judged by (SEG-5, SEG-6)."""
+
+    is_last: bool  # no later segment lies beside it: the active one of its partition
+    is_unclean: bool  # in a log dir without the marker of a clean stop: crashed, or live
+    is_limited: bool = False  # only the beginning is read, so it may end anywhere
+
+    def is_normal(self, verdict: Verdict) -> bool:
+        """Whether a broker that crashed, or runs, leaves such a tail."""
+        if self.is_limited and verdict.check_id in TAIL_CHECK_IDS:
+            return True
+        tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+        return self.is_last and self.is_unclean and verdict.kind in tails
+
+
+def log_context(path: str, *, is_limited: bool = False) -> LogContext:
+    """Look at the directory of a `.log` and at its log dir."""
+    file = Path(path)
+    partition_dir = file.parent
+    log_dir = partition_dir.resolve().parent
+    is_unclean = (log_dir / META_PROPERTIES).exists() and not (log_dir / CLEAN_MARKER).exists()
+    return LogContext(not later_segments(path), is_unclean, is_limited)
+
+
+def later_segments(path: str) -> list[str]:
+    """`.log` files of the same directory with greater base offsets, in order."""
+    own_name = os.path.basename(path)  # noqa: PTH119 - keeps the path's own spelling
+    if not own_name.endswith(LOG_SUFFIX):
+        return []
+    directory = os.path.dirname(path)  # noqa: PTH120
+    try:
+        names = os.listdir(directory or ".")  # noqa: PTH208
+    except OSError:
+        return []
+    later = [each for each in names if each.endswith(LOG_SUFFIX) and each > own_name]
+    return [os.path.join(directory, each) for each in sorted(later)]  # noqa: PTH118

@@ -1,0 +1,183 @@
+"""A `.log` or KRaft `.checkpoint` as kafka-dump-log's text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import output
+from eoctl.dump.context import log_context
+from eoctl.dump.decoders import contents_of
+from eoctl.dump.options import KAFKA_MAX_BYTES
+from eoctl.dump.session import absolute_path
+from eoctl.text.plain import as_the_tool_reads, batch_line, record_contents, record_metadata
+from storage.errors import FormatError
+from storage.formats import control_record
+from storage.kernels.protocol import VerdictKind
+from storage.kernels.select import select_kernel
+
+if TYPE_CHECKING:
+    from eoctl.dump.markers import BatchFilter
+    from eoctl.dump.options import DumpOptions
+    from eoctl.dump.session import Session
+    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.scan import Scan
+    from storage.segment import LogRecord, Segment
+
+BULK_MIN_BYTES = 1024 * 1024  # below this, importing numpy takes longer than it saves
+WRITE_LINES = 512
+FRAMING_CHECK_ID = "BAT-2"
+
+
+def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFilter) -> None:
+    """Print the lines of all batches (and records), and the trailing bytes as the tool does.
+
+    Where the tool's reader stops in silence (a torn tail) so does this; where it dies (a length
+    that cannot be, a bad sector) the rest is found again and printed too.
+    """
+    options = session.options
+    file_bytes = segment.file_bytes
+    context = log_context(path, is_limited=options.max_bytes < file_bytes)
+    end_pos = min(file_bytes, options.max_bytes)
+    printer = LinePrinter(segment, session, wanted)
+    is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES
+    if is_bulk and select_kernel() == "numpy":
+        walked = _print_bulk(segment, printer, end_pos, is_active=context.is_last)
+    else:
+        scan = segment.scan(end_pos=end_pos, is_active=context.is_last, resume=False)
+        printer.print_scan(scan)
+        walked = Walked(scan.valid_bytes, scan.verdicts)
+    verdicts = list(walked.verdicts)
+    broken = next((each for each in verdicts if _kills_the_tool(each, walked.valid_bytes)), None)
+    if broken is not None:
+        rest = segment.scan(
+            start_pos=walked.valid_bytes, end_pos=end_pos, is_active=context.is_last
+        )
+        printer.print_scan(rest)
+        verdicts = [each for each in verdicts if each is not broken] + rest.verdicts
+    elif end_pos > walked.valid_bytes and options.max_bytes == KAFKA_MAX_BYTES:
+        name = path.rpartition("/")[2]
+        output.line(f"Found {end_pos - walked.valid_bytes} invalid bytes at the end of {name}")
+    if printer.non_consecutive and wanted.is_everything:
+        session.non_consecutive[absolute_path(path)] = printer.non_consecutive
+    for verdict in verdicts:
+        session.verdict(path, verdict, is_normal=context.is_normal(verdict))
+
+
+class Walked(NamedTuple):
+    """How far the broker's walk came, and what was met on it."""
+
+    valid_bytes: int
+    verdicts: list[Verdict]
+
+
+def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
+    """Whether the walk ended there with an exception rather than in silence."""
+    if verdict.start_pos < valid_bytes:
+        return False
+    return verdict.kind is VerdictKind.UNREADABLE or verdict.check_id == FRAMING_CHECK_ID
+
+
+def _print_bulk(segment: Segment, printer: LinePrinter, end_pos: int, *, is_active: bool) -> Walked:
+    from eoctl.text.bulk import render_log
+
+    options = printer.options
+    output.flush()
+    result = render_log(
+        segment,
+        output.write,
+        deep=options.deep_iteration,
+        print_data=options.print_data_log,
+        skip_record_metadata=options.skip_record_metadata,
+        end_pos=end_pos,
+        is_active=is_active,
+        max_batch_bytes=options.max_batch_bytes,
+        jobs=options.jobs,
+        fd=output.stdout_fd(),
+        on_error=printer.session.problem,
+    )
+    printer.continue_after(result.last_offset, result.non_consecutive)
+    return Walked(result.valid_bytes, result.verdicts)
+
+
+class LinePrinter:
+    """Prints batches one at a time: the definition, for small files, filters and decoders."""
+
+    def __init__(self, segment: Segment, session: Session, wanted: BatchFilter) -> None:
+        self.segment = segment
+        self.session = session
+        self.options: DumpOptions = session.options
+        self.wanted = wanted
+        self.non_consecutive: dict[int, int] = {}
+        self._last_offset = -1
+        self._lines: list[str] = []
+
+    def continue_after(self, last_offset: int, non_consecutive: dict[int, int]) -> None:
+        """Take over from the bulk renderer behind the record at `last_offset`."""
+        self._last_offset = last_offset
+        self.non_consecutive = non_consecutive
+
+    def print_scan(self, scan: Scan) -> None:
+        """Print all wanted batches of a scan."""
+        for batch in scan:
+            if self.wanted.wants_batch(batch):
+                self.print_batch(batch)
+        self.flush()
+
+    def print_batch(self, batch: ScannedBatch) -> None:
+        """Print the line of a batch, and those of its records when asked for."""
+        records: list[str] = []
+        if self.options.deep_iteration:
+            records = self._record_lines(batch)
+            if self.wanted.selection.needs_records and not records:
+                return
+        self._lines.append(batch_line(batch))
+        self._lines.extend(records)
+        if len(self._lines) >= WRITE_LINES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write out what has gathered."""
+        if self._lines:
+            output.line("\n".join(self._lines))
+            self._lines.clear()
+
+    def _record_lines(self, batch: ScannedBatch) -> list[str]:
+        lines: list[str] = []
+        try:
+            for record in self.segment.records(
+                as_the_tool_reads(batch), max_batch_bytes=self.options.max_batch_bytes
+            ):
+                if record.offset != self._last_offset + 1:
+                    self.non_consecutive[self._last_offset] = record.offset
+                self._last_offset = record.offset
+                if self.wanted.wants_record(record):
+                    lines.append(self._record_line(batch, record))
+        except FormatError as exc:
+            # The tool dies here; the batch is named and the rest of the log is still shown.
+            self.session.problem(exc)
+            self._last_offset = batch.header.last_offset
+        return lines
+
+    def _record_line(self, batch: ScannedBatch, record: LogRecord) -> str:
+        text = ""
+        prefix = "| "
+        if not self.options.skip_record_metadata:
+            text = record_metadata(batch.header, record)
+            prefix = " "
+            if batch.header.is_control:
+                text += self._control_part(batch, record)
+        if not self.options.print_data_log or batch.header.is_control:
+            return text
+        try:
+            key, payload = contents_of(record, self.options)
+        except FormatError as exc:
+            self.session.problem(exc.located(self.segment.path, batch.pos))
+            return text
+        return text + record_contents(prefix, key, payload)
+
+    def _control_part(self, batch: ScannedBatch, record: LogRecord) -> str:
+        try:
+            return control_record.describe(record.key, record.value)
+        except FormatError as exc:
+            self.session.problem(exc.located(self.segment.path, batch.pos))
+            return ""

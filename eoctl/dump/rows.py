@@ -1,0 +1,182 @@
+"""Any file of a log directory as rows, for jsonl and msgpack; a `verdict` row closes each file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eoctl.dump.context import log_context
+from eoctl.dump.decoders import decode_internal, decoder_of_path
+from eoctl.dump.session import verdict_row
+from eoctl.text.plain import codec_name, timestamp_type
+from storage.errors import FormatError
+from storage.formats import control_record
+from storage.kernels.protocol import Verdict, VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.dump.markers import BatchFilter
+    from eoctl.dump.session import Session
+    from storage.kernels.protocol import ScannedBatch
+    from storage.segment import LogRecord, Segment
+
+Row = dict[str, Any]
+
+
+def log_rows(path: str, segment: Segment, session: Session, wanted: BatchFilter) -> Iterator[Row]:
+    """Batches (and records) of a log, going on behind what is damaged or unreadable."""
+    options = session.options
+    file_bytes = segment.file_bytes
+    context = log_context(path, is_limited=options.max_bytes < file_bytes)
+    scan = segment.scan(end_pos=min(file_bytes, options.max_bytes), is_active=context.is_last)
+    invalid_before = session.invalid_count
+    for batch in scan:
+        if wanted.wants_batch(batch):
+            yield from rows_of_batch(
+                path, segment, batch, session, wanted, is_resynced=scan.resynced
+            )
+    has_bad_records = session.invalid_count > invalid_before
+    for verdict in [*scan.verdicts, *scan.suspicions]:
+        is_normal = verdict in scan.suspicions or context.is_normal(verdict)
+        session.verdict(path, verdict, is_normal=is_normal)
+        yield verdict_row(path, verdict, is_normal=is_normal)
+    if not scan.verdicts and not has_bad_records:
+        verified = ["headers", "crc", *(["records"] if options.deep_iteration else [])]
+        yield verdict_row(path, scan.verdict, is_normal=True, verified=verified)
+
+
+def rows_of_batch(
+    path: str,
+    segment: Segment,
+    batch: ScannedBatch,
+    session: Session,
+    wanted: BatchFilter,
+    *,
+    is_resynced: bool = False,
+) -> Iterator[Row]:
+    """Yield the row of a wanted batch and, when asked for, those of its records."""
+    options = session.options
+    if not wanted.selection.needs_records:
+        yield batch_row(path, batch, is_resynced=is_resynced)
+    if not options.deep_iteration:
+        return
+    decoder = options.decoder or decoder_of_path(path)
+    try:
+        for record in segment.records(batch, max_batch_bytes=options.max_batch_bytes):
+            if wanted.wants_record(record):
+                yield record_row(path, batch, record, decoder, session)
+    except FormatError as exc:
+        session.problem(exc)
+        yield error_row(path, exc)
+
+
+def batch_row(path: str, batch: ScannedBatch, *, is_resynced: bool = False) -> Row:
+    """Build the row of one batch: the header's fields under their names, and what is derived."""
+    header = batch.header
+    is_v2 = header.magic >= 2
+    row: Row = {
+        "kind": "batch",
+        "path": path,
+        "pos": batch.pos,
+        "batch_bytes": header.batch_bytes,
+        "magic": header.magic,
+        "base_offset": header.base_offset if is_v2 else None,
+        "last_offset": header.last_offset,
+        "records_count": header.records_count if is_v2 else None,
+        "codec": codec_name(header),
+        "timestamp_type": timestamp_type(header),
+        "base_timestamp_ms": header.base_timestamp_ms if is_v2 else None,
+        "max_timestamp_ms": header.max_timestamp_ms,
+        "crc": header.crc,
+        "crc_ok": batch.crc_ok,
+    }
+    if is_v2:
+        row |= {
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "last_sequence": header.last_sequence,
+            "partition_leader_epoch": header.partition_leader_epoch,
+            "is_transactional": header.is_transactional,
+            "is_control": header.is_control,
+            "delete_horizon_ms": header.delete_horizon_ms,
+        }
+    if is_resynced:
+        row["is_resynced"] = True
+    return row
+
+
+def record_row(
+    path: str, batch: ScannedBatch, record: LogRecord, decoder: Any, session: Session
+) -> Row:
+    """Build the row of one record; keys and values only with --print-data-log."""
+    row: Row = {
+        "kind": "record",
+        "path": path,
+        "pos": batch.pos,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key_bytes": -1 if record.key is None else len(record.key),
+        "value_bytes": -1 if record.value is None else len(record.value),
+    }
+    if batch.header.magic >= 2:
+        row["sequence"] = record.sequence
+        row["header_keys"] = [each.key_text for each in record.headers]
+    else:
+        row |= {"crc": record.crc, "crc_ok": record.crc_ok}
+    if batch.header.is_control:
+        return row | _control_fields(path, batch, record, session)
+    if session.options.print_data_log:
+        row |= {"key": record.key, "value": record.value}
+        row["headers"] = [{"key": each.key_text, "value": each.value} for each in record.headers]
+        try:
+            decoded = decode_internal(record, decoder, show_secrets=session.options.show_secrets)
+        except FormatError as exc:
+            session.problem(exc.located(path, batch.pos))
+            decoded = None
+        if decoded is not None:
+            row |= {"key_text": decoded[0], "value_text": decoded[1]}
+    return row
+
+
+def _control_fields(path: str, batch: ScannedBatch, record: LogRecord, session: Session) -> Row:
+    try:
+        return {"control": control_record.describe(record.key, record.value).strip()}
+    except FormatError as exc:
+        session.problem(exc.located(path, batch.pos))
+        return {"control": None}
+
+
+def error_row(path: str, error: FormatError) -> Row:
+    """Build the row of something that is not valid in a file."""
+    return {
+        "kind": "error",
+        "path": path,
+        "pos": error.pos,
+        "check_id": error.check_id,
+        "message": error.message,
+        "expected": error.expected or None,
+        "found": error.found or None,
+    }
+
+
+def closing_rows(
+    path: str,
+    data: bytes,
+    errors: list[FormatError],
+    session: Session,
+    verified: Sequence[str] = ("entries",),
+) -> Iterator[Row]:
+    """Yield what is not valid in a small file, then its verdict."""
+    for error in errors:
+        session.problem(error.located(path))
+        yield error_row(path, error)
+    first = errors[0] if errors else None
+    verdict = Verdict(
+        VerdictKind.OK if first is None else VerdictKind.CORRUPT,
+        0 if first is None else first.pos,
+        len(data),
+        check_id="" if first is None else first.check_id,
+        reason="" if first is None else first.message,
+    )
+    yield verdict_row(path, verdict, is_normal=first is None, verified=list(verified))

@@ -1,0 +1,100 @@
+"""The filters of `dump-segment`: which batches and which records are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.kernels.protocol import ScannedBatch
+    from storage.segment import LogRecord
+
+
+class Range(NamedTuple):
+    """First and last value, both included; None is open."""
+
+    first: int | None = None
+    last: int | None = None
+
+    def holds(self, value: int) -> bool:
+        """Whether the value lies inside."""
+        return (self.first is None or value >= self.first) and (
+            self.last is None or value <= self.last
+        )
+
+    def meets(self, first: int, last: int) -> bool:
+        """Whether any value of first..last lies inside."""
+        return (self.first is None or last >= self.first) and (
+            self.last is None or first <= self.last
+        )
+
+
+def parse_range(text: str, parse: Callable[[str], int], option: str) -> Range:
+    """Parse `A..B`, `A..`, `..B` or `A` (that one only).
+
+    Raises:
+        UsageError: it is none of these, or A is above B.
+    """
+    first_text, dots, last_text = text.partition("..")
+    try:
+        first = parse(first_text) if first_text else None
+        last = parse(last_text) if last_text else None
+    except ValueError:
+        raise UsageError(f"{option}: not a range: {text!r}", next_step=f"{option} A..B") from None
+    if not dots:
+        last = first
+    if first is None and last is None:
+        raise UsageError(f"{option}: not a range: {text!r}", next_step=f"{option} A..B")
+    if first is not None and last is not None and first > last:
+        raise UsageError(f"{option}: {first} is above {last}")
+    return Range(first, last)
+
+
+class Selection(NamedTuple):
+    """What to show; everything by default. All conditions must hold."""
+
+    offsets: Range = Range()
+    times_ms: Range = Range()
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    key: bytes | None = None
+    only_control: bool = False
+    only_aborted: bool = False
+
+    @property
+    def is_everything(self) -> bool:
+        """No filter was given."""
+        return self == Selection()
+
+    @property
+    def needs_records(self) -> bool:
+        """A batch can only be judged by its records: of a key nothing stands in a header."""
+        return self.key is not None
+
+    def wants_batch(self, batch: ScannedBatch) -> bool:
+        """Judge by the header alone; a v0 or v1 wrapper's first offset and times are unknown."""
+        header = batch.header
+        first_offset = header.base_offset if header.magic >= 2 else 0
+        first_ms = header.base_timestamp_ms if header.magic >= 2 else -1
+        if header.is_log_append_time:
+            first_ms = header.max_timestamp_ms
+        elif header.delete_horizon_ms is not None:
+            first_ms = -1  # the base is a point in the future; deltas reach back from it
+        return (
+            self.offsets.meets(first_offset, header.last_offset)
+            and self.times_ms.meets(min(first_ms, header.max_timestamp_ms), header.max_timestamp_ms)
+            and self.producer_id in (None, header.producer_id)
+            and self.producer_epoch in (None, header.producer_epoch)
+            and (header.is_control or not self.only_control)
+        )
+
+    def wants_record(self, record: LogRecord) -> bool:
+        """Judge one record of a batch that is wanted."""
+        return (
+            self.offsets.holds(record.offset)
+            and self.times_ms.holds(record.timestamp_ms)
+            and (self.key is None or self.key == record.key)
+        )

@@ -1,0 +1,193 @@
+"""The `eoctl` program: its commands, loaded when they are called, and its exit status.
+
+Only Typer and the standard library are imported here; a command's own module is imported when that
+command is asked for, so that `--help` and small files stay fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+
+import typer
+
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    AccessError,
+    EoctlError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class CommandEntry(NamedTuple):
+    """Where a command lives and what the list of commands says of it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "dump-segment": CommandEntry(
+        "eoctl.commands.dump_segment", "Print any file of a log directory as kafka-dump-log does."
+    ),
+    "describe": CommandEntry(
+        "eoctl.commands.describe", "Summarise partitions or whole log directories."
+    ),
+    "rebuild": CommandEntry(
+        "eoctl.commands.rebuild", "Rebuild indexes, snapshots and epochs from the .log files."
+    ),
+    "recover-state": CommandEntry(
+        "eoctl.commands.recover_state", "Show the producer state a broker would recover."
+    ),
+    "locate": CommandEntry(
+        "eoctl.commands.locate", "Find where an offset, a time, a key or a position lies."
+    ),
+    "produce": CommandEntry("eoctl.commands.produce", "Append lines to a partition directory."),
+    "spark-audit": CommandEntry(
+        "eoctl.commands.spark_audit", "Count transactions and duplicates with Spark."
+    ),
+}
+
+EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
+
+
+def build_app(wanted: str | None = None) -> typer.Typer:
+    """Build the application; only the command `wanted` is really loaded."""
+    app = typer.Typer(
+        name="eoctl",
+        help="The fsck, the scalpel and the microscope for exactly-once Kafka logs.",
+        epilog=EPILOG,
+        rich_markup_mode=None,  # Rich's help would cost as much time as all the rest of the start
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+    app.callback()(_top_level)
+    for name, entry in COMMANDS.items():
+        if name == wanted:
+            function = importlib.import_module(entry.module).command
+            app.command(name, short_help=entry.summary)(guarded(function))
+        else:
+            app.command(name, short_help=entry.summary)(_placeholder)
+    return app
+
+
+def _placeholder() -> None:
+    """Stand in the list of commands for one that this call does not need."""
+
+
+def _show_version(*, value: bool) -> None:
+    if value:
+        from eoctl.version import print_version
+
+        sys.exit(exit_status_of(print_version))
+
+
+def _top_level(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show versions and kernel."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Wrap a command so that every outcome becomes one documented exit status."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> None:
+        def call() -> int | None:
+            _check_kernel()
+            return function(*args, **kwargs)
+
+        sys.exit(exit_status_of(call))
+
+    return wrapper
+
+
+def _check_kernel() -> None:
+    """Refuse a demand for a kernel that is not there, also where no kernel would be used."""
+    if os.environ.get("EOCTL_KERNEL"):
+        from storage.kernels.select import select_kernel
+
+        select_kernel()
+
+
+def exit_status_of(call: Callable[[], int | None]) -> int:
+    """Run `call` and map its result or exception to the exit status of design 3."""
+    from eoctl import output
+
+    try:
+        status = call() or EXIT_OK
+        output.flush()
+    except BrokenPipeError:
+        # The reader went away (head, less): nothing is wrong, and nobody is there to tell.
+        output.discard_stdout()
+        return EXIT_OK
+    except KeyboardInterrupt:
+        _flush_quietly(output.flush)
+        return EXIT_INTERRUPTED
+    except EoctlError as exc:
+        _flush_quietly(output.flush)
+        output.error(exc)
+        return exc.exit_status
+    except OSError as exc:
+        _flush_quietly(output.flush)
+        output.error(AccessError(exc))
+        return EXIT_ACCESS
+    except Exception as exc:
+        if os.environ.get("EOCTL_DEBUG"):
+            raise
+        _flush_quietly(output.flush)
+        output.message(
+            f"eoctl: internal error: {type(exc).__name__}: {exc}\n"
+            "  try: the same command with EOCTL_DEBUG=1, and report what it prints",
+            level="error",
+        )
+        return EXIT_BUG
+    return status
+
+
+def _flush_quietly(flush: Callable[[], None]) -> None:
+    from eoctl.output import OutputError, discard_stdout
+
+    try:
+        flush()
+    except (OSError, OutputError):
+        discard_stdout()
+
+
+def wanted_command(arguments: list[str]) -> str | None:
+    """Return the first word that is not an option: the command to load."""
+    return next((each for each in arguments if not each.startswith("-")), None)
+
+
+def run(arguments: list[str] | None = None) -> NoReturn:
+    """Entry point of the console script."""
+    from eoctl import output
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    output.open_missing_streams()
+    try:
+        app = build_app(wanted_command(arguments))
+        app(args=arguments, prog_name="eoctl")
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except OSError as exc:  # the help could not be written; commands never let one through
+        failed = output.OutputError(exc)
+        output.discard_stdout()
+        output.error(failed)
+        sys.exit(failed.exit_status)
+    sys.exit(EXIT_OK)

@@ -1,0 +1,101 @@
+"""A whole `.log` as kafka-dump-log's lines, in bulk: the twin of printing batch by batch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.text import pipeline
+from eoctl.text.record_lines import LineOptions
+from eoctl.text.renderers import DeepRenderer, HeaderRenderer
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
+from storage.kernels.numpy_kernel import BulkScan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eoctl.text.renderers import Write
+    from storage.errors import FormatError
+    from storage.kernels.protocol import Verdict
+    from storage.segment import Segment
+
+TWO_PROCESSES_MIN_BYTES = 32 << 20
+
+
+class LogDumpResult(NamedTuple):
+    """What is left to report when all lines are written.
+
+    Attributes:
+        valid_bytes: end of the last whole batch of the broker's walk.
+        verdicts: every stretch that is not ok.
+        last_offset: of the last record printed, -1 if there was none (or without `deep`).
+        non_consecutive: offset -> the one printed after it, where that is not the next; -1 stands
+            before the first. Empty without `deep`.
+    """
+
+    valid_bytes: int
+    verdicts: list[Verdict]
+    last_offset: int
+    non_consecutive: dict[int, int]
+
+
+def render_log(
+    segment: Segment,
+    write: Write,
+    *,
+    deep: bool,
+    print_data: bool,
+    skip_record_metadata: bool,
+    on_error: Callable[[FormatError], object],
+    end_pos: int | None = None,
+    is_active: bool = True,
+    resume: bool = False,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+    jobs: int = 0,
+    fd: int | None = None,
+) -> LogDumpResult:
+    """Write the lines of all batches, and with `deep` of their records; nothing else.
+
+    Keys and values are shown as UTF-8. A batch whose records do not parse has its line and those
+    of its records before the fault; the fault is given to `on_error`.
+
+    Args:
+        segment: what to print.
+        write: takes bytes; what it raises (a closed pipe) ends the work.
+        deep: print a line per record too.
+        print_data: with `deep`, keys and values as well.
+        skip_record_metadata: record lines have nothing but key and value.
+        on_error: gets what is wrong with the records of a batch.
+        end_pos: how much of the file to look at; None is all of it.
+        is_active: as in `Segment.scan`.
+        resume: as in `Segment.scan`; False ends where the broker's reader ends.
+        max_batch_bytes: a batch that would decompress to more is an error.
+        jobs: processes to use, at most two; 0: as many as there are processors.
+        fd: where `write` writes to, with nothing of it waiting in a buffer. Only with it, and for
+            a large file, a second process is used.
+
+    Raises:
+        AccessError: a batch that the plain path must read again cannot be read any more.
+        OSError: writing failed.
+    """
+    file_bytes = segment.file_bytes
+    end_pos = file_bytes if end_pos is None else min(end_pos, file_bytes)
+    renderer = HeaderRenderer(write)
+    if deep:
+        options = LineOptions(print_data=print_data, skip_record_metadata=skip_record_metadata)
+        renderer = DeepRenderer(segment, write, options, max_batch_bytes, on_error)
+    baton = pipeline.FIRST_BATON
+    if fd is not None and end_pos >= TWO_PROCESSES_MIN_BYTES and _process_count(jobs) > 1:
+        baton = pipeline.render_with_two(segment, renderer, fd, end_pos)
+    scan = BulkScan(
+        segment, start_pos=baton.pos, end_pos=end_pos, is_active=is_active, resume=resume
+    )
+    scan.continue_after(baton.last_offset, baton.leader_epoch)
+    renderer.render(scan)
+    follower = renderer.follower
+    last_offset = -1 if follower.last_offset is None else follower.last_offset
+    return LogDumpResult(scan.valid_bytes, scan.verdicts, last_offset, follower.non_consecutive)
+
+
+def _process_count(jobs: int) -> int:
+    return jobs or len(os.sched_getaffinity(0))

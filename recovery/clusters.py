@@ -1,0 +1,71 @@
+"""Which cluster image holds for which log dir."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.cluster_image import load_cluster_image
+from storage.discovery import discover
+from storage.errors import AccessError, UsageError
+from storage.log_dir import METADATA_TOPIC, DirState
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.cluster_image import ClusterImage
+    from storage.discovery import Selected
+    from storage.log_dir import LogDir, PartitionDir
+
+
+class Clusters:
+    """Cluster images for log dirs: their own `__cluster_metadata`, or one that was given.
+
+    Of several metadata directories of one cluster the one that reaches furthest is used.
+    """
+
+    def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
+        self._candidates: dict[str | None, list[tuple[PartitionDir, LogDir]]] = {}
+        self._images: dict[str | None, ClusterImage | None] = {}
+        self._given = None if metadata is None else load_cluster_image(Partition.of(metadata))
+        for log_dir in log_dirs:
+            for each in log_dir.partitions:
+                if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
+                    found = self._candidates.setdefault(_cluster_id(log_dir), [])
+                    found.append((each, log_dir))
+
+    def image_for(self, log_dir: LogDir | None) -> ClusterImage | None:
+        """Return the image that holds for a log dir; None if nothing tells."""
+        if self._given is not None:
+            return self._given
+        cluster_id = None if log_dir is None else _cluster_id(log_dir)
+        if cluster_id not in self._images:
+            self._images[cluster_id] = self._load(cluster_id)
+        return self._images[cluster_id]
+
+    def _load(self, cluster_id: str | None) -> ClusterImage | None:
+        images = []
+        for directory, log_dir in self._candidates.get(cluster_id, ()):
+            try:
+                images.append(load_cluster_image(Partition(directory, log_dir)))
+            except AccessError:
+                continue  # the partition itself is described too, and says so
+        return max(images, key=lambda each: each.end_offset, default=None)
+
+
+def _cluster_id(log_dir: LogDir) -> str | None:
+    return None if log_dir.meta is None else log_dir.meta.cluster_id
+
+
+def find_metadata(path: str) -> Selected:
+    """Find the `__cluster_metadata-0` that a path names: itself, or the one in a log dir.
+
+    Raises:
+        UsageError: there is none.
+        AccessError: the path cannot be read.
+    """
+    for selected in discover([path]).selected:
+        name = selected.partition.name
+        if name.topic == METADATA_TOPIC and name.state is DirState.LIVE:
+            return selected
+    raise UsageError(f"{path}: no {METADATA_TOPIC}-0 there", next_step="--metadata-dir DIR")

@@ -1,0 +1,405 @@
+"""What is there: one summary of a partition and one of each of its segments, from one pass.
+
+The pass reads every `.log` from end to end and verifies checksums; records are not decompressed.
+Batches with a wrong checksum are in no count. What cannot be known is None, never 0.
+"""
+
+from __future__ import annotations
+
+import os
+from errno import ENOENT
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import AccessError, FormatError
+from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
+from storage.kernels.protocol import VerdictKind
+from storage.log_dir import DirState, StoppedState
+from storage.lookup import DoubtfulOffsets
+from storage.segment import open_segment
+from storage.transactions import OpenTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from storage.cluster_image import ClusterImage
+    from storage.discovery import Selected
+    from storage.formats.record_batch import BatchHeader
+    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.log_dir import PartitionDir, Problem
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+
+# Below this the import of numpy would cost more than the whole pass.
+BULK_BYTES = 4 << 20
+MAX_TOLD_VERDICTS_COUNT = 10
+
+# From harmless to worst.
+_SEVERITY = {
+    VerdictKind.OK: 0,
+    VerdictKind.PREALLOCATED: 1,
+    VerdictKind.TORN_TAIL: 2,
+    VerdictKind.UNREADABLE: 3,
+    VerdictKind.CORRUPT: 4,
+}
+_TAIL_KINDS = frozenset({VerdictKind.PREALLOCATED, VerdictKind.TORN_TAIL})
+
+
+class SegmentSummary(NamedTuple):
+    """One segment. Counts of index entries are None if the index is missing or unreadable.
+
+    `min_timestamp_ms` is the smallest first timestamp of a batch; None if no batch tells (v0, or
+    only batches that hold a delete horizon there). `records_count` is None if compressed legacy
+    messages are in it. `snapshot` tells whether there is a producer snapshot at the base offset.
+    """
+
+    topic: str
+    partition: int | None
+    base_offset: int
+    last_offset: int | None
+    verdict: VerdictKind | None  # None: the log could not be opened
+    log_bytes: int
+    batches_count: int
+    records_count: int | None
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    index_entries_count: int | None
+    time_index_entries_count: int | None
+    txn_index_entries_count: int | None
+    snapshot: bool
+    path: str
+
+
+class PartitionSummary(NamedTuple):
+    """One partition directory.
+
+    `high_watermark` is the checkpointed one, `stopped` how its log dir was left, `verdict` the
+    worst of its segments (None: not one could be opened).
+    """
+
+    topic: str
+    partition: int | None
+    state: DirState
+    verdict: VerdictKind | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    open_transactions_count: int | None
+    segments_count: int | None
+    log_bytes: int | None
+    batches_count: int | None
+    records_count: int | None
+    producers_count: int | None
+    codecs: tuple[str, ...]
+    replication_factor: int | None
+    stopped: StoppedState
+    problems_count: int
+    path: str
+
+
+class Description(NamedTuple):
+    """Everything about one partition directory.
+
+    `problems` could not be read or parsed; `remarks` are sentences about bad stretches and about
+    what was noticed on the way.
+    """
+
+    summary: PartitionSummary
+    segments: tuple[SegmentSummary, ...]
+    problems: tuple[Problem, ...]
+    remarks: tuple[str, ...]
+    is_bad: bool  # damaged, or torn where a clean stop leaves no torn tail
+    is_unreadable: bool  # the operating system would not give a part of it
+
+
+class _Tally:
+    """Counts over the batches of one segment."""
+
+    def __init__(self) -> None:
+        self.batches_count = 0
+        self.records_count: int | None = 0
+        self.last_offset: int | None = None
+        self.min_timestamp_ms: int | None = None
+        self.max_timestamp_ms: int | None = None
+        self.codecs: set[int] = set()
+        self.producer_ids: set[int] = set()
+
+    def add_batch(self, header: BatchHeader, *, is_offset_right: bool) -> None:
+        """Count one batch whose checksum is right."""
+        self.batches_count += 1
+        if is_offset_right:
+            self.last_offset = header.last_offset
+        count = header.records_count
+        if header.magic < MAGIC_V2 and not header.codec:
+            count = 1
+        self._add_records(None if count < 0 else count)
+        self._see_time(first_timestamp_ms(header), header.max_timestamp_ms)
+        if not header.is_control:
+            self.codecs.add(header.codec)
+        if header.producer_id >= 0:
+            self.producer_ids.add(header.producer_id)
+
+    def add_table(self, table: HeaderTable, doubtful_positions: set[int]) -> None:
+        """Count the batches of a table whose checksums are right."""
+        import numpy as np
+
+        from storage.formats.record_batch import CODEC_MASK, CONTROL_MASK
+
+        good = table.crc_ok
+        if not good.any():
+            return
+        attributes = table.attributes[good]
+        codecs = attributes & CODEC_MASK
+        is_legacy = table.magic[good] < MAGIC_V2
+        counts = np.where(is_legacy & (codecs == 0), 1, table.records_count[good].astype(np.int64))
+        self.batches_count += int(good.sum())
+        is_right = good
+        if doubtful_positions:
+            is_right = good & ~np.isin(table.pos, list(doubtful_positions))
+        if is_right.any():
+            self.last_offset = int(table.last_offset[is_right][-1])
+        self._add_records(None if (counts < 0).any() else int(counts.sum()))
+        base_ms, max_ms = table.base_timestamp_ms[good], table.max_timestamp_ms[good]
+        first_ms = np.where(is_legacy | ((attributes & LOG_APPEND_TIME_MASK) != 0), max_ms, base_ms)
+        first_ms = first_ms[((attributes & DELETE_HORIZON_MASK) == 0) | is_legacy]
+        first_ms = first_ms[first_ms >= 0]
+        self._see_time(int(first_ms.min()) if first_ms.size else -1, int(max_ms.max()))
+        is_data = (attributes & CONTROL_MASK) == 0
+        self.codecs.update(np.unique(codecs[is_data]).tolist())
+        producer_ids = np.unique(table.producer_id[good])
+        self.producer_ids.update(producer_ids[producer_ids >= 0].tolist())
+
+    def _add_records(self, count: int | None) -> None:
+        if count is None or self.records_count is None:
+            self.records_count = None
+        else:
+            self.records_count += count
+
+    def _see_time(self, first_ms: int, max_ms: int) -> None:
+        if first_ms >= 0 and (self.min_timestamp_ms is None or first_ms < self.min_timestamp_ms):
+            self.min_timestamp_ms = first_ms
+        if max_ms >= 0 and (self.max_timestamp_ms is None or max_ms > self.max_timestamp_ms):
+            self.max_timestamp_ms = max_ms
+
+
+def first_timestamp_ms(header: BatchHeader) -> int:
+    """Timestamp of the first record as far as the header tells; -1 if it does not."""
+    if header.magic < MAGIC_V2 or header.is_log_append_time:
+        return header.max_timestamp_ms
+    return -1 if header.delete_horizon_ms is not None else header.base_timestamp_ms
+
+
+def describe_partition(
+    partition: Partition,
+    *,
+    image: ClusterImage | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Description:
+    """Read a partition from end to end and summarise it.
+
+    Args:
+        partition: listed, not yet read.
+        image: the cluster's state, for the replication factor.
+        on_bytes: told after each segment how many bytes that were.
+    """
+    transactions = OpenTransactions(
+        log_start_offset=partition.log_start_offset or 0, high_watermark=partition.high_watermark
+    )
+    segments: list[SegmentSummary] = []
+    verdicts: list[tuple[SegmentFiles, Verdict]] = []
+    codecs: set[int] = set()
+    producer_ids: set[int] = set()
+    for files in partition.segments:
+        tally, found = _read_segment(partition, files, transactions)
+        if found is None and _is_gone(partition, files):
+            continue
+        verdicts += ((files, verdict) for verdict in found or ())
+        codecs |= tally.codecs
+        producer_ids |= tally.producer_ids
+        segments.append(_segment_summary(partition, files, tally, found))
+        if on_bytes is not None:
+            on_bytes(files.log.file_bytes)
+    was_read = all(each.verdict is not None for each in segments) and bool(segments)
+    log_end_offset = None
+    if was_read:
+        last = segments[-1]
+        log_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
+    name = partition.directory.name
+    is_bad = any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
+    summary = PartitionSummary(
+        topic=name.topic,
+        partition=_number(partition.directory),
+        state=name.state,
+        verdict=_worst(each.verdict for each in segments) if was_read or not segments else None,
+        log_start_offset=partition.log_start_offset,
+        log_end_offset=log_end_offset,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=(
+            None if log_end_offset is None else transactions.last_stable_offset(log_end_offset)
+        ),
+        open_transactions_count=len(transactions) if was_read else None,
+        segments_count=len(segments),
+        log_bytes=sum(each.log_bytes for each in segments),
+        batches_count=sum(each.batches_count for each in segments),
+        records_count=_sum(each.records_count for each in segments),
+        producers_count=len(producer_ids),
+        codecs=codec_names(codecs),
+        replication_factor=_replication_factor(partition.directory, image),
+        stopped=partition.stopped,
+        problems_count=len(partition.problems) + len(verdicts),
+        path=partition.path,
+    )
+    return Description(
+        summary=summary,
+        segments=tuple(segments),
+        problems=tuple(partition.problems),
+        remarks=(*_tell(verdicts), *partition.notes),
+        is_bad=is_bad or any(isinstance(each, FormatError) for each in partition.problems),
+        is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
+        or any(isinstance(each, AccessError) for each in partition.problems),
+    )
+
+
+def unlisted(selected: Selected, problem: AccessError) -> Description:
+    """Describe a partition directory that cannot be listed: hardly anything is known."""
+    directory, log_dir = selected
+    summary = PartitionSummary(
+        topic=directory.name.topic,
+        partition=_number(directory),
+        state=directory.name.state,
+        verdict=None,
+        log_start_offset=None,
+        log_end_offset=None,
+        high_watermark=None if log_dir is None else log_dir.high_watermark(directory),
+        last_stable_offset=None,
+        open_transactions_count=None,
+        segments_count=None,
+        log_bytes=None,
+        batches_count=None,
+        records_count=None,
+        producers_count=None,
+        codecs=(),
+        replication_factor=None,
+        stopped=StoppedState.UNKNOWN if log_dir is None else log_dir.stopped,
+        problems_count=1,
+        path=directory.path,
+    )
+    return Description(summary, (), (problem,), (), is_bad=False, is_unreadable=True)
+
+
+def _read_segment(
+    partition: Partition, files: SegmentFiles, transactions: OpenTransactions
+) -> tuple[_Tally, list[Verdict] | None]:
+    """Scan one segment; the verdicts are None if it could not be opened."""
+    tally = _Tally()
+    is_active = partition.is_active(files)
+    try:
+        with open_segment(files.log.path) as segment:
+            if segment.file_bytes >= BULK_BYTES:
+                tables = segment.scan_tables(is_active=is_active)
+                doubtful = DoubtfulOffsets(tables, with_order=True)
+                for table in tables:
+                    tally.add_table(table, doubtful.positions)
+                    transactions.add_table(table)
+                return tally, list(tables.verdicts)
+            scan = segment.scan(is_active=is_active)
+            doubtful = DoubtfulOffsets(scan, with_order=True)
+            for batch in scan:
+                if batch.crc_ok is not False:
+                    is_offset_right = batch.pos not in doubtful.positions
+                    tally.add_batch(batch.header, is_offset_right=is_offset_right)
+                    transactions.add_batch(batch.header)
+            return tally, scan.verdicts
+    except AccessError as exc:
+        if exc.errno != ENOENT:
+            partition.problems.append(exc)
+        return tally, None
+
+
+def _is_gone(partition: Partition, files: SegmentFiles) -> bool:
+    """Was the segment removed since the listing, as a broker at work does? Adds a note."""
+    if os.path.lexists(files.log.path):
+        return False
+    partition.refresh()
+    return True
+
+
+def _segment_summary(
+    partition: Partition, files: SegmentFiles, tally: _Tally, verdicts: list[Verdict] | None
+) -> SegmentSummary:
+    from storage.formats import offset_index, time_index
+
+    index = partition.read_file(files.offset_index)
+    times = partition.read_file(files.time_index)
+    aborted = partition.aborted_transactions(files)
+    kinds = None if verdicts is None else [each.kind for each in verdicts] or [VerdictKind.OK]
+    return SegmentSummary(
+        topic=partition.topic,
+        partition=_number(partition.directory),
+        base_offset=files.base_offset,
+        last_offset=tally.last_offset,
+        verdict=None if kinds is None else _worst(kinds),
+        log_bytes=files.log.file_bytes,
+        batches_count=tally.batches_count,
+        records_count=tally.records_count,
+        min_timestamp_ms=tally.min_timestamp_ms,
+        max_timestamp_ms=tally.max_timestamp_ms,
+        index_entries_count=None if index is None else offset_index.logical_entry_count(index),
+        time_index_entries_count=None if times is None else time_index.logical_entry_count(times),
+        txn_index_entries_count=None if aborted is None else len(aborted),
+        snapshot=files.snapshot is not None,
+        path=files.log.path,
+    )
+
+
+def codec_names(codecs: Iterable[int]) -> tuple[str, ...]:
+    """Names in the order of the codec ids; an unknown id is its number."""
+    from storage.formats.compression import Codec
+
+    known = {int(each): each.label for each in Codec}
+    return tuple(known.get(each, str(each)) for each in sorted(codecs))
+
+
+def _is_bad(verdict: Verdict, stopped: StoppedState) -> bool:
+    """Corrupt anywhere, or (SEG-6) a tail that a clean stop does not leave."""
+    if verdict.kind in _TAIL_KINDS:
+        return stopped is StoppedState.CLEAN
+    return verdict.kind is VerdictKind.CORRUPT
+
+
+def _worst(kinds: Iterable[VerdictKind | None]) -> VerdictKind:
+    known = [each for each in kinds if each is not None]
+    return max(known, key=lambda each: _SEVERITY[each], default=VerdictKind.OK)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _number(directory: PartitionDir) -> int | None:
+    return directory.name.partition if directory.name.partition >= 0 else None
+
+
+def _replication_factor(directory: PartitionDir, image: ClusterImage | None) -> int | None:
+    # What is set aside may be of an older topic of that name, and its name may be cut.
+    if image is None or directory.name.state in {DirState.DELETE, DirState.STRAY}:
+        return None
+    return image.replication_factor(directory.name.topic, directory.name.partition)
+
+
+def _tell(verdicts: list[tuple[SegmentFiles, Verdict]]) -> list[str]:
+    told = []
+    for files, verdict in verdicts[:MAX_TOLD_VERDICTS_COUNT]:
+        check_id = f" [{verdict.check_id}]" if verdict.check_id else ""
+        told.append(
+            f"{files.log.path}: positions {verdict.start_pos} to {verdict.end_pos}: "
+            f"{verdict.kind}: {verdict.reason}{check_id}"
+        )
+    if len(verdicts) > len(told):
+        told.append(f"and {len(verdicts) - len(told)} more bad stretches in that partition")
+    return told

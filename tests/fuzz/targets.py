@@ -1,0 +1,16 @@
+"""The table of everything that takes bytes from outside, by name."""
+
+from __future__ import annotations
+
+from . import command_targets, format_targets, message_targets, segment_targets, text_targets
+
+TARGETS = {
+    target.name: target
+    for target in (
+        *format_targets.TARGETS,
+        *message_targets.TARGETS,
+        *segment_targets.TARGETS,
+        *text_targets.TARGETS,
+        *command_targets.TARGETS,
+    )
+}

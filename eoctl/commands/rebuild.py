@@ -1,0 +1,221 @@
+"""`eoctl rebuild`: derive indexes, snapshots and leader epochs from the `.log` files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.output import OutputFormat
+from storage.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    RefusedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.rebuild_diff import FileDifference
+    from recovery.rebuild_many import RebuildJob, RebuildResult
+
+MAX_INT = 2**31 - 1  # Kafka's type of these settings
+COLUMNS = (
+    "partition",
+    "file",
+    "state",
+    "disk_bytes",
+    "rebuilt_bytes",
+    "written",
+    "reason",
+)
+
+
+def command(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PARTITION...", help="Partition directories or log dirs.")
+    ],
+    index_interval_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, max=MAX_INT, help="index.interval.bytes, else as the topic has it."),
+    ] = None,
+    index_max_bytes: Annotated[
+        int | None,
+        typer.Option(min=12, max=MAX_INT, help="segment.index.bytes, else as the topic has it."),
+    ] = None,
+    preallocate: Annotated[
+        bool, typer.Option("--preallocate", help="Extend the active indexes as a live broker does.")
+    ] = False,
+    producer_expiry_ms: Annotated[
+        int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
+    ] = None,
+    metadata_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where __cluster_metadata-0 is.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the files that differ or are missing.")
+    ] = False,
+    broker_is_stopped: Annotated[
+        bool,
+        typer.Option("--broker-is-stopped", help="Go on where the file system has no locks."),
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> int:
+    """Rebuild what a broker derives from the .log files, and show what differs on disk.
+
+    Nothing is written without --apply or --to.
+    """
+    from eoctl.output import Report, emit, use_format
+    from eoctl.rebuild_jobs import rebuild_jobs
+    from recovery.rebuild_many import rebuild_many
+
+    use_format(output)
+    if apply and to is not None:
+        raise UsageError("--apply writes in place, --to elsewhere: give one of them")
+    work, notes = rebuild_jobs(
+        paths,
+        interval_bytes=index_interval_bytes,
+        index_max_bytes=index_max_bytes,
+        preallocate=preallocate,
+        expiration_ms=producer_expiry_ms,
+        now=now,
+        metadata_dir=metadata_dir,
+        is_applied=apply,
+    )
+    if to is not None:
+        from recovery.write_derived import require_elsewhere
+
+        for each in work:
+            require_elsewhere(to, each.selected)
+    jobs = jobs or len(os.sched_getaffinity(0))
+    run = _Run(notes, to=to)
+    if apply:
+        # All of it before the first row is printed: whoever reads them may go away early.
+        rows = iter(list(run.applied(work, jobs, broker_is_stopped=broker_is_stopped)))
+    else:
+        rows = run.rows(rebuild_many(work, jobs))
+    emit(Report("derived_file", COLUMNS, rows, run.notes), output)
+    return run.status
+
+
+class _Run:
+    """Turns results into rows, writes where asked to, and keeps the status."""
+
+    def __init__(self, notes: list[str], *, to: str | None) -> None:
+        self.notes = notes
+        self.to = to
+        self.has_findings = False
+        self.has_failed = False
+
+    @property
+    def status(self) -> int:
+        if self.has_failed:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if self.has_findings else EXIT_OK
+
+    def rows(self, results: Iterator[RebuildResult]) -> Iterator[Sequence[Any]]:
+        """Rows of results that are shown, or written elsewhere."""
+        from eoctl.output import error
+
+        for result in results:
+            self._note(result)
+            if result.error is not None:
+                self.has_failed = True
+                error(result.error)
+                continue
+            names = [] if self.to is None else self._written_elsewhere(result, self.to)
+            for each in result.differences:
+                # Without --apply what differs is a finding; a file written elsewhere is not.
+                # An empty .txnindex that is not there says the same as one that is.
+                self.has_findings |= bool(each.content) or bool(
+                    each.content is not None and each.disk_bytes
+                )
+                yield self._row(result, each, each.name in names)
+
+    def applied(
+        self, work: Sequence[RebuildJob], jobs: int, *, broker_is_stopped: bool
+    ) -> Iterator[Sequence[Any]]:
+        """Rows of results that are written in place, under the locks."""
+        from recovery.rebuild_many import rebuild_many
+        from recovery.write_derived import write_files, writing
+        from storage.fsio import FileSystem
+
+        fs = FileSystem()
+        selected = [each.selected for each in work]
+        with writing(selected, fs, broker_is_stopped=broker_is_stopped):
+            for result in rebuild_many(work, jobs):
+                self._note(result)
+                if result.error is not None:
+                    raise result.error
+                self._refuse_damage(result)
+                changed = [(each.name, each.content) for each in result.differences]
+                files = [(name, content) for name, content in changed if content is not None]
+                names = set(write_files(fs, result.path, files))
+                for each in result.differences:
+                    yield self._row(result, each, each.name in names)
+
+    def _note(self, result: RebuildResult) -> None:
+        self.notes += result.notes
+        self.has_failed |= bool(result.unread)
+        if result.cut is not None:
+            self.has_findings = True
+            cut = result.cut
+            self.notes.append(
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery"
+                f" would cut {cut.log_bytes - cut.valid_bytes} bytes here and drop all later"
+                f" segments ({cut.verdict.kind.replace('_', ' ')}: {cut.verdict.reason})"
+            )
+
+    @staticmethod
+    def _refuse_damage(result: RebuildResult) -> None:
+        """A derived file must not lie about bytes that are still in the log."""
+        from storage.kernels.protocol import VerdictKind
+
+        for problem in result.unread:
+            raise RefusedError(
+                f"{problem}; the rebuilt files would lack what is in it",
+                next_step="--to DIR, and decide what becomes of that file first",
+            )
+        cut = result.cut
+        tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+        if cut is not None and cut.verdict.kind not in tails:
+            raise RefusedError(
+                f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
+                f" {cut.base_offset}; files for the part before it would hide that",
+                next_step="--to DIR, and decide what becomes of the log first",
+            )
+
+    @staticmethod
+    def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:
+        from recovery.write_derived import write_elsewhere
+        from storage.fsio import FileSystem
+
+        rebuilt = [(each.name, each.rebuilt) for each in result.differences]
+        files = [(name, content) for name, content in rebuilt if content is not None]
+        return write_elsewhere(FileSystem(), directory, Path(result.path).resolve().name, files)
+
+    @staticmethod
+    def _row(result: RebuildResult, each: FileDifference, is_written: bool) -> Sequence[Any]:
+        reason = each.reason
+        if each.first_pos is not None and not reason:
+            reason = f"from byte {each.first_pos} on"
+        return (
+            Path(result.path).resolve().name,
+            each.name,
+            str(each.state),
+            each.disk_bytes or 0,
+            each.rebuilt_bytes or 0,
+            is_written,
+            reason,
+        )

@@ -1,0 +1,249 @@
+"""`eoctl recover-state`: the producer state a broker would recover, and how disk compares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.output import OutputFormat
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.recover_state import RecoveredState
+
+COLUMNS = (
+    "producer_id",
+    "producer_epoch",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+    "timestamp_ms",
+    "first_sequence",
+    "last_sequence",
+    "last_offset",
+    "offset_delta",
+    "state",
+    "differing_fields",
+)
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Use no snapshot: replay from the log start.")
+    ] = False,
+    at_offset: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The state up to offset N.")
+    ] = None,
+    producer_expiry_ms: Annotated[
+        int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the snapshot to FILE.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write the snapshot that a broker would.")
+    ] = False,
+    broker_is_stopped: Annotated[
+        bool,
+        typer.Option("--broker-is-stopped", help="Go on where the file system has no locks."),
+    ] = False,
+    output: Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")] = (
+        OutputFormat.TEXT
+    ),
+) -> int:
+    """Show the producers that a broker would know after its next start.
+
+    Producers come as kafka-dump-log prints a snapshot; what differs from the snapshot on disk is
+    told entry by entry. Nothing is written without --apply or --to.
+    """
+    from eoctl.clock import resolve_now
+    from eoctl.output import Report, emit, use_format
+    from recovery.recover_state import recover_state
+    from recovery.state_history import Clock
+    from storage.discovery import discover
+    from storage.partition import Partition
+    from storage.producer_state import DEFAULT_EXPIRATION_MS
+
+    use_format(output)
+    if apply and (to is not None or at_offset is not None):
+        raise UsageError("--apply goes with neither --to nor --at-offset")
+    found = discover([path])
+    if len(found.selected) != 1:
+        raise UsageError(f"{path}: {len(found.selected)} partitions there, one is needed")
+    (selected,) = found.selected
+    moment = resolve_now(
+        now,
+        [each.path for each in found.log_dirs],
+        is_live=any(each.lock.is_held for each in found.log_dirs),
+    )
+    if to is not None:
+        from recovery.write_derived import require_elsewhere
+
+        require_elsewhere(to, selected)
+    expiration_ms = DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms
+
+    def recover() -> RecoveredState:
+        return recover_state(
+            Partition.of(selected),
+            Clock(moment.ms, expiration_ms),
+            from_scratch=from_scratch,
+            at_offset=at_offset,
+        )
+
+    recovered = recover()
+    run = _Run(recovered, [moment.describe()])
+    # Before anything is printed: a reader that goes away must not keep it from being done.
+    if to is not None:
+        _write(recovered, Path(to))
+        run.notes.append(f"wrote {to}")
+    if apply:
+        run.apply(selected, recover, broker_is_stopped=broker_is_stopped)
+    if output is OutputFormat.TEXT:
+        run.print_text()
+    else:
+        emit(Report("producer", COLUMNS, run.rows(), ()), output)
+    run.print_notes()
+    if recovered.problems:
+        return EXIT_SKIPPED
+    if recovered.damage or (run.differs and not apply and to is None):
+        return EXIT_FINDINGS
+    return EXIT_OK
+
+
+def _write(recovered: RecoveredState, path: Path) -> None:
+    from storage import fsio
+
+    fsio.replace_file(fsio.FileSystem(), path, recovered.content)
+
+
+class _Run:
+    """Prints a recovered state, its differences and its notes."""
+
+    def __init__(self, recovered: RecoveredState, notes: list[str]) -> None:
+        from recovery.recover_state import EntryState, compare_entries
+
+        self.recovered = recovered
+        self.differences = list(compare_entries(recovered.entries, recovered.disk_entries or ()))
+        self.notes = [*notes, *recovered.problems, *recovered.notes]
+        started = recovered.started_from
+        origin = "the log start" if started is None else f"the snapshot at {started}"
+        self.notes.append(f"state up to offset {recovered.offset}, replayed from {origin}")
+        if recovered.disk_entries is None and recovered.offset:
+            self.notes.append(f"no valid {recovered.file_name} on disk")
+        self.notes += [
+            f"offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"
+            f" {each.expected} [{each.check_id}]"
+            for each in recovered.violations
+        ]
+        self.notes += [
+            f"{path}: position {verdict.start_pos}: {verdict.kind.replace('_', ' ')}"
+            f" ({verdict.reason}): no batch behind it in this file is part of the state"
+            for path, verdict in recovered.damage.items()
+        ]
+        self.differs = recovered.disk_entries is not None and any(
+            each.state is not EntryState.EQUAL for each in self.differences
+        )
+
+    def print_text(self) -> None:
+        """Producers as the tool prints them; on stderr what differs on disk."""
+        from eoctl.dump.index_text import producer_line
+        from eoctl.output import line
+
+        for entry in self.recovered.entries:
+            line(producer_line(entry))
+        if self.recovered.disk_entries is None:
+            return
+        for each in self.differences:
+            if each.fields:
+                pairs = (
+                    f"{name} {getattr(each.disk, name)} on disk, {getattr(each.recovered, name)}"
+                    for name in each.fields
+                )
+                self.notes.append(f"producer {each.producer_id} differs: {'; '.join(pairs)}")
+            elif each.disk is None:
+                self.notes.append(f"producer {each.producer_id} is missing on disk")
+            elif each.recovered is None:
+                self.notes.append(f"producer {each.producer_id} is on disk only")
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """A row per producer, those only on disk included."""
+        is_compared = self.recovered.disk_entries is not None
+        for each in self.differences:
+            entry = each.recovered or each.disk
+            assert entry is not None
+            first = entry.current_txn_first_offset
+            yield (
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                None if first < 0 else first,
+                entry.timestamp_ms,
+                entry.first_sequence,
+                entry.last_sequence,
+                entry.last_offset,
+                entry.offset_delta,
+                str(each.state) if is_compared else None,
+                list(each.fields),
+            )
+
+    def print_notes(self) -> None:
+        """Words for people, after the data."""
+        from eoctl.output import message
+
+        for note in self.notes:
+            message(note)
+
+    def apply(
+        self,
+        selected: Any,
+        recover: Callable[[], RecoveredState],
+        *,
+        broker_is_stopped: bool,
+    ) -> None:
+        """Write the snapshot in place when it is not there as it should be.
+
+        It is derived again under the lock, and refused if that gives something else than was shown.
+        """
+        from recovery.write_derived import write_files, writing
+        from storage.fsio import FileSystem
+
+        recovered, path = self.recovered, selected.partition.path
+        target = Path(path, recovered.file_name)
+        on_disk = target.read_bytes() if target.exists() else None
+        if not recovered.offset or on_disk == recovered.content:
+            self.notes.append("nothing to write")
+            return
+        self._refuse_damage()
+        fs = FileSystem()
+        with writing([selected], fs, broker_is_stopped=broker_is_stopped):
+            now = recover()
+            if (now.offset, now.content) != (recovered.offset, recovered.content):
+                raise RefusedError(
+                    f"{path}: changed since it was read; nothing was touched",
+                    next_step="run it again",
+                )
+            list(write_files(fs, os.fspath(path), [(recovered.file_name, recovered.content)]))
+        self.notes.append(f"wrote {target}")
+
+    def _refuse_damage(self) -> None:
+        """A snapshot must not stand for batches that are not in it."""
+        from storage.kernels.protocol import VerdictKind
+
+        for problem in self.recovered.problems:
+            raise RefusedError(f"{problem}; the state would lack what is in it")
+        tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+        for path, verdict in self.recovered.damage.items():
+            if verdict.kind not in tails:
+                raise RefusedError(
+                    f"{path}: the log is damaged at position {verdict.start_pos}"
+                    f" ({verdict.reason}); a snapshot would hide that",
+                    next_step="--to FILE, and decide what becomes of the log first",
+                )

@@ -1,0 +1,319 @@
+"""Producer state as columns: what `storage.producer_state` keeps per producer, for many at once.
+
+A producer id has a slot, given in the order in which ids become known, which is the order of the
+broker's map (SNAP-8). One table of batches is taken in by producer (`group_rows`), each column by
+a few numpy calls over all producers of the table. The rules are those of PROD; the definition is
+`storage.producer_state`, and a differential test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from storage.formats.producer_snapshot import ProducerEntry
+from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
+from storage.java_hash import MIN_TREE_BUCKETS, HashMapCapacity, long_hash
+from storage.producer_state import (
+    CACHED_BATCHES_COUNT,
+    NO_EPOCH,
+    NO_OFFSET,
+    CachedBatch,
+    Marker,
+    Violation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from storage.kernels.protocol import HeaderTable
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+# Column -> dtype, further dimensions, value of a producer of which nothing is known.
+_COLUMNS: dict[str, tuple[Any, tuple[int, ...], int]] = {
+    "producer_id": (np.int64, (), -1),
+    "producer_epoch": (np.int16, (), NO_EPOCH),
+    "coordinator_epoch": (np.int32, (), -1),
+    "timestamp_ms": (np.int64, (), -1),
+    "is_open": (np.bool_, (), 0),
+    "txn_first_offset": (np.int64, (), NO_OFFSET),
+    "batches": (np.int64, (CACHED_BATCHES_COUNT, len(CachedBatch._fields)), 0),
+    "batches_count": (np.int64, (), 0),
+}
+_FIRST_CAPACITY = 64
+
+
+class MarkerColumns(NamedTuple):
+    """End markers of a table's control batches; rows ascend."""
+
+    row: Ints
+    is_commit: Flags
+    coordinator_epoch: NDArray[np.int32]
+    timestamp_ms: Ints
+
+    @classmethod
+    def of(cls, markers: Iterable[tuple[int, Marker]]) -> MarkerColumns:
+        """Turn pairs of row and marker into columns."""
+        rows = [(row, *marker) for row, marker in markers]
+        row, is_commit, epoch, timestamp_ms = zip(*rows, strict=True) if rows else ((),) * 4
+        return cls(
+            row=np.array(row, np.int64),
+            is_commit=np.array(is_commit, np.bool_),
+            coordinator_epoch=np.array(epoch, np.int32),
+            timestamp_ms=np.array(timestamp_ms, np.int64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[MarkerColumns]) -> MarkerColumns:
+        """Put one after the other."""
+        return cls._make(map(np.concatenate, zip(*parts, strict=True))) if parts else cls.of(())
+
+    def between(self, start: int, end: int) -> MarkerColumns:
+        """Return those of rows [start, end), which become rows from 0 on."""
+        first, last = np.searchsorted(self.row, (start, end)).tolist()
+        part = MarkerColumns._make(column[first:last] for column in self)
+        return part._replace(row=part.row - start)
+
+
+class GroupedRows(NamedTuple):
+    """Rows of a table by producer id, those of one producer in the order of the log.
+
+    A place is an index of `row`. Group k has places [start[k], end[k]).
+    """
+
+    row: Ints
+    start: Ints
+    end: Ints
+    slot: Ints  # of each group
+    marker: Ints  # of each place: its index in the MarkerColumns, -1 a data batch
+    has_markers: bool
+
+    def per_place(self, of_groups: NDArray[Any]) -> NDArray[Any]:
+        """Repeat a value of each group for its places."""
+        return np.repeat(of_groups, self.end - self.start)
+
+
+def group_rows(producer_id: Ints) -> Ints:
+    """Argsort by producer id, stable."""
+    count = len(producer_id)
+    lowest = int(producer_id.min())
+    shift = count.bit_length()
+    if int(producer_id.max()) - lowest >= 1 << (63 - shift):
+        return np.argsort(producer_id, kind="stable")
+    # Id and row in one integer: sorting plain integers is 10 times as fast as a stable argsort.
+    keys = ((producer_id - lowest) << shift) | np.arange(count)
+    keys.sort()
+    keys &= (1 << shift) - 1
+    return keys
+
+
+def group_starts(values: NDArray[Any]) -> Ints:
+    """Places where a run of equal values begins."""
+    is_first = np.ones(len(values), np.bool_)
+    is_first[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(is_first)
+
+
+class ProducerColumns:
+    """All producers of a partition. Columns are longer than `count`; slots are below it."""
+
+    producer_id: Ints
+    producer_epoch: NDArray[np.int16]
+    coordinator_epoch: NDArray[np.int32]
+    timestamp_ms: Ints
+    is_open: Flags  # a transaction is open, since txn_first_offset
+    txn_first_offset: Ints
+    batches: Ints  # [slot, age, field of CachedBatch]; age 0 is the newest
+    batches_count: Ints
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.capacity = HashMapCapacity()
+        self._sorted_ids: Ints = np.empty(0, np.int64)
+        self._sorted_slots: Ints = np.empty(0, np.int64)
+        for name, (dtype, shape, empty) in _COLUMNS.items():
+            setattr(self, name, np.full((_FIRST_CAPACITY, *shape), empty, dtype))
+
+    def find(self, producer_ids: Ints) -> Ints:
+        """Return the slot of each id, -1 for unknown ones."""
+        if not self.count:
+            return np.full(len(producer_ids), -1)
+        place = np.searchsorted(self._sorted_ids, producer_ids)
+        place[place == self.count] = 0
+        return np.where(
+            self._sorted_ids[place] == producer_ids, self._sorted_slots[place], np.int64(-1)
+        )
+
+    def add(self, producer_ids: Ints) -> Ints:
+        """Give new ids their slots, in this order."""
+        first, self.count = self.count, self.count + len(producer_ids)
+        self._count_buckets(producer_ids, first)
+        if self.count > len(self.producer_id):
+            for name, (dtype, shape, empty) in _COLUMNS.items():
+                grown = np.full((self.count * 2, *shape), empty, dtype)
+                grown[:first] = getattr(self, name)[:first]
+                setattr(self, name, grown)
+        self.producer_id[first : self.count] = producer_ids
+        order = np.argsort(producer_ids)
+        place = np.searchsorted(self._sorted_ids, producer_ids[order])
+        self._sorted_ids = np.insert(self._sorted_ids, place, producer_ids[order])
+        self._sorted_slots = np.insert(self._sorted_slots, place, first + order)
+        return np.arange(first, self.count)
+
+    def _count_buckets(self, producer_ids: Ints, known_count: int) -> None:
+        """Let the broker's table grow by these ids."""
+        capacity = self.capacity
+        present = self.producer_id[:known_count].tolist() if known_count < MIN_TREE_BUCKETS else []
+        for producer_id in producer_ids.tolist():
+            if capacity.buckets_count >= MIN_TREE_BUCKETS:
+                break  # from here on only the number of ids counts
+            capacity.insert(producer_id, present, long_hash)
+            present.append(producer_id)
+        while self.count > capacity.buckets_count * 3 // 4:
+            capacity.buckets_count *= 2
+
+    def slots_in_table_order(self) -> Ints:
+        """Return all slots in the order of the broker's map (SNAP-8)."""
+        hashes = self.producer_id[: self.count].view(np.uint64)
+        hashes = (hashes ^ (hashes >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+        bucket = (hashes ^ (hashes >> np.uint64(16))) & np.uint64(self.capacity.buckets_count - 1)
+        return np.argsort(bucket, kind="stable")
+
+    def entries(self) -> list[ProducerEntry]:
+        """Return what a snapshot stores, in its order."""
+        slots = self.slots_in_table_order()
+        last = self.batches[slots, 0]
+        last[self.batches_count[slots] == 0] = CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+        first_offset = np.where(self.is_open[slots], self.txn_first_offset[slots], NO_OFFSET)
+        columns = (
+            self.producer_id[slots],
+            self.producer_epoch[slots],
+            last[:, 0],
+            last[:, 1],
+            last[:, 2],
+            self.timestamp_ms[slots],
+            self.coordinator_epoch[slots],
+            first_offset,
+        )
+        return list(
+            map(ProducerEntry._make, zip(*(each.tolist() for each in columns), strict=True))
+        )
+
+    def fill(self, entries: NDArray[np.int64]) -> None:
+        """Take over rows with the fields of ProducerEntry; ids are new and unique."""
+        slots = self.add(entries[:, 0])
+        self.producer_epoch[slots] = entries[:, 1]
+        self.timestamp_ms[slots] = entries[:, 5]
+        self.coordinator_epoch[slots] = entries[:, 6]
+        self.is_open[slots] = entries[:, 7] >= 0
+        self.txn_first_offset[slots] = entries[:, 7]
+        self.batches[slots, 0] = entries[:, 2:6]
+        self.batches_count[slots] = entries[:, 3] >= 0
+
+    # -- batches of one table
+
+    def take_batches(
+        self, table: HeaderTable, markers: MarkerColumns, groups: GroupedRows
+    ) -> list[tuple[int, int, Violation]]:
+        """Reflect the rows but for their transactions; violations come with row and rank."""
+        if not len(groups.row):
+            return []
+        slot, last_row = groups.slot, groups.row[groups.end - 1]
+        fresh_from, violations = self._take_epochs(table, groups)
+        timestamp_ms = table.max_timestamp_ms[last_row]
+        if groups.has_markers:
+            last_marker = groups.marker[groups.end - 1]
+            timestamp_ms = np.where(
+                last_marker >= 0, markers.timestamp_ms[last_marker], timestamp_ms
+            )
+            violations += self._take_coordinator_epochs(table, markers, groups)
+        self.timestamp_ms[slot] = timestamp_ms
+        self._push_batches(table, groups, fresh_from)
+        return violations
+
+    def _take_epochs(
+        self, table: HeaderTable, groups: GroupedRows
+    ) -> tuple[Ints, list[tuple[int, int, Violation]]]:
+        """PROD-3, PROD-5; returns for each group the place from which on batches are cached."""
+        epoch = table.producer_epoch[groups.row]
+        before = np.empty_like(epoch)
+        before[1:] = epoch[:-1]
+        before[groups.start] = self.producer_epoch[groups.slot]
+        self.producer_epoch[groups.slot] = epoch[groups.end - 1]
+        is_other = epoch != before
+        if not is_other.any():
+            return groups.start, []
+        places = np.where(is_other, np.arange(len(epoch)), -1)
+        last_change = np.maximum.reduceat(places, groups.start)
+        self.batches_count[groups.slot[last_change >= 0]] = 0
+        lower = np.flatnonzero(epoch < before)
+        found = _violations("PRD-3", table, groups.row[lower], before[lower], epoch[lower])
+        return np.maximum(last_change, groups.start), found
+
+    def _take_coordinator_epochs(
+        self, table: HeaderTable, markers: MarkerColumns, groups: GroupedRows
+    ) -> list[tuple[int, int, Violation]]:
+        """PROD-7: the coordinator's epoch is that of the last marker."""
+        places = np.flatnonzero(groups.marker >= 0)
+        slot = groups.per_place(groups.slot)[places]
+        epoch = markers.coordinator_epoch[groups.marker[places]]
+        starts = group_starts(slot)
+        before = np.empty_like(epoch)
+        before[1:] = epoch[:-1]
+        before[starts] = self.coordinator_epoch[slot[starts]]
+        ends = np.append(starts[1:], len(slot)) - 1
+        self.coordinator_epoch[slot[ends]] = epoch[ends]
+        lower = np.flatnonzero(epoch < before)
+        rows = groups.row[places[lower]]
+        return _violations("PRD-5", table, rows, before[lower], epoch[lower])
+
+    def _push_batches(self, table: HeaderTable, groups: GroupedRows, fresh_from: Ints) -> None:
+        """Keep the last five data batches; older ones of the same epoch move back."""
+        slot = groups.slot
+        row, low, high = groups.row, fresh_from, groups.end
+        if groups.has_markers:
+            data = np.flatnonzero(groups.marker < 0)
+            row = row[data]
+            low, high = np.searchsorted(data, low), np.searchsorted(data, high)
+        pushed = np.minimum(high - low, CACHED_BATCHES_COUNT)
+        for count in range(1, CACHED_BATCHES_COUNT):
+            moved = slot[(pushed == count) & (self.batches_count[slot] > 0)]
+            if len(moved):
+                self.batches[moved, count:] = self.batches[moved, :-count]
+        group, age = np.nonzero(np.arange(CACHED_BATCHES_COUNT) < pushed[:, None])
+        rows = row[high[group] - 1 - age]
+        last_offset = table.last_offset[rows]
+        delta = last_offset - table.base_offset[rows]
+        last_sequence = _last_sequence(table.base_sequence[rows].astype(np.int64), delta)
+        fields = (last_sequence, last_offset, delta, table.max_timestamp_ms[rows])
+        self.batches[slot[group], age] = np.stack(fields, axis=1)
+        self.batches_count[slot] = np.minimum(
+            self.batches_count[slot] + pushed, CACHED_BATCHES_COUNT
+        )
+
+
+def _last_sequence(base: Ints, delta: Ints) -> Ints:
+    """Give `BatchHeader.last_sequence` of each row."""
+    last = base + delta
+    last[last > MAX_SEQUENCE] -= MAX_SEQUENCE + 1
+    last[base == NO_SEQUENCE] = NO_SEQUENCE
+    return last
+
+
+def _violations(
+    check_id: str, table: HeaderTable, rows: Ints, expected: NDArray[Any], found: NDArray[Any]
+) -> list[tuple[int, int, Violation]]:
+    """Name each broken rule, with its row and its rank among those of one row."""
+    offsets, ids = table.base_offset[rows].tolist(), table.producer_id[rows].tolist()
+    rank = int(check_id == "PRD-5")
+    return [
+        (row, rank, Violation(check_id, offset, producer_id, before, now))
+        for row, offset, producer_id, before, now in zip(
+            rows.tolist(), offsets, ids, expected.tolist(), found.tolist(), strict=True
+        )
+    ]

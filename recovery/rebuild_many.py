@@ -1,0 +1,136 @@
+"""Rebuild several partitions and compare each with its disk; several at once where it pays."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
+from recovery.rebuild import RebuildSettings, rebuild_partition
+from recovery.rebuild_diff import FileDifference, compare_files
+from recovery.segment_workers import WorkerLostError, end_with
+from storage.errors import EoctlError
+from storage.formats import offset_index, time_index
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.segment_pass import SegmentEnd
+    from storage.discovery import Selected
+
+
+class RebuildJob(NamedTuple):
+    """One partition with what shapes its files."""
+
+    selected: Selected
+    settings: RebuildSettings
+    index_max_bytes: int = DEFAULT_INDEX_MAX_BYTES
+    preallocate: bool = False
+
+
+class RebuildResult(NamedTuple):
+    """What came out for one partition; `error` is why nothing did.
+
+    `unread` are `.log` files of the directory that nothing was derived from.
+    `cut` is the segment with bytes that recovery would cut: later ones were not looked at.
+    """
+
+    path: str
+    log_bytes: int
+    log_end_offset: int | None
+    differences: tuple[FileDifference, ...]
+    cut: SegmentEnd | None
+    notes: tuple[str, ...]
+    unread: tuple[str, ...] = ()
+    error: EoctlError | None = None
+
+
+def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResult]:
+    """Give the results in the order of `work`.
+
+    With at least as many partitions as processes each process takes whole partitions, else the
+    segments of a partition are shared out.
+    """
+    if jobs <= 1 or len(work) < jobs:
+        yield from map(partial(rebuild_one, jobs=jobs), work)
+        return
+    # Imported where they are needed: they take as long as scanning a hundred megabytes.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
+    ) as pool:
+        try:
+            yield from pool.map(rebuild_one, work)
+        except BrokenProcessPool:
+            raise WorkerLostError from None
+        except BaseException:
+            # They may be at work for a long time on what nobody waits for.
+            for each in multiprocessing.active_children():
+                each.terminate()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def rebuild_one(
+    job: RebuildJob, *, jobs: int = 1, on_bytes: Callable[[int], None] | None = None
+) -> RebuildResult:
+    """Rebuild one partition and compare; errors become part of the result."""
+    path = job.selected.partition.path
+    try:
+        partition = Partition.of(job.selected)
+        rebuilt = rebuild_partition(partition, job.settings, jobs=jobs, on_bytes=on_bytes)
+        differences = tuple(
+            compare_files(
+                partition,
+                rebuilt,
+                index_max_bytes=job.index_max_bytes,
+                preallocate=job.preallocate,
+            )
+        )
+    except EoctlError as exc:
+        return RebuildResult(path, 0, None, (), None, (), error=exc)
+    notes = [f"{path}: {each}" for each in partition.problems]
+    notes += _full_indexes(path, differences, job.index_max_bytes)
+    notes += [
+        f"{path}: offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"
+        f" {each.expected} [{each.check_id}]"
+        for each in rebuilt.violations
+    ]
+    return RebuildResult(
+        path,
+        partition.files.log_bytes,
+        rebuilt.log_end_offset,
+        differences,
+        rebuilt.cut,
+        tuple(notes),
+        unread=tuple(str(each) for each in partition.problems if _is_of_log(each)),
+    )
+
+
+def _is_of_log(problem: EoctlError) -> bool:
+    return getattr(problem, "path", "").endswith(".log")
+
+
+def _full_indexes(
+    path: str, differences: Sequence[FileDifference], index_max_bytes: int
+) -> Iterator[str]:
+    """Indexes that do not fit: a broker with that setting cannot recover the segment."""
+    limits = {
+        ".index": offset_index.preallocated_bytes(index_max_bytes),
+        ".timeindex": time_index.preallocated_bytes(index_max_bytes),
+    }
+    for each in differences:
+        limit = limits.get(each.name[each.name.rfind(".") :])
+        if limit is not None and (each.rebuilt_bytes or 0) > limit:
+            yield (
+                f"{path}/{each.name}: {each.rebuilt_bytes} bytes do not fit into the"
+                f" {index_max_bytes} of segment.index.bytes: a broker with that setting does not"
+                " start when it recovers this segment"
+            )

@@ -1,0 +1,308 @@
+"""Which sequence numbers a piece of log holds, per producer id and epoch; and which twice.
+
+A batch holds the sequences [base_sequence, base_sequence + last_offset_delta], which wrap from
+2^31-1 to 0. To tell a producer's next lap from a repetition, places are used instead: 64-bit
+numbers that count on where sequences wrap. The place of a batch follows from the batch before it of
+the same producer and epoch: it is the one, of all with its sequence, that is nearest to the end of
+that batch (up to 2^30 behind it or ahead of it). So the places of two pieces differ by whole laps
+only, and a seam is resolved with nothing but the first and the last batch of each side.
+
+All is done in columns. Where two values (producer and epoch, place) must be compared, both are
+replaced by their common rank in order of producer, epoch and place; ranges are then plain integer
+intervals, those of different producers never touch, and set operations are sums over cells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from storage.formats.record_batch import MAX_SEQUENCE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LAP = MAX_SEQUENCE + 1
+HALF_LAP = LAP // 2
+
+
+class SequencedBatches(NamedTuple):
+    """Batches in log order that have a producer id and a sequence; one row each.
+
+    `sequences_count` is last_offset_delta + 1, in 1..2^31.
+    """
+
+    producer_id: NDArray[np.int64]
+    producer_epoch: NDArray[np.int16]
+    base_sequence: NDArray[np.int32]
+    sequences_count: NDArray[np.int64]
+
+
+class SequenceRanges(NamedTuple):
+    """What a piece of log covers. Places are half open, and relative to the piece.
+
+    A row per producer id and epoch, in that order: the place of its first batch, and the one
+    behind its last batch. Then a row per range, as long as possible, by group and start; `group`
+    is the row of its producer and epoch.
+    """
+
+    producer_id: NDArray[np.int64]
+    producer_epoch: NDArray[np.int16]
+    first_start: NDArray[np.int64]
+    last_end: NDArray[np.int64]
+    group: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+RANGES_DTYPES = (np.int64, np.int16, np.int64, np.int64, np.int32, np.int64, np.int64)
+
+
+def no_ranges() -> SequenceRanges:
+    """Return what an empty piece covers."""
+    return SequenceRanges._make(np.empty(0, dtype) for dtype in RANGES_DTYPES)
+
+
+class Covered(NamedTuple):
+    """Result of `cover`: the ranges, and for each batch whether it repeats an earlier one."""
+
+    ranges: SequenceRanges
+    is_repeated: NDArray[np.bool_]
+
+
+def cover(batches: SequencedBatches, before: SequenceRanges | None = None) -> Covered:
+    """Add batches to what is covered `before` them; ranges that touch become one.
+
+    A batch is repeated if one of its sequences is in an earlier batch of its producer and epoch.
+    """
+    own, order, placed = _place(batches)
+    is_repeated = np.zeros(len(order), np.bool_)
+    if placed.goes_back:
+        is_repeated[order] = _repeats(placed)
+        own = _with_ranges(own, placed.group, placed.start, placed.end)
+    if before is None or not len(before.producer_id):
+        return Covered(own, is_repeated)
+    aligned = _align(before, own)
+    merged, is_overlapping = _union(aligned)
+    if is_overlapping:
+        shift = aligned.right_shift[placed.group]
+        group = aligned.right_group[placed.group]
+        _, _, batch_first, batch_end, covered = _covered_cells(
+            aligned, group, placed.start + shift, placed.end + shift
+        )
+        inside = np.concatenate(([0], np.cumsum(covered)))
+        is_repeated[order] |= inside[batch_end] > inside[batch_first]
+    return Covered(merged, is_repeated)
+
+
+def join(left: SequenceRanges, right: SequenceRanges) -> tuple[SequenceRanges, bool]:
+    """Join what two neighbouring pieces cover; tells whether something is in both.
+
+    Then some batches of the right piece repeat some of the left; `cover` tells which.
+    """
+    if not len(left.producer_id):
+        return right, False
+    if not len(right.producer_id):
+        return left, False
+    return _union(_align(left, right))
+
+
+class _Placed(NamedTuple):
+    """Batches in order of producer, epoch and log, with their places."""
+
+    group: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    goes_back: bool  # some batch begins before the end of the one before it
+
+
+def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64], _Placed]:
+    order = np.lexsort((batches.producer_epoch, batches.producer_id))
+    producer_id, epoch = batches.producer_id[order], batches.producer_epoch[order]
+    base = batches.base_sequence[order].astype(np.int64)
+    count = batches.sequences_count[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (producer_id[1:] != producer_id[:-1]) | (epoch[1:] != epoch[:-1])
+    jump = np.zeros(len(order), np.int64)  # from the end of the batch before
+    jump[1:] = _nearest(base[1:] - base[:-1] - count[:-1])
+    jump[is_first] = 0
+    step = jump.copy()
+    step[1:] += count[:-1]
+    step[is_first] = 0
+    firsts = np.flatnonzero(is_first)
+    group = np.cumsum(is_first) - 1
+    total = np.cumsum(step)
+    start = total + (base[firsts] - total[firsts])[group]
+    end = start + count
+    lasts = np.append(firsts[1:], len(order))[: len(firsts)] - 1
+    # Ranges as they are if no batch goes back: a new one where a batch does not continue.
+    opens = np.flatnonzero(is_first | (jump != 0))
+    closes = np.append(opens[1:], len(order))[: len(opens)] - 1
+    ranges = SequenceRanges(
+        producer_id=producer_id[firsts],
+        producer_epoch=epoch[firsts],
+        first_start=start[firsts],
+        last_end=end[lasts],
+        group=group[opens].astype(np.int32),
+        start=start[opens],
+        end=end[closes],
+    )
+    return ranges, order, _Placed(group, start, end, bool((jump < 0).any()))
+
+
+def _nearest(distance: Any) -> Any:
+    """Bring a distance between sequences into [-2^30, 2^30) by whole laps."""
+    return (distance + HALF_LAP) % LAP - HALF_LAP
+
+
+class _Aligned(NamedTuple):
+    """Two neighbouring pieces with common groups (of `merged`) and places (of the left one)."""
+
+    merged: SequenceRanges  # without ranges
+    left: SequenceRanges
+    left_group: NDArray[np.int64]  # group of `merged` by group of `left`
+    right: SequenceRanges
+    right_group: NDArray[np.int64]
+    right_shift: NDArray[np.int64]  # by group of `right`: whole laps, to be added to its places
+
+
+def _align(left: SequenceRanges, right: SequenceRanges) -> _Aligned:
+    ids = np.concatenate((left.producer_id, right.producer_id))
+    epochs = np.concatenate((left.producer_epoch, right.producer_epoch))
+    order = np.lexsort((epochs, ids))
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(ids[order]) != 0) | (np.diff(epochs[order]) != 0)
+    groups = np.empty(len(order), np.int64)
+    groups[order] = np.cumsum(is_new) - 1
+    left_group, right_group = np.split(groups, [len(left.producer_id)])
+    count = int(is_new.sum())
+    in_left = np.zeros(count, np.bool_)
+    in_left[left_group] = True
+    first_start, last_end = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first_start[left_group], last_end[left_group] = left.first_start, left.last_end
+    is_common = in_left[right_group]
+    expected = last_end[right_group]
+    nearest = expected + _nearest(right.first_start - expected)
+    shift = np.where(is_common, nearest - right.first_start, 0)
+    first_start[right_group] = np.where(
+        is_common, first_start[right_group], right.first_start + shift
+    )
+    last_end[right_group] = right.last_end + shift
+    merged = no_ranges()._replace(
+        producer_id=ids[order[is_new]],
+        producer_epoch=epochs[order[is_new]],
+        first_start=first_start,
+        last_end=last_end,
+    )
+    return _Aligned(merged, left, left_group, right, right_group, shift)
+
+
+def _union(aligned: _Aligned) -> tuple[SequenceRanges, bool]:
+    right = aligned.right
+    shift = aligned.right_shift[right.group]
+    group, place, first, end, covered = _covered_cells(
+        aligned, aligned.right_group[right.group], right.start + shift, right.end + shift
+    )
+    both = covered + _coverage(first, end, len(place))
+    merged = aligned.merged
+    return _ranges_of_cells(merged, both > 0, group, place), bool((both > 1).any())
+
+
+def _covered_cells(
+    aligned: _Aligned, group: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Cut all that the left piece and the given ranges touch into cells.
+
+    Returns group and place of each cell's begin, first cell and cell behind the last one of each
+    given range, and for each cell whether (1) or not (0) the left piece covers it.
+    """
+    left = aligned.left
+    left_group = aligned.left_group[left.group]
+    groups = np.concatenate((left_group, left_group, group, group))
+    places = np.concatenate((left.start, left.end, start, end))
+    ranks, cell_group, cell_place = _rank(groups, places)
+    n, m = len(left_group), len(group)
+    left_first, left_end, first, after = np.split(ranks, [n, 2 * n, 2 * n + m])
+    return (
+        cell_group,
+        cell_place,
+        first,
+        after,
+        _coverage(left_first, left_end, len(cell_place)),
+    )
+
+
+def _rank(
+    group: NDArray[Any], place: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Replace (group, place) by its rank; returns the ranks, and group and place by rank."""
+    order = np.lexsort((place, group))
+    is_new = np.ones(len(order), np.bool_)
+    is_new[1:] = (np.diff(group[order]) != 0) | (np.diff(place[order]) != 0)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(is_new) - 1
+    kept = order[is_new]
+    return ranks, group[kept], place[kept]
+
+
+def _coverage(first: NDArray[Any], end: NDArray[Any], cells_count: int) -> NDArray[Any]:
+    """How many of the ranges [first, end) cover each cell."""
+    steps = np.bincount(first, minlength=cells_count) - np.bincount(end, minlength=cells_count)
+    return np.cumsum(steps)
+
+
+def _ranges_of_cells(
+    groups: SequenceRanges,
+    is_covered: NDArray[np.bool_],
+    cell_group: NDArray[Any],
+    cell_place: NDArray[Any],
+) -> SequenceRanges:
+    """Turn covered cells into ranges. The last cell of a group is never covered."""
+    before = np.concatenate(([False], is_covered[:-1]))
+    opens = np.flatnonzero(is_covered & ~before)
+    closes = np.flatnonzero(before & ~is_covered)
+    return groups._replace(
+        group=cell_group[opens].astype(np.int32), start=cell_place[opens], end=cell_place[closes]
+    )
+
+
+def _with_ranges(
+    groups: SequenceRanges, group: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
+) -> SequenceRanges:
+    ranks, cell_group, cell_place = _rank(
+        np.concatenate((group, group)), np.concatenate((start, end))
+    )
+    first, after = np.split(ranks, 2)
+    is_covered = _coverage(first, after, len(cell_place)) > 0
+    return _ranges_of_cells(groups, is_covered, cell_group, cell_place)
+
+
+def _repeats(placed: _Placed) -> NDArray[np.bool_]:
+    """Tell for each batch whether one before it in the same group has one of its places.
+
+    First the earliest batch that covers each cell (minimum over ranges, painted in powers of two),
+    then the earliest of all cells of a batch, the same way back.
+    """
+    ranks, _, cells = _rank(
+        np.concatenate((placed.group, placed.group)), np.concatenate((placed.start, placed.end))
+    )
+    first, after = np.split(ranks, 2)
+    numbers = np.arange(len(first))
+    level = np.frexp((after - first).astype(np.float64))[1] - 1  # 2^level cells fit in
+    second = after - (1 << level)
+    earliest = np.full((int(level.max()) + 1, len(cells)), len(first))
+    np.minimum.at(earliest, (level, first), numbers)
+    np.minimum.at(earliest, (level, second), numbers)
+    for k in range(len(earliest) - 1, 0, -1):
+        half = 1 << (k - 1)
+        wide, narrow = earliest[k], earliest[k - 1]
+        np.minimum(narrow, wide, out=narrow)
+        np.minimum(narrow[half:], wide[:-half], out=narrow[half:])
+    lowest = earliest[0].copy()
+    found = np.empty(len(first), np.int64)
+    for k in range(len(earliest)):
+        rows = level == k
+        found[rows] = np.minimum(lowest[first[rows]], lowest[second[rows]])
+        lowest[: -(1 << k)] = np.minimum(lowest[: -(1 << k)], lowest[1 << k :])
+    return np.asarray(found < numbers, np.bool_)

@@ -1,0 +1,449 @@
+"""The only module that changes files of a log directory, one system call at a time, durably.
+
+A file is replaced in steps, so that a crash at any moment leaves the old content or the new one:
+
+    1  NAME.eoctl-tmp in the same directory: O_CREAT | O_EXCL | O_NOFOLLOW, mode 0600
+    2  all of the data
+    3  owner, group and mode: those of the directory, without the x bits, as its broker writes
+    4  fsync of the file           without it the rename may survive and the data be lost
+    5  rename to NAME              atomic: readers see one of the two files
+    6  fsync of the directory      without it the old file may come back after all
+
+A step that fails takes the temporary file away and leaves NAME as it was; only after step 5 the new
+content is there and merely not known to be durable, and the error says so. What an earlier crash
+left of NAME.eoctl-tmp is replaced; a broker ignores such files.
+
+Every change goes through a `FileSystem` object, so that tests can record each call with its
+payload, let any of them fail, and leave one out. Its methods raise OSError; the functions of this
+module raise the program's own errors.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from storage.errors import RefusedError
+from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.os_errors import NOTHING_CHANGED, os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    StrPath = str | os.PathLike[str]
+    Bytes = bytes | bytearray | memoryview
+
+TEMP_SUFFIX = ".eoctl-tmp"
+WRITE_BYTES = 1 << 20  # small chunks of a stream are gathered up to this size
+_PRIVATE_MODE = 0o600
+
+
+class FileAttributes(NamedTuple):
+    """Owner, group and permission bits of a file."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+class OpenFile:
+    """A file or a directory that a `FileSystem` opened. As a context manager it closes itself.
+
+    `pos` is where the next write goes; it may be set.
+    """
+
+    def __init__(self, fs: FileSystem, path: str, fd: int, pos: int = 0) -> None:
+        self.fs = fs
+        self.path = path
+        self.fd = fd
+        self.pos = pos
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error_type: object, error: object, traceback: object) -> None:
+        if error is None:
+            self.fs.close(self)
+            return
+        with suppress(OSError):  # the first error tells more
+            self.fs.close(self)
+
+
+class FileSystem:
+    """The operating system's calls that change files, and nothing else. All raise OSError.
+
+    A method is one call. Nothing but `fsync` and `fsync_dir` makes anything durable.
+    """
+
+    # --- the content and the attributes of one file -----------------------------------------------
+
+    def open_new(self, path: StrPath, mode: int = _PRIVATE_MODE) -> OpenFile:
+        """Create a file that must not exist, not even as a dangling symbolic link; for writing."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        path = os.fspath(path)
+        return OpenFile(self, path, os.open(path, flags, mode))
+
+    def open_existing(self, path: StrPath) -> OpenFile:
+        """Open a regular file for writing at its end; symbolic links are not followed."""
+        # O_NONBLOCK: a pipe of that name must not make us wait.
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        path = os.fspath(path)
+        fd = os.open(path, flags)
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "Not a regular file", path)
+        return OpenFile(self, path, fd, found.st_size)
+
+    def open_dir(self, path: StrPath) -> OpenFile:
+        """Open a directory, to set its attributes; `fsync` of it is as `fsync_dir`."""
+        path = os.fspath(path)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return OpenFile(self, path, os.open(path, flags))
+
+    def write(self, file: OpenFile, data: Bytes) -> None:
+        """Write all of `data` at `file.pos`, and move that."""
+        view = memoryview(data).cast("B")
+        while view:
+            written_bytes = os.pwrite(file.fd, view, file.pos)
+            file.pos += written_bytes
+            view = view[written_bytes:]
+
+    def truncate(self, file: OpenFile, size_bytes: int) -> None:
+        """Cut the file, or extend it with zeros; `file.pos` becomes its end."""
+        os.ftruncate(file.fd, size_bytes)
+        file.pos = size_bytes
+
+    def set_owner(self, file: OpenFile, uid: int, gid: int) -> None:
+        """Change owner and group."""
+        os.fchown(file.fd, uid, gid)
+
+    def set_mode(self, file: OpenFile, mode: int) -> None:
+        """Change the permission bits."""
+        os.fchmod(file.fd, mode)
+
+    def set_times(self, file: OpenFile, *, atime_ns: int, mtime_ns: int) -> None:
+        """Change access and modification time; later writes change them again."""
+        os.utime(file.fd, ns=(atime_ns, mtime_ns))
+
+    def fsync(self, file: OpenFile) -> None:
+        """Make content, size and attributes of the file durable; not its name."""
+        os.fsync(file.fd)
+
+    def close(self, file: OpenFile) -> None:
+        """Close the descriptor, whether this raises or not; a second time does nothing."""
+        fd, file.fd = file.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    # --- names in directories ---------------------------------------------------------------------
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        """Give a file or directory another name on the same file system, replacing a file there."""
+        Path(old).rename(new)
+
+    def link(self, old: StrPath, new: StrPath) -> None:
+        """Give a file a second name, which must not exist."""
+        os.link(old, new, follow_symlinks=False)
+
+    def unlink(self, path: StrPath) -> None:
+        """Remove a name of a file."""
+        Path(path).unlink()
+
+    def make_dir(self, path: StrPath, mode: int = 0o700) -> None:
+        """Create a directory, whose parent must exist."""
+        Path(path).mkdir(mode)
+
+    def remove_dir(self, path: StrPath) -> None:
+        """Remove an empty directory."""
+        Path(path).rmdir()
+
+    def fsync_dir(self, path: StrPath) -> None:
+        """Make the names in a directory durable; `path` may be a symbolic link to it."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # What cannot sync directories at all says so; it has no better way to offer.
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(fd)
+
+
+def _gathered(data: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
+    """The bytes of a stream in pieces that are worth a system call."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        yield data
+        return
+    gathered = bytearray()
+    for chunk in data:
+        if not gathered and len(chunk) >= WRITE_BYTES:
+            yield chunk
+            continue
+        gathered += chunk
+        if len(gathered) >= WRITE_BYTES:
+            yield gathered
+            gathered = bytearray()
+    if gathered:
+        yield gathered
+
+
+# --- owner and mode -------------------------------------------------------------------------------
+
+
+def attributes_for(directory: StrPath) -> FileAttributes:
+    """What a new file in `directory` must have: its owner and group, its mode without x bits."""
+    with os_errors(directory):
+        found = Path(directory).stat()
+    return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
+
+
+def can_keep_owner(path: StrPath) -> bool:
+    """Whether this process can give new files the owner and group of a directory.
+
+    `path` is the directory, or a file in it. Root can, as far as the ids tell: that it lacks a
+    capability, or is nobody to a server, shows only at the first write, which is then refused.
+    """
+    uid, gid, _ = attributes_for(path if Path(path).is_dir() else Path(path).parent)
+    if os.geteuid() == 0:
+        return True
+    return uid == os.geteuid() and gid in {os.getegid(), *os.getgroups()}
+
+
+def require_owner(path: StrPath) -> None:
+    """Refuse beforehand what `can_keep_owner` says no to.
+
+    Raises:
+        RefusedError: exit status 4.
+        AccessError: the directory is not there, or cannot be looked at.
+    """
+    if not can_keep_owner(path):
+        raise _owner_refused(path)
+
+
+def _owner_refused(path: StrPath) -> RefusedError:
+    return RefusedError(
+        f"{os.fspath(path)}: new files could not get the owner and group of their directory,"
+        " and the broker could not use them",
+        next_step="run it as the user of the broker, or as root",
+    )
+
+
+def _set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
+    """Set what differs: a file system without owners need not be asked to change them."""
+    found = os.fstat(file.fd)
+    if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
+        try:
+            fs.set_owner(file, wanted.uid, wanted.gid)
+        except PermissionError as error:
+            raise _owner_refused(file.path) from error
+    if stat.S_IMODE(found.st_mode) != wanted.mode:
+        fs.set_mode(file, wanted.mode)
+
+
+# --- replacing and removing -----------------------------------------------------------------------
+
+
+def temp_path(path: StrPath) -> str:
+    """Where the new content of `path` is written before it takes that name."""
+    return os.fspath(path) + TEMP_SUFFIX
+
+
+def create_file(
+    fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes], attributes: FileAttributes
+) -> None:
+    """Write a file that must not exist, and sync it; its name is not durable yet (`sync_dir`).
+
+    After an error, also one that the stream raises, the file is removed again.
+
+    Raises:
+        AccessError: the operating system refused, or something has that name.
+        RefusedError: it would not let the file have these attributes.
+    """
+    with os_errors(path):
+        file = fs.open_new(path)
+    try:
+        # Only our own calls: an OSError of the stream is not about this file and goes out as it is.
+        for chunk in _gathered(data):
+            with os_errors(path):
+                fs.write(file, chunk)
+        with os_errors(path):
+            _set_attributes(fs, file, attributes)
+            fs.fsync(file)
+            fs.close(file)
+    except BaseException:
+        with suppress(OSError):
+            fs.close(file)
+        _discard(fs, path)
+        raise
+
+
+def _discard(fs: FileSystem, path: StrPath) -> None:
+    """Remove what a failed step leaves; when that fails too, the next run does it."""
+    with suppress(OSError):
+        fs.unlink(path)
+
+
+def replace_file(
+    fs: FileSystem,
+    path: StrPath,
+    data: Bytes | Iterable[Bytes],
+    *,
+    like: StrPath | None = None,
+) -> None:
+    """Make `data` the content of `path`, which may exist, durably and in one step.
+
+    Args:
+        fs: what does it.
+        path: a regular file, or nothing yet. Its directory must exist.
+        data: the content, whole or as a stream. An error of the stream leaves the file as it was.
+        like: the directory whose owner, group and mode (without x bits) the file gets; by default
+            the one that it is in.
+
+    Raises:
+        AccessError: the operating system refused, with what to do next. Until the rename the old
+            content is untouched; after it, the new one is there but may not be durable.
+        RefusedError: owner and group cannot be kept, or `path` is something else than a file.
+    """
+    path = os.fspath(path)
+    directory = Path(path).parent
+    like = directory if like is None else like
+    require_owner(like)
+    require_replaceable(path)
+    temp = _create_temp(fs, path, data, like)
+    try:
+        with os_errors(path):
+            fs.rename(temp, path)
+    except BaseException:
+        _discard(fs, temp)
+        raise
+    sync_dir(fs, directory, state=f"{path} has its new content, which may not survive a crash yet")
+
+
+def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> None:
+    """Make a file durably and in one step, unless something has that name: it is never replaced.
+
+    The file is linked to its name, so that the loser of a race with another process finds out.
+
+    Raises:
+        AccessError: as `replace_file`; `errno` is EEXIST when something has that name.
+        RefusedError: owner and group cannot be kept.
+    """
+    path = os.fspath(path)
+    directory = Path(path).parent
+    require_owner(directory)
+    temp = _create_temp(fs, path, data, directory)
+    try:
+        with os_errors(path):
+            fs.link(temp, path)
+    finally:
+        _discard(fs, temp)
+    sync_dir(fs, directory, state=f"{path} is there, but may not survive a crash yet")
+
+
+def _create_temp(fs: FileSystem, path: str, data: Bytes | Iterable[Bytes], like: StrPath) -> str:
+    temp = temp_path(path)
+    with os_errors(temp), suppress(FileNotFoundError):
+        fs.unlink(temp)  # what a crash left: the lock keeps other writers away
+    create_file(fs, temp, data, attributes_for(like))
+    return temp
+
+
+def require_replaceable(path: StrPath) -> None:
+    """Look before anything is written: a link would be lost, and the directory must be syncable."""
+    directory = Path(path).parent
+    with os_errors(directory):
+        os.close(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    with os_errors(path):
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:
+            return
+    if not stat.S_ISREG(mode):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+        raise RefusedError(
+            f"{os.fspath(path)}: is {what}, and replacing it would lose that",
+            next_step="put the file itself there, then run it again",
+        )
+
+
+def make_dir_like(fs: FileSystem, path: StrPath, like: StrPath) -> None:
+    """Make a directory with the owner, group and mode of another, unless it is there already.
+
+    Its name is not durable yet (`sync_dir` of its parent).
+
+    Raises:
+        AccessError: the operating system refused.
+        RefusedError: owner and group of `like` cannot be given to it.
+    """
+    require_owner(like)
+    with os_errors(path):
+        with suppress(FileExistsError):
+            fs.make_dir(path)
+        found = Path(like).stat()
+        wanted = FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+        with fs.open_dir(path) as directory:
+            _set_attributes(fs, directory, wanted)
+            fs.fsync(directory)
+
+
+def remove_leftovers(fs: FileSystem, directory: StrPath) -> list[str]:
+    """Remove all temporary files that earlier crashes left in a directory, durably.
+
+    Returns their paths. Call it with the lock held only: they may be another process's work.
+
+    Raises:
+        AccessError: the directory cannot be listed, or a file not be removed.
+    """
+    with os_errors(directory):
+        files = Path(directory).iterdir()
+        paths = sorted(str(file) for file in files if file.name.endswith(TEMP_SUFFIX))
+        for path in paths:
+            fs.unlink(path)
+    if paths:
+        sync_dir(fs, directory)
+    return paths
+
+
+def remove_file(fs: FileSystem, path: StrPath) -> bool:
+    """Remove a file durably. Returns False when it was not there.
+
+    Then too the directory is synced: an earlier run may have been killed between its two steps, and
+    a crash would bring the file back.
+
+    Raises:
+        AccessError: it could not be removed, or that is not known to be durable.
+    """
+    is_there = True
+    with os_errors(path):
+        try:
+            fs.unlink(path)
+        except FileNotFoundError:
+            is_there = False
+    sync_dir(fs, Path(path).parent, state=f"{path} is removed, but may be back after a crash")
+    return is_there
+
+
+def remove_clean_marker(fs: FileSystem, log_dir: StrPath) -> bool:
+    """Remove the clean-shutdown marker of a log dir durably; the first change of every plan.
+
+    With it a broker skips recovery and trusts all that it finds. Returns False when there is none.
+
+    Raises:
+        AccessError: as `remove_file`; change nothing then.
+    """
+    return remove_file(fs, Path(log_dir, CLEAN_SHUTDOWN_NAME))
+
+
+def sync_dir(fs: FileSystem, directory: StrPath, *, state: str = NOTHING_CHANGED) -> None:
+    """Make the names in a directory durable; the next step of an AccessError begins with `state`.
+
+    Also for a run that finds its work done: the one before may have been killed before this step.
+    """
+    with os_errors(directory, state=state):
+        fs.fsync_dir(directory)

@@ -1,0 +1,1 @@
+"""What a Kafka client does, over a partition directory instead of a connection."""

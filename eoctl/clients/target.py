@@ -1,0 +1,262 @@
+"""The partition that is to be written to: is it the right one, and may it be?
+
+What the cluster's metadata says of it decides: how many replicas there are (design 4.7), whether
+this node and this log dir have one, which topic id the directory must have. What cannot be known
+is refused unless an option says it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.clusters import Clusters, find_metadata
+from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
+from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.formats.partition_metadata import (
+    ZERO_UUID,
+    format_uuid,
+    parse_partition_metadata,
+    parse_uuid,
+)
+from storage.log_config import read_log_config
+from storage.log_dir import (
+    METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
+    DirState,
+    PartitionDir,
+    parse_partition_name,
+    read_log_dir,
+)
+from storage.partition import Partition, floor_of
+from storage.partition_files import list_partition
+
+if TYPE_CHECKING:
+    from storage.cluster_image import ClusterImage, PartitionImage
+    from storage.log_config import LogConfig
+    from storage.log_dir import LogDir, PartitionName
+
+# Their records are the coordinators' own, and no client may write them.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+RESERVED_DIRECTORY_IDS = 100  # unassigned, lost, migrating and so on
+
+
+class TargetOptions(NamedTuple):
+    """What the user says of the partition."""
+
+    metadata_dir: str | None = None
+    topic_id: str | None = None
+    single_copy: bool = False
+
+
+class Target(NamedTuple):
+    """A partition that may be written to.
+
+    Attributes:
+        path: its directory.
+        name: topic and number.
+        log_dir: around it; None if the parent is no log dir.
+        partition: as listed now; None if the directory has to be created.
+        topic_id: for `partition.metadata`; None if that is there.
+        config: the topic's settings.
+        replication_factor: None if unknown.
+        leader_epoch: as the cluster's metadata has it; None if unknown.
+        notes: what a person should know.
+    """
+
+    path: str
+    name: PartitionName
+    log_dir: LogDir | None
+    partition: Partition | None
+    topic_id: bytes | None
+    config: LogConfig
+    replication_factor: int | None
+    leader_epoch: int | None
+    notes: tuple[str, ...]
+
+    @property
+    def log_dir_path(self) -> str:
+        """The directory whose lock counts."""
+        return str(Path(self.path).parent)
+
+
+def resolve_target(path: str, options: TargetOptions) -> Target:
+    """Find out all about the partition that `path` names; reads only.
+
+    Raises:
+        UsageError: it cannot be a partition, or what must be given is not.
+        RefusedError: it must not be written to.
+        AccessError: it cannot be read.
+    """
+    directory = Path(path)
+    name = parse_partition_name(directory.name)
+    if name is None:  # `.` in the directory itself, for example
+        directory = directory.absolute()
+        name = parse_partition_name(directory.name)
+    if name is None:
+        raise UsageError(f"{path}: not the name of a partition", next_step="TOPIC-N, such as t-0")
+    _require_writable(path, name)
+    try:
+        around = read_log_dir(directory.parent)
+    except AccessError as exc:
+        exc.next_step = "a partition is a directory TOPIC-N in a log dir, which must exist"
+        raise
+    if around.lock.is_held:
+        raise LockHeldError(str(directory.parent / LOCK_FILE_NAME), around.lock.pid)
+    log_dir = around if around.is_log_dir else None
+    image = _image_for(log_dir, options.metadata_dir)
+    notes = []
+    if image is not None and image.problems:
+        notes.append(f"the cluster's metadata could not be read whole: {image.problems[0]}")
+    replica = None if image is None else image.partition(name.topic, name.partition)
+    if replica is None and image is not None and name.topic in image.topics:
+        numbers = ", ".join(map(str, image.topics[name.topic].partitions))
+        raise RefusedError(f"{path}: by the cluster's metadata the topic has partitions {numbers}")
+    factor = None
+    if replica is not None and image is not None:
+        _require_replica_here(path, replica, log_dir)
+        factor = None if image.problems else len(replica.replicas)
+    _require_single_copy(path, factor, options)
+    found = PartitionDir(str(directory), name)
+    meta = None if log_dir is None else log_dir.meta
+    config = read_log_config(image, name.topic, broker_id=None if meta is None else meta.node_id)
+    return Target(
+        path=str(directory),
+        name=name,
+        log_dir=log_dir,
+        partition=Partition(found, log_dir) if directory.is_dir() else None,
+        topic_id=_topic_id_to_write(directory, name, image, options.topic_id),
+        config=config,
+        replication_factor=factor,
+        leader_epoch=None if replica is None else replica.leader_epoch,
+        notes=tuple(notes),
+    )
+
+
+def _require_writable(path: str, name: PartitionName) -> None:
+    if name.topic == METADATA_TOPIC:
+        raise RefusedError(f"{path}: {METADATA_TOPIC} is never changed")
+    if name.topic in INTERNAL_TOPICS:
+        raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
+    if name.state is not DirState.LIVE:
+        raise RefusedError(f"{path}: set aside by a broker ({name.state}), not a live partition")
+
+
+def _image_for(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterImage | None:
+    if metadata_dir is None:
+        return None if log_dir is None else Clusters([log_dir]).image_for(log_dir)
+    selected = find_metadata(metadata_dir)
+    ours = None if log_dir is None or log_dir.meta is None else log_dir.meta.cluster_id
+    other = selected.log_dir
+    theirs = None if other is None or other.meta is None else other.meta.cluster_id
+    if ours is not None and theirs is not None and ours != theirs:
+        raise UsageError(f"{metadata_dir}: of cluster {theirs}, the partition is of {ours}")
+    return Clusters([], selected).image_for(log_dir)
+
+
+def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | None) -> None:
+    """A broker sets a directory aside that the metadata gives to another node or log dir."""
+    meta = None if log_dir is None else log_dir.meta
+    if meta is None or meta.node_id is None:
+        return
+    if meta.node_id not in replica.replicas:
+        raise RefusedError(
+            f"{path}: node {meta.node_id} has no replica of it by the cluster's metadata, only"
+            f" {', '.join(map(str, replica.replicas))}: its broker would set the directory aside"
+        )
+    assigned = replica.directories[replica.replicas.index(meta.node_id)]
+    is_assigned = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
+    if is_assigned and meta.directory_id is not None and assigned != meta.directory_id:
+        raise RefusedError(
+            f"{path}: by the cluster's metadata its log dir is the one with directory.id"
+            f" {format_uuid(assigned)}, this one has {format_uuid(meta.directory_id)}"
+        )
+
+
+def _require_single_copy(path: str, factor: int | None, options: TargetOptions) -> None:
+    """Design 4.7: replicas that diverge below the high watermark are never found by Kafka."""
+    if factor == 1 or options.single_copy:
+        return
+    if factor is None:
+        raise RefusedError(
+            f"{path}: its replication factor is unknown; other replicas would lack what is"
+            " appended here",
+            next_step="--metadata-dir DIR with the cluster's metadata, or --single-copy if this"
+            " directory is the only replica that counts",
+        )
+    raise RefusedError(
+        f"{path}: has {factor} replicas, and the others would lack what is appended here",
+        next_step="--single-copy if this directory will be the only one that survives",
+    )
+
+
+def _topic_id_to_write(
+    directory: Path, name: PartitionName, image: ClusterImage | None, option: str | None
+) -> bytes | None:
+    """Find the id that `partition.metadata` has to get; None if it has the right one."""
+    given = None
+    if option is not None:
+        try:
+            given = parse_uuid(option)
+        except FormatError as exc:
+            raise UsageError(f"--topic-id: {exc.message}: {option}") from exc
+        if given == ZERO_UUID:
+            raise UsageError("--topic-id: all zero is no topic id")
+    topic = None if image is None else image.topics.get(name.topic)
+    known = given if topic is None else topic.topic_id
+    if given is not None and known != given:
+        raise RefusedError(
+            f"{directory}: the cluster knows {name.topic} by the topic id"
+            f" {format_uuid(known or ZERO_UUID)}, not {option}"
+        )
+    on_disk = _read_topic_id(directory)
+    if on_disk is not None:
+        if known is not None and known != on_disk:
+            raise RefusedError(
+                f"{directory}: its topic id is {format_uuid(on_disk)}, that of {name.topic} is"
+                f" {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
+            )
+        return None
+    if known is None:
+        what = "does not exist" if not directory.exists() else "has no topic id"
+        raise RefusedError(
+            f"{directory}: {what}, and the cluster's metadata does not know the topic: a broker"
+            " would set the directory aside",
+            next_step="create the topic first, or --topic-id ID",
+        )
+    return known
+
+
+def _read_topic_id(directory: Path) -> bytes | None:
+    path = directory / PARTITION_METADATA_NAME
+    try:
+        return parse_partition_metadata(path.read_bytes()).topic_id
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise AccessError(exc, str(path)) from exc
+    except FormatError as exc:
+        raise exc.located(str(path)) from exc
+
+
+def recovery_price(target: Target) -> tuple[int, int]:
+    """Partitions and bytes of log that a broker recovers at its next start, as things are now.
+
+    Without the clean-shutdown marker that is, in every partition of the log dir, all from the
+    segment with the recovery point on (REC-6).
+    """
+    if target.log_dir is None:
+        return 0, 0
+    partitions_count = log_bytes = 0
+    for each in target.log_dir.partitions:
+        if each.name.state is DirState.DELETE or each.name.topic == METADATA_TOPIC:
+            continue
+        try:
+            segments = list_partition(each.path).segments
+        except AccessError:
+            continue
+        if segments:
+            partitions_count += 1
+            start = floor_of(segments, target.log_dir.recovery_point(each) or 0)
+            log_bytes += sum(files.log.file_bytes for files in segments[start:])
+    return partitions_count, log_bytes

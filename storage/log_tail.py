@@ -1,0 +1,273 @@
+"""The end of a closed partition, as far as a writer has to know it to go on there.
+
+A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
+directory itself, whether the log dir has its clean-shutdown marker or not:
+  - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
+    without the marker a broker would cut the log at the first one that is not
+  - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
+    are preallocated, so a crash leaves zeros at their end (IDX-5)
+  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty
+  - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
+Everything else is refused: something else has to recover it first.
+
+The index entries of the last segment are counted again from its batches, so that what is written
+at the next roll or close is what a recovery would write (FIX-2).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import FormatError, RefusedError
+from storage.formats import offset_index, time_index
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
+from storage.kernels.pure import MAX_RELATIVE_OFFSET
+from storage.log_dir import MAX_OFFSET, FileSuffix
+from storage.partition import floor_of
+from storage.segment import open_segment
+from storage.segment_indexes import SegmentIndexes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry, SegmentFiles
+
+RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again"
+
+
+class LogTail(NamedTuple):
+    """Where a writer goes on.
+
+    Attributes:
+        base_offset: of the last segment, or of the first one to be.
+        log_bytes: size of that segment.
+        end_offset: the log end offset.
+        first_timestamp_ms: maximum timestamp of the segment's first batch; None without one.
+        indexes: the segment's entries.
+        epochs: of `leader-epoch-checkpoint`.
+        last_leader_epoch: the highest one known, from the file and from the batches; -1 none.
+        producers: of the snapshot at the log end offset, in file order.
+    """
+
+    base_offset: int
+    log_bytes: int
+    end_offset: int
+    first_timestamp_ms: int | None
+    indexes: SegmentIndexes
+    epochs: tuple[LeaderEpochEntry, ...]
+    last_leader_epoch: int
+    producers: tuple[ProducerEntry, ...]
+
+
+def empty_tail(start_offset: int, index_interval_bytes: int) -> LogTail:
+    """Return the tail of a log that has no segment yet."""
+    return LogTail(
+        base_offset=start_offset,
+        log_bytes=0,
+        end_offset=start_offset,
+        first_timestamp_ms=None,
+        indexes=SegmentIndexes(start_offset, index_interval_bytes),
+        epochs=(),
+        last_leader_epoch=NO_LEADER_EPOCH,
+        producers=(),
+    )
+
+
+def read_tail(
+    partition: Partition,
+    index_interval_bytes: int,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+) -> LogTail:
+    """Make sure that a partition is closed, and find where a writer goes on.
+
+    Args:
+        partition: listed just now, with its log dir.
+        index_interval_bytes: with which the index entries of the last segment are counted.
+        on_bytes: told how many more bytes of log were verified.
+
+    Raises:
+        RefusedError: the partition is not closed, or its log is in an older format.
+        AccessError: a `.log` cannot be read.
+    """
+    _require_no_problems(partition)
+    for entry in partition.files.others:
+        if entry.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
+            raise _refused(entry.path, "a compaction that a broker has to finish or undo")
+    checkpoint = None
+    if partition.log_dir is not None:
+        checkpoint = partition.log_dir.log_start_offset(partition.directory)
+    epochs = tuple(partition.leader_epochs() or ())
+    _require_no_problems(partition)
+    last_epoch = epochs[-1].epoch if epochs else NO_LEADER_EPOCH
+    if not partition.segments:
+        tail = empty_tail(checkpoint or 0, index_interval_bytes)
+        return tail._replace(epochs=epochs, last_leader_epoch=last_epoch)
+    walk = _Walk(index_interval_bytes, on_bytes)
+    for files in partition.segments[_first_to_verify(partition) :]:
+        walk.read(files)
+    files = partition.segments[-1]
+    if checkpoint is not None and checkpoint > walk.end_offset:
+        raise RefusedError(
+            f"{partition.path}: its log start offset is {checkpoint}, above its end"
+            f" {walk.end_offset}: a broker would delete all of it at its start [OFS-1]",
+            next_step="correct its line in log-start-offset-checkpoint",
+        )
+    _require_room(partition, files, walk.end_offset)
+    _require_trimmed(partition, files.offset_index, offset_index.ENTRY_BYTES, files)
+    _require_trimmed(partition, files.time_index, time_index.ENTRY_BYTES, files)
+    return LogTail(
+        base_offset=files.base_offset,
+        log_bytes=files.log.file_bytes,
+        end_offset=walk.end_offset,
+        first_timestamp_ms=walk.first_timestamp_ms,
+        indexes=walk.indexes,
+        epochs=epochs,
+        last_leader_epoch=max(last_epoch, walk.last_leader_epoch),
+        producers=_read_producers(partition, walk.end_offset),
+    )
+
+
+def _refused(path: str, what: str, next_step: str = RECOVER_FIRST) -> RefusedError:
+    return RefusedError(f"{path}: not closed cleanly: {what}", next_step=next_step)
+
+
+def _require_no_problems(partition: Partition) -> None:
+    for problem in partition.problems:
+        raise _refused(partition.path, str(problem)) from problem
+
+
+def _first_to_verify(partition: Partition) -> int:
+    """Where a broker begins that finds no clean-shutdown marker: at the recovery point (REC-6)."""
+    log_dir = partition.log_dir
+    recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+    return floor_of(partition.segments, recovery_point or 0)
+
+
+class _Walk:
+    """Reads the segments one after the other; afterwards it knows the end of the last one."""
+
+    def __init__(self, index_interval_bytes: int, on_bytes: Callable[[int], None] | None) -> None:
+        self._interval_bytes = index_interval_bytes
+        self._on_bytes = on_bytes
+        self.end_offset = 0
+        self.first_timestamp_ms: int | None = None
+        self.last_leader_epoch = NO_LEADER_EPOCH
+        self.indexes = SegmentIndexes(0, index_interval_bytes)
+
+    def read(self, files: SegmentFiles) -> None:
+        """Verify a segment and count its index entries."""
+        base_offset = files.base_offset
+        if base_offset < self.end_offset:
+            raise _refused(
+                files.log.path, f"the segment before it ends at {self.end_offset} [SEG-1]"
+            )
+        self.end_offset = base_offset
+        self.first_timestamp_ms = None
+        self.indexes = SegmentIndexes(base_offset, self._interval_bytes)
+        with open_segment(files.log.path) as segment:
+            scan = segment.scan_tables()
+            for table in scan:
+                # Verdicts run ahead of rows: offsets that do not fit the base never get counted.
+                _require_ok(files, scan.verdicts)
+                self._take(table, files)
+            _require_ok(files, scan.verdicts)
+
+    def _take(self, table: HeaderTable, files: SegmentFiles) -> None:
+        if not table.row_count:
+            return
+        if int(table.magic.min()) < MAGIC_V2:
+            raise RefusedError(
+                f"{files.log.path}: written in an older message format, whose broker may not know"
+                " the one that is written here"
+            )
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = int(table.max_timestamp_ms[0])
+        add = self.indexes.add
+        for pos, last_offset, timestamp_ms in zip(
+            table.pos.tolist(),
+            table.last_offset.tolist(),
+            table.max_timestamp_ms.tolist(),
+            strict=True,
+        ):
+            add(pos, last_offset, timestamp_ms)
+        self.end_offset = int(table.last_offset[-1]) + 1
+        self.last_leader_epoch = max(
+            self.last_leader_epoch, int(table.partition_leader_epoch.max())
+        )
+        if self._on_bytes is not None:
+            self._on_bytes(int(table.batch_bytes.sum()))
+
+
+def _require_ok(files: SegmentFiles, verdicts: list[Verdict]) -> None:
+    for verdict in verdicts:
+        raise _refused(files.log.path, _describe(verdict))
+
+
+def _require_room(partition: Partition, files: SegmentFiles, end_offset: int) -> None:
+    """Refuse what appending would stumble over, or a broker afterwards."""
+    path, log_dir = files.log.path, partition.log_dir
+    if Path(path).is_symlink():
+        raise RefusedError(f"{path}: is a symbolic link", next_step="put the file itself there")
+    if end_offset > MAX_OFFSET - MAX_RELATIVE_OFFSET:
+        raise RefusedError(f"{path}: ends at {end_offset}: there are no offsets left")
+    recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+    if recovery_point is not None and recovery_point > end_offset:
+        raise RefusedError(
+            f"{partition.path}: ends at {end_offset}, below its recovery point {recovery_point}:"
+            " what was flushed is gone, and its offsets must not be given out again [OFS-2]",
+            next_step="get the missing segments back, or correct recovery-point-offset-checkpoint",
+        )
+
+
+def _describe(verdict: Verdict) -> str:
+    where = f"{verdict.kind} at position {verdict.start_pos}"
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    return f"{where}{reason} [{verdict.check_id}]" if verdict.check_id else where + reason
+
+
+def _require_trimmed(
+    partition: Partition, entry: FileEntry | None, entry_bytes: int, files: SegmentFiles
+) -> None:
+    """Make sure that an index of the last segment is what a roll or a close leaves (IDX-5)."""
+    rebuild = f"eoctl rebuild {partition.path} --apply"
+    if entry is None:
+        if files.log.file_bytes:
+            raise _refused(files.log.path, "an index of the last segment is missing", rebuild)
+        return
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    is_offset_index = entry_bytes == offset_index.ENTRY_BYTES
+    count_of = (offset_index if is_offset_index else time_index).logical_entry_count
+    if data is not None and count_of(data) * entry_bytes != len(data):
+        raise _refused(entry.path, "it is not trimmed, as after a crash [IDX-5]", rebuild)
+
+
+def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntry, ...]:
+    """Read the snapshot at the log end offset; an empty log has none."""
+    entry = next(
+        (each for each in partition.files.snapshots if each.name.offset == end_offset), None
+    )
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    if entry is None or data is None:
+        log_start = partition.log_start_offset
+        if log_start is not None and log_start >= end_offset:
+            return ()
+        raise _refused(
+            partition.path,
+            f"there is no producer snapshot at its end, {end_offset:020d}.snapshot [SNP-3]",
+            f"eoctl recover-state {partition.path} --apply",
+        )
+    try:
+        return tuple(parse_snapshot(data))
+    except FormatError as exc:
+        raise _refused(
+            entry.path, str(exc), f"eoctl recover-state {partition.path} --apply"
+        ) from exc

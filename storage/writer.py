@@ -1,0 +1,310 @@
+"""Appending to a partition as its leader does: the answers, the offsets, the rolls, the files.
+
+  APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too large
+  APP-4         base offset = log end offset; the leader epoch is stamped into the header
+  APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
+  APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
+  PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
+                (`producer_state`)
+  ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
+  SNAP-2        a producer snapshot at each new base offset, and at the end on close
+
+A batch is checked before anything is touched. What a leader does besides (high watermark, fetches,
+minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog, LogSegment.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import FormatError, RefusedError
+from storage.formats.checkpoint import LeaderEpochEntry
+from storage.formats.record_batch import (
+    CRC,
+    CRC_POS,
+    HEADER,
+    LOG_APPEND_TIME_MASK,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    compute_crc,
+    parse_header,
+)
+from storage.partition_store import FlushPolicy
+from storage.producer_state import (
+    DEFAULT_EXPIRATION_MS,
+    AppendError,
+    Origin,
+    ProducerStateManager,
+)
+from storage.segment_indexes import SegmentIndexes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.record_batch import BatchHeader
+    from storage.log_config import LogConfig
+    from storage.log_tail import LogTail
+    from storage.partition_store import PlannedStore
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class _State(Enum):
+    READY = "ready"
+    BROKEN = "broken"  # while something is written, and for good if that fails
+    CLOSED = "closed"
+
+
+class Appended(NamedTuple):
+    """The answer to a batch. Of a duplicate: where it was written the first time."""
+
+    base_offset: int
+    last_offset: int
+    is_duplicate: bool
+
+
+class PartitionWriter:
+    """Writes to one partition; the caller holds the lock of its log dir.
+
+    Args:
+        store: the directory, or what only notes the changes.
+        tail: where the log ends.
+        config: the topic's settings.
+        leader_epoch: what batches are stamped with; at least the last one known.
+        now_ms: the clock.
+        flush: when the `.log` is synced.
+        expiration_ms: after which a producer of the snapshot counts as unknown (PROD-10).
+
+    Attributes:
+        producers: the producer state up to `end_offset`.
+        end_offset: the log end offset.
+        rolled_count, batches_count, log_bytes: segments rolled, batches and bytes written so far.
+    """
+
+    def __init__(
+        self,
+        store: PlannedStore,
+        tail: LogTail,
+        config: LogConfig,
+        *,
+        leader_epoch: int,
+        now_ms: Callable[[], int],
+        flush: FlushPolicy = FlushPolicy.SEGMENT,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        if leader_epoch < tail.last_leader_epoch:
+            raise RefusedError(
+                f"{store.directory}: leader epoch {leader_epoch} is below"
+                f" {tail.last_leader_epoch}, the last one of the log [BAT-14]"
+            )
+        self.store = store
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.end_offset = tail.end_offset
+        self.rolled_count = 0
+        self.batches_count = 0
+        self.log_bytes = 0
+        self.producers = ProducerStateManager()
+        self.producers.load(
+            tail.producers, tail.end_offset, now_ms=now_ms(), expiration_ms=expiration_ms
+        )
+        self._now_ms = now_ms
+        self._flush = flush
+        self._epochs = list(tail.epochs)
+        self._indexes = tail.indexes
+        self._segment_bytes = tail.log_bytes
+        self._first_timestamp_ms = tail.first_timestamp_ms
+        self._segment_opened_ms = now_ms()
+        self._is_open = False  # this segment's log is open: something was appended to it
+        self._state = _State.READY
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the segment that is written to."""
+        return self._indexes.base_offset
+
+    # -- appending
+
+    def append(self, batch: bytes) -> Appended:
+        """Append a batch that a client sends: base offset 0, any leader epoch.
+
+        Returns where it is; a duplicate is not written again.
+
+        Raises:
+            AppendError: what a broker answers; nothing was touched.
+            AccessError: it could not be written. The writer takes no further batch, and `close`
+                only lets go of the files: the partition has to be recovered.
+        """
+        if self._state is not _State.READY:
+            raise ValueError("closed, or an earlier append has failed")
+        header = self._checked(batch)
+        duplicate = None
+        if header.producer_id != NO_PRODUCER_ID:
+            duplicate = self.producers.find_duplicate(header)
+        if duplicate is not None:
+            return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
+        header = self._placed(header)
+        must_roll = self._must_roll(header)
+        entries_before = self.producers.entries() if must_roll else []
+        self.producers.append(header, None, Origin.CLIENT)  # raises before it changes anything
+        self._state = _State.BROKEN
+        self._write(header, batch, entries_before if must_roll else None)
+        self._state = _State.READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def _write(
+        self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
+    ) -> None:
+        self.store.begin()
+        self._assign_epoch()
+        if roll_entries is not None:
+            self._roll(roll_entries)
+        if not self._is_open:
+            self.store.open_log(self.base_offset, self._segment_bytes)
+            self._is_open = True
+        data = _stamped(header, batch)
+        self.store.append(data)
+        if self._flush is FlushPolicy.BATCH:
+            self.store.sync_log()
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = header.max_timestamp_ms
+        self._indexes.add(self._segment_bytes, header.last_offset, header.max_timestamp_ms)
+        self._segment_bytes += len(data)
+        self.end_offset = header.last_offset + 1
+        self.batches_count += 1
+        self.log_bytes += len(data)
+
+    def _checked(self, batch: bytes) -> BatchHeader:
+        """Check what a leader checks of a client's batch without looking at its records."""
+        try:
+            header = parse_header(batch, 0)
+        except FormatError as exc:
+            raise self._refusal("CORRUPT_MESSAGE", exc.message) from exc
+        if header.magic != MAGIC_V2:
+            raise self._refusal("CORRUPT_MESSAGE", f"magic {header.magic}", header)
+        if header.batch_bytes != len(batch):
+            raise self._refusal("CORRUPT_MESSAGE", "not exactly one batch", header)
+        if compute_crc(batch) != header.crc:
+            raise self._refusal("CORRUPT_MESSAGE", "its checksum is wrong", header)
+        if len(batch) > self.config.max_message_bytes:
+            raise self._refusal(
+                "MESSAGE_TOO_LARGE",
+                f"{len(batch)} bytes, at most {self.config.max_message_bytes} (max.message.bytes)",
+                header,
+            )
+        if len(batch) > self.config.segment_bytes:
+            raise self._refusal(
+                "RECORD_LIST_TOO_LARGE",
+                f"{len(batch)} bytes, at most {self.config.segment_bytes} (segment.bytes)",
+                header,
+            )
+        if header.is_log_append_time:
+            raise self._refusal("INVALID_TIMESTAMP", "a client may not set LogAppendTime", header)
+        faults = {
+            "its base offset is not 0": header.base_offset != 0,
+            "offsets without records": header.records_count != header.last_offset_delta + 1,
+            "it has no record": header.records_count <= 0,
+            "a client may not write control records": header.is_control,
+            "a producer id without sequence": header.producer_id >= 0 > header.base_sequence,
+            "a transaction without producer id": header.is_transactional and header.producer_id < 0,
+        }
+        for what, is_so in faults.items():
+            if is_so:
+                raise self._refusal("INVALID_RECORD", what, header)
+        return header
+
+    def _refusal(
+        self, kafka_error: str, what: str, header: BatchHeader | None = None
+    ) -> AppendError:
+        producer_id = NO_PRODUCER_ID if header is None else header.producer_id
+        return AppendError(
+            kafka_error,
+            f"batch for offset {self.end_offset}: {what}",
+            producer_id=producer_id,
+            offset=self.end_offset,
+        )
+
+    def _placed(self, header: BatchHeader) -> BatchHeader:
+        """The header as it will be in the log; its crc is still the client's."""
+        header = header._replace(
+            base_offset=self.end_offset, partition_leader_epoch=self.leader_epoch
+        )
+        if self.config.is_log_append_time:
+            header = header._replace(
+                attributes=header.attributes | LOG_APPEND_TIME_MASK,
+                max_timestamp_ms=self._now_ms(),
+            )
+        return header
+
+    def _assign_epoch(self) -> None:
+        """EPOCH-1 and EPOCH-2: a new epoch is on disk before its first batch."""
+        epoch, offset = self.leader_epoch, self.end_offset
+        if self._epochs and self._epochs[-1].epoch >= epoch:
+            return
+        while self._epochs and self._epochs[-1].start_offset >= offset:
+            self._epochs.pop()
+        self._epochs.append(LeaderEpochEntry(epoch, offset))
+        self.store.write_epochs(self._epochs)
+
+    # -- segments
+
+    def _must_roll(self, header: BatchHeader) -> bool:
+        """ROLL-1 and ROLL-2. Without jitter, which is drawn at random."""
+        if not self._segment_bytes:  # its base is the log end offset already (ROLL-7)
+            return False
+        if self._segment_bytes > self.config.segment_bytes - header.batch_bytes:
+            return True
+        if self._waited_ms(header) > self.config.segment_ms:
+            return True
+        return (
+            self._indexes.is_full(self.config.index_max_bytes)
+            or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def _waited_ms(self, header: BatchHeader) -> int:
+        """Event time against event time, unless the segment's first batch has none."""
+        first_ms = self._first_timestamp_ms
+        if first_ms is not None and first_ms >= 0:
+            return header.max_timestamp_ms - first_ms
+        return self._now_ms() - self._segment_opened_ms
+
+    def _roll(self, entries: list[ProducerEntry]) -> None:
+        """ROLL-6: close the segment, then go on in one that begins at the log end offset."""
+        self._finish_segment(entries)
+        self._indexes = SegmentIndexes(self.end_offset, self.config.index_interval_bytes)
+        self._segment_bytes = 0
+        self._first_timestamp_ms = None
+        self._segment_opened_ms = self._now_ms()
+        self.rolled_count += 1
+
+    def _finish_segment(self, entries: list[ProducerEntry]) -> None:
+        """Leave a segment as a clean stop does. One that was not written to is that already."""
+        if not self._is_open:
+            return
+        if self._flush is FlushPolicy.SEGMENT:
+            self.store.sync_log()
+        self.store.close_log()
+        self._is_open = False
+        self.store.write_indexes(self._indexes)
+        self.store.write_snapshot(self.end_offset, entries)
+
+    def close(self) -> None:
+        """Sync the log, write its indexes and the snapshot at its end: the partition is closed.
+
+        Nothing is written if nothing was appended, or if an append has failed.
+        """
+        state, self._state = self._state, _State.CLOSED
+        if state is _State.READY:
+            self._finish_segment(self.producers.entries())
+        self.store.close_log()
+
+
+def _stamped(header: BatchHeader, batch: bytes) -> bytearray:
+    """The batch as it is written: the header changes, the records do not."""
+    data = bytearray(batch)
+    HEADER.pack_into(data, 0, *header)
+    if header.is_log_append_time:
+        CRC.pack_into(data, CRC_POS, compute_crc(data))
+    return data

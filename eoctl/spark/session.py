@@ -1,0 +1,250 @@
+"""Start Spark quietly, on this machine or on a cluster, and stop it again.
+
+What the JVM prints goes to neither stream of ours: it is kept in memory and shown if Spark does not
+start (EOCTL_DEBUG=1 lets it through). Nothing listens on anything but the loopback, except what a
+cluster's executors need, which `--conf` names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import EXIT_ACCESS, EoctlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+JAVA_MIN = 17
+PYSPARK_MIN = 4
+OTHERS_WORK = "every other command of eoctl works without Java and Spark"
+MAX_TOLD_BYTES = 4096
+
+
+class SparkUnavailableError(EoctlError):
+    """Spark cannot run here: something is not installed, or does not start."""
+
+    exit_status = EXIT_ACCESS
+
+
+class SparkJobError(EoctlError):
+    """Spark gave a job up."""
+
+    exit_status = EXIT_ACCESS
+
+
+def check_requirements() -> None:
+    """See that pyspark, pyarrow and Java are there, in releases that will do.
+
+    Raises:
+        SparkUnavailableError: with the command that installs what is missing.
+    """
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            raise _unavailable(f"{name} is not installed", f"{sys.executable} -m pip install")
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        release = version("pyspark")
+    except PackageNotFoundError:  # part of a Spark distribution, on PYTHONPATH
+        release = str(PYSPARK_MIN)
+    if int(release.split(".")[0]) < PYSPARK_MIN:
+        raise _unavailable(
+            f"pyspark {release} is too old: {PYSPARK_MIN}.0 or later is needed",
+            f"{sys.executable} -m pip install --upgrade",
+        )
+    _check_java()
+
+
+def _unavailable(what: str, pip: str) -> SparkUnavailableError:
+    return SparkUnavailableError(what, next_step=f"{pip} 'pyspark>=4.0,<5' pyarrow; {OTHERS_WORK}")
+
+
+def _check_java() -> None:
+    needed = f"Java {JAVA_MIN} or later"
+    next_step = (
+        f"apt-get install openjdk-{JAVA_MIN}-jre-headless, or set JAVA_HOME to {needed}; "
+        + OTHERS_WORK
+    )
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else which("java")
+    if java is None:
+        raise SparkUnavailableError(f"{needed} is not installed", next_step=next_step)
+    try:
+        told = subprocess.run(
+            [java, "-version"], capture_output=True, check=True, timeout=60, text=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise SparkUnavailableError(f"{java} does not run: {exc}", next_step=next_step) from None
+    match = re.search(r'version "(?:1\.)?([0-9]+)', told)
+    if match is not None and int(match[1]) < JAVA_MIN:
+        raise SparkUnavailableError(
+            f"{java} is Java {match[1]}: Spark needs {needed}", next_step=next_step
+        )
+
+
+class Setting(NamedTuple):
+    """One `--conf`."""
+
+    name: str
+    value: str
+
+
+def parse_settings(texts: Sequence[str]) -> list[Setting]:
+    """Take `--conf NAME=VALUE` apart.
+
+    Raises:
+        UsageError: there is no `=`, or nothing before it.
+    """
+    settings = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name.strip() and equals):
+            raise UsageError(
+                f"--conf {text}: not NAME=VALUE", next_step="--conf spark.driver.memory=4g"
+            )
+        settings.append(Setting(name.strip(), value))
+    return settings
+
+
+@contextmanager
+def spark_session(
+    master: str = DEFAULT_MASTER, settings: Sequence[Setting] = ()
+) -> Iterator[SparkSession]:
+    """Give the session that runs in this process, else a new one that is stopped at the end.
+
+    Raises:
+        SparkUnavailableError: it does not start.
+    """
+    check_requirements()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    session = _start(SparkSession, master, settings)
+    try:
+        yield session
+    finally:
+        with _hidden_output():
+            session.stop()
+
+
+def _start(
+    session_class: type[SparkSession], master: str, settings: Sequence[Setting]
+) -> SparkSession:
+    chosen = {**defaults(master), **dict(settings)}
+    with _environment(worker_environment(master)), _hidden_output() as heard:
+        try:
+            builder = session_class.builder.master(master).appName("eoctl")
+            for name, value in chosen.items():
+                builder = builder.config(name, value)
+            session = builder.getOrCreate()
+            session.sparkContext.setLogLevel(chosen["spark.log.level"])
+        except Exception as exc:  # the JVM, py4j and pyspark all have their own
+            words = (heard() or str(exc)).strip()
+            raise SparkUnavailableError(
+                f"Spark does not start with --master {master}:\n{words}",
+                next_step="see the words above; EOCTL_DEBUG=1 shows all of them",
+            ) from exc
+    return session
+
+
+def is_local(master: str) -> bool:
+    """Does everything run in this machine's one JVM?"""
+    return master == "local" or master.startswith("local[")
+
+
+def defaults(master: str) -> dict[str, str]:
+    """Return the settings that `--conf` may change."""
+    root = str(packages_root())
+    chosen = {
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.executorEnv.PYTHONPATH": root,
+    }
+    if is_local(master):
+        chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
+        chosen["spark.sql.shuffle.partitions"] = str(max(os.cpu_count() or 1, 2))
+        # The work is done in Python: a JVM that compiles little is up in half the time.
+        chosen["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        chosen["spark.sql.codegen.wholeStage"] = "false"
+    return chosen
+
+
+def worker_environment(master: str) -> dict[str, str]:
+    """Return the variables that the JVM and the Python processes it starts need."""
+    known = os.environ.get("PYTHONPATH", "")
+    wanted = {"PYTHONPATH": os.pathsep.join(filter(None, (str(packages_root()), known)))}
+    if is_local(master):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+        wanted["PYSPARK_PYTHON"] = wanted["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return wanted
+
+
+def packages_root() -> Path:
+    """Return the directory from which our packages are imported."""
+    import storage
+
+    return Path(storage.__file__).absolute().parents[1]
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _hidden_output() -> Iterator[Callable[[], str]]:
+    """Keep what this process and its new children print; gives a function that returns the end.
+
+    The JVM inherits the descriptors and keeps them as long as it lives.
+    """
+    if os.environ.get("EOCTL_DEBUG") or not hasattr(os, "memfd_create"):
+        yield str
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.memfd_create("eoctl-spark")
+    saved = [os.dup(each) for each in (1, 2)]
+    os.dup2(kept, 1)
+    os.dup2(kept, 2)
+
+    def heard() -> str:
+        size = os.fstat(kept).st_size
+        data = os.pread(kept, MAX_TOLD_BYTES, max(size - MAX_TOLD_BYTES, 0))
+        return data.decode("utf-8", "replace")
+
+    try:
+        yield heard
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, each in zip((1, 2), saved, strict=True):
+            os.dup2(each, target)
+            os.close(each)
+        os.close(kept)

@@ -1,0 +1,1 @@
+"""Tests that need Spark; those of the command are in tests/cli."""

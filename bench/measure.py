@@ -1,0 +1,104 @@
+"""Runs whole programs and tells what they cost; nothing here knows what they do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+SAMPLE_S = 0.02
+KIB_PER_MIB = 1024
+
+
+class Cost(NamedTuple):
+    """Wall time of several runs of one command."""
+
+    times_s: tuple[float, ...]
+
+    @property
+    def best_s(self) -> float:
+        """The run that was disturbed least."""
+        return min(self.times_s)
+
+    @property
+    def median_s(self) -> float:
+        """The usual run."""
+        return median(self.times_s)
+
+
+def run_once(command: Sequence[str], statuses: Collection[int] = (0,)) -> float:
+    """Seconds from the start of the program to its end; its output goes to /dev/null."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+    took_s = time.perf_counter() - started
+    if done.returncode not in statuses:
+        raise RuntimeError(f"exit status {done.returncode}: {' '.join(command)}")
+    return took_s
+
+
+def alternate(
+    commands: Sequence[Sequence[str]], runs: int, statuses: Collection[int] = (0,)
+) -> list[Cost]:
+    """Measure commands in turn, so that a busy machine disturbs all of them alike."""
+    times: list[list[float]] = [[] for _ in commands]
+    for _ in range(runs):
+        for place, command in enumerate(commands):
+            times[place].append(run_once(command, statuses))
+    return [Cost(tuple(each)) for each in times]
+
+
+def output_digest(command: Sequence[str]) -> str:
+    """SHA-256 of all that the command writes to stdout."""
+    digest = hashlib.sha256()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        if process.stdout is not None:
+            while chunk := process.stdout.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def peak_memory_mib(command: Sequence[str]) -> float:
+    """Peak of the memory of the program and its children: the sum of PSS, sampled.
+
+    Shared pages are counted once this way, which the sum of resident sizes would not do.
+    """
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        peak_kib = 0
+        while process.poll() is None:
+            peak_kib = max(peak_kib, sum(map(_pss_kib, _family(process.pid))))
+            time.sleep(SAMPLE_S)
+    return peak_kib / KIB_PER_MIB
+
+
+def _family(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [pid, *(each for child in children.split() for each in _family(int(child)))]
+
+
+def _pss_kib(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+
+
+def read_ahead(path: Path) -> None:
+    """Bring a file into the page cache."""
+    with path.open("rb", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        while file.tell() < size:
+            file.read(1 << 24)

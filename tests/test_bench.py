@@ -1,0 +1,53 @@
+"""The benchmark measures what it says it does: its segments are whole and look like a broker's."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from struct import iter_unpack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
+from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
+from storage.kernels.protocol import VerdictKind
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("size", sorted(SIZES))
+@pytest.mark.parametrize("values", sorted(CONTENTS))
+def test_a_made_segment_is_healthy(tmp_path: Path, size: str, values: str) -> None:
+    path = make_segment(tmp_path, total_bytes=200_000, size=size, values=values, producers=3)
+    sequences: dict[int, int] = {}
+    by_pos = {}
+    with open_segment(path) as segment:
+        scan = segment.scan(is_active=False)
+        for batch in scan:
+            header = batch.header
+            by_pos[batch.pos] = header
+            assert header.base_sequence == sequences.get(header.producer_id, 0)
+            sequences[header.producer_id] = header.last_sequence + 1
+            assert len(list(segment.records(batch))) == header.records_count
+        assert scan.verdict.kind is VerdictKind.OK
+        assert abs(scan.valid_bytes - 200_000) < 70_000
+    entries = list(iter_unpack(">ii", path.with_suffix(".index").read_bytes()))
+    assert entries
+    assert all(by_pos[pos].last_offset == offset for offset, pos in entries)
+    gaps = [after[1] - before[1] for before, after in pairwise(entries)]
+    assert all(gap > 4096 for gap in gaps)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_compressed_segments_can_be_read(tmp_path: Path, codec: str) -> None:
+    path = make_segment(tmp_path, total_bytes=20_000, codec=codec)
+    with open_segment(path) as segment:
+        counts = {len(list(segment.records(batch))) for batch in segment.scan()}
+    assert 0 not in counts
+
+
+def test_the_page_has_a_place_for_the_figures() -> None:
+    page = PERFORMANCE_PAGE.read_text()
+    assert page.index(START_MARK) < page.index(END_MARK)

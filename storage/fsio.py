@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from storage.errors import RefusedError
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
-from storage.os_errors import NOTHING_CHANGED, os_errors
+from storage.os_errors import LEFT_AS_IT_WAS, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -440,7 +440,7 @@ def remove_clean_marker(fs: FileSystem, log_dir: StrPath) -> bool:
     return remove_file(fs, Path(log_dir, CLEAN_SHUTDOWN_NAME))
 
 
-def sync_dir(fs: FileSystem, directory: StrPath, *, state: str = NOTHING_CHANGED) -> None:
+def sync_dir(fs: FileSystem, directory: StrPath, *, state: str = LEFT_AS_IT_WAS) -> None:
     """Make the names in a directory durable; the next step of an AccessError begins with `state`.
 
     Also for a run that finds its work done: the one before may have been killed before this step.

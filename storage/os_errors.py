@@ -12,7 +12,8 @@ from storage.errors import AccessError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOTHING_CHANGED = "nothing was changed"
+# Of one file: a command that changes several says itself what became of the others.
+LEFT_AS_IT_WAS = "the file is as it was"
 
 _ADVICE = {
     errno.ENOSPC: "free space on this file system, then run it again",
@@ -25,7 +26,7 @@ _ADVICE = {
 
 
 @contextmanager
-def os_errors(path: str | os.PathLike[str], *, state: str = NOTHING_CHANGED) -> Iterator[None]:
+def os_errors(path: str | os.PathLike[str], *, state: str = LEFT_AS_IT_WAS) -> Iterator[None]:
     """Turn an OSError into an AccessError about `path`; `state` as `access_error`."""
     try:
         yield
@@ -34,7 +35,7 @@ def os_errors(path: str | os.PathLike[str], *, state: str = NOTHING_CHANGED) -> 
 
 
 def access_error(
-    error: OSError, path: str | os.PathLike[str], state: str = NOTHING_CHANGED
+    error: OSError, path: str | os.PathLike[str], state: str = LEFT_AS_IT_WAS
 ) -> AccessError:
     """The error for the command line; its next step begins with the state that things are in."""
     advice = _ADVICE.get(error.errno or 0, "put that right, then run it again")

@@ -13,6 +13,7 @@ from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     EXIT_SKIPPED,
+    EoctlError,
     RefusedError,
     UsageError,
 )
@@ -117,6 +118,7 @@ class _Run:
         self.to = to
         self.has_findings = False
         self.has_failed = False
+        self.written = 0
 
     @property
     def status(self) -> int:
@@ -156,14 +158,27 @@ class _Run:
         with writing(selected, fs, broker_is_stopped=broker_is_stopped):
             for result in rebuild_many(work, jobs):
                 self._note(result)
-                if result.error is not None:
-                    raise result.error
-                self._refuse_damage(result)
-                changed = [(each.name, each.content) for each in result.differences]
-                files = [(name, content) for name, content in changed if content is not None]
-                names = set(write_files(fs, result.path, files))
+                names = set()
+                try:
+                    if result.error is not None:
+                        raise result.error
+                    self._refuse_damage(result)
+                    changed = [(each.name, each.content) for each in result.differences]
+                    files = [(name, content) for name, content in changed if content is not None]
+                    for name in write_files(fs, result.path, files):
+                        names.add(name)
+                        self.written += 1
+                except EoctlError as exc:
+                    self._tell_what_stays(exc)
+                    raise
                 for each in result.differences:
                     yield self._row(result, each, each.name in names)
+
+    def _tell_what_stays(self, exc: EoctlError) -> None:
+        """The rows are not shown after an error: say that files before it were written."""
+        if self.written:
+            stays = f"files rebuilt before it, which stay: {self.written}"
+            exc.next_step = f"{stays}; {exc.next_step}" if exc.next_step else stays
 
     def _note(self, result: RebuildResult) -> None:
         self.notes += result.notes

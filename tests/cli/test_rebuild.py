@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import shutil
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.fsio import FileSystem
 from storage.log_dir import FileKind, classify
 
 if TYPE_CHECKING:
@@ -246,6 +248,29 @@ def test_what_cannot_be_replaced_refuses_before_the_marker_goes(
     index.symlink_to("00000000000000000000.timeindex")
     assert eoctl("rebuild", "--apply", "txn-0").status == 4
     assert marker.exists()
+
+
+def test_a_disk_that_fills_midway_is_told_with_what_was_written_before(
+    crash: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("00000000000000000000.index", "00000000000000000000.timeindex"):
+        (crash / "txn-0" / name).write_bytes(b"")
+    before = tree(crash)
+    rename, calls = FileSystem.rename, []
+
+    def full_at_the_second(fs: FileSystem, old: str, new: str) -> None:
+        calls.append(str(new))
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(fs, old, new)
+
+    monkeypatch.setattr(FileSystem, "rename", full_at_the_second)
+    outcome = eoctl("rebuild", "--apply", "txn-0")
+    assert outcome.status == 3
+    assert f"{calls[1]}: No space left on device" in outcome.errors
+    assert "files rebuilt before it, which stay: 1; the file is as it was" in outcome.errors
+    changed = {name for name, found in tree(crash).items() if before.get(name) != found}
+    assert changed - {".lock"} == {calls[0]}
 
 
 def test_without_a_log_nothing_is_derived(crash: Path, eoctl: Callable) -> None:

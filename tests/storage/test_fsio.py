@@ -311,7 +311,7 @@ def test_any_failing_call_leaves_the_old_content(
         else:
             assert not path.exists() or path.read_bytes() == OLD
             assert path.exists() is is_there
-            assert "nothing was changed" in failed.value.next_step or call == "set_owner"
+            assert "the file is as it was" in failed.value.next_step or call == "set_owner"
         # The leftover of an earlier run, when it is the one that could not be removed.
         assert temp_of(path).exists() is (call in {"unlink", "open_new"} and fails_at == 0)
     assert open_descriptors() == before
@@ -399,7 +399,7 @@ def test_removing_syncs_the_directory_also_when_nothing_is_there(path: Path) -> 
 def test_removing_that_fails(path: Path) -> None:
     with pytest.raises(AccessError) as failed:
         fsio.remove_file(FailingFileSystem(0, errno.EACCES), path)
-    assert failed.value.next_step.startswith("nothing was changed; run it as the user")
+    assert failed.value.next_step.startswith("the file is as it was; run it as the user")
     assert path.exists()
     with pytest.raises(AccessError) as failed:
         fsio.remove_file(FailingFileSystem(1, errno.EIO), path)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from storage.errors import TruncatedError
+from storage.bounds import require_bytes
 from storage.formats.message import NEVER, Field, Schema, decode_lenient, encode, to_json
 from storage.formats.message_codec import INT16
 
@@ -53,14 +53,7 @@ def parse(schema: Schema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
     Raises:
         TruncatedError, CorruptError: the MSG rules.
     """
-    if len(buf) < INT16.size:
-        raise TruncatedError(
-            f"version of {schema.name}",
-            check_id="MSG-1",
-            pos=0,
-            needed_bytes=INT16.size,
-            available_bytes=len(buf),
-        )
+    require_bytes(buf, 0, INT16.size, f"version of {schema.name}", check_id="MSG-1")
     version: int = INT16.unpack_from(buf, 0)[0]
     return version, decode_lenient(schema, version, buf, INT16.size)[0]
 

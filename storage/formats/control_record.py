@@ -33,7 +33,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.errors import CorruptError, TruncatedError
+from storage.bounds import require_bytes
+from storage.errors import CorruptError
 from storage.formats.message import Field, Schema, decode, encode, to_json
 from storage.formats.message_codec import INT16
 
@@ -140,14 +141,7 @@ def parse_control_key(buf: BytesLike | None) -> ControlKey:
         TruncatedError, CorruptError: CTL-1 (a null key counts as an empty one).
     """
     buf = b"" if buf is None else buf
-    if len(buf) < KEY_BYTES:
-        raise TruncatedError(
-            "key of a control record",
-            check_id="CTL-1",
-            pos=0,
-            needed_bytes=KEY_BYTES,
-            available_bytes=len(buf),
-        )
+    require_bytes(buf, 0, KEY_BYTES, "key of a control record", check_id="CTL-1")
     key = ControlKey(*KEY.unpack_from(buf, 0))
     if key.version < 0:
         raise _negative_version("key of a control record", "CTL-1", key.version)
@@ -166,14 +160,7 @@ def parse_end_txn_marker(buf: BytesLike | None) -> EndTxnMarker:
         TruncatedError, CorruptError: CTL-2 (a null value counts as an empty one).
     """
     buf = b"" if buf is None else buf
-    if len(buf) < END_TXN_MARKER_BYTES:
-        raise TruncatedError(
-            "end-transaction marker",
-            check_id="CTL-2",
-            pos=0,
-            needed_bytes=END_TXN_MARKER_BYTES,
-            available_bytes=len(buf),
-        )
+    require_bytes(buf, 0, END_TXN_MARKER_BYTES, "end-transaction marker", check_id="CTL-2")
     marker = EndTxnMarker(*END_TXN_MARKER.unpack_from(buf, 0))
     if marker.version < 0:
         raise _negative_version("end-transaction marker", "CTL-2", marker.version)

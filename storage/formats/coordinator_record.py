@@ -25,6 +25,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
 from storage.formats.message import Schema, decode, encode, kafka_reason, to_json
 
@@ -63,14 +64,7 @@ class CoordinatorRecord(NamedTuple):
 
 def parse_prefix(buf: BytesLike, what: str) -> int:
     """Read the int16 that opens a key or a value. TruncatedError: MSG-1."""
-    if len(buf) < PREFIX_BYTES:
-        raise TruncatedError(
-            f"version of the {what}",
-            check_id="MSG-1",
-            pos=0,
-            needed_bytes=PREFIX_BYTES,
-            available_bytes=len(buf),
-        )
+    require_bytes(buf, 0, PREFIX_BYTES, f"version of the {what}", check_id="MSG-1")
     number: int = PREFIX.unpack_from(buf, 0)[0]
     return number
 

@@ -22,6 +22,7 @@ from operator import ge
 from struct import Struct, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
 from storage.formats.zero_tail import first_data_pos, used_entry_count
 
@@ -60,15 +61,7 @@ def parse_entry(buf: Buf, pos: int) -> OffsetIndexEntry:
     Raises:
         TruncatedError: IDX-1, fewer than 8 bytes are left.
     """
-    available_bytes = len(buf) - pos
-    if pos < 0 or available_bytes < ENTRY_BYTES:
-        raise TruncatedError(
-            "offset index entry",
-            check_id="IDX-1",
-            pos=pos,
-            needed_bytes=ENTRY_BYTES,
-            available_bytes=available_bytes,
-        )
+    require_bytes(buf, pos, ENTRY_BYTES, "offset index entry", check_id="IDX-1")
     return OffsetIndexEntry._make(ENTRY.unpack_from(buf, pos))
 
 

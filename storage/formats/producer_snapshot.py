@@ -33,6 +33,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.bounds import require_bytes
 from storage.checksum import crc32c
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
 from storage.formats.record_batch import NO_SEQUENCE, decrement_sequence
@@ -168,14 +169,7 @@ def problems(buf: Buf, snapshot_offset: int | None = None) -> list[FormatError]:
 
 def _parse_header(buf: Buf) -> tuple[int, int]:
     """CRC and entry count; both as yet unverified."""
-    if len(buf) < HEADER_BYTES:
-        raise TruncatedError(
-            "producer snapshot",
-            check_id="SNP-1",
-            pos=0,
-            needed_bytes=HEADER_BYTES,
-            available_bytes=len(buf),
-        )
+    require_bytes(buf, 0, HEADER_BYTES, "producer snapshot", check_id="SNP-1")
     version, crc, count = HEADER.unpack_from(buf, 0)
     if version != VERSION:
         raise UnsupportedError(

@@ -23,6 +23,7 @@ from operator import ge, gt
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
 from storage.formats.offset_index import DEFAULT_INDEX_BYTES
 from storage.formats.zero_tail import first_data_pos, used_entry_count
@@ -62,15 +63,7 @@ def parse_entry(buf: Buf, pos: int) -> TimeIndexEntry:
     Raises:
         TruncatedError: IDX-1, fewer than 12 bytes are left.
     """
-    available_bytes = len(buf) - pos
-    if pos < 0 or available_bytes < ENTRY_BYTES:
-        raise TruncatedError(
-            "time index entry",
-            check_id="IDX-1",
-            pos=pos,
-            needed_bytes=ENTRY_BYTES,
-            available_bytes=available_bytes,
-        )
+    require_bytes(buf, pos, ENTRY_BYTES, "time index entry", check_id="IDX-1")
     return TimeIndexEntry._make(ENTRY.unpack_from(buf, pos))
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
 
 if TYPE_CHECKING:
@@ -56,15 +57,7 @@ def parse_entry(buf: Buf, pos: int) -> AbortedTxn:
     Raises:
         TruncatedError: TXI-1, fewer than 34 bytes are left.
     """
-    available_bytes = len(buf) - pos
-    if pos < 0 or available_bytes < ENTRY_BYTES:
-        raise TruncatedError(
-            "aborted transaction",
-            check_id="TXI-1",
-            pos=pos,
-            needed_bytes=ENTRY_BYTES,
-            available_bytes=available_bytes,
-        )
+    require_bytes(buf, pos, ENTRY_BYTES, "aborted transaction", check_id="TXI-1")
     return AbortedTxn._make(ENTRY.unpack_from(buf, pos))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -437,26 +436,20 @@ def test_a_broker_that_makes_the_lock_file_meanwhile_keeps_it(log_dirs: list[Pat
 
 @pytest.mark.java
 def test_lock_of_a_java_file_channel_is_seen(tmp_path: Path, lock_path: Path) -> None:
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("needs java")
     source = tmp_path / "Hold.java"
     source.write_text(JAVA_HOLDER)
-    with holder([java, str(source), str(lock_path)]) as process:
+    with holder(["java", str(source), str(lock_path)]) as process:
         assert probe(lock_path) == LockState(LockKind.HELD, pid=process.pid)
     assert probe(lock_path).kind is LockKind.FREE
 
 
 @pytest.mark.java
 def test_java_cannot_lock_what_we_hold(tmp_path: Path, lock_path: Path) -> None:
-    java = shutil.which("java")
-    if java is None:
-        pytest.skip("needs java")
     source = tmp_path / "Take.java"
     source.write_text(JAVA_TAKER)
 
     def seen_by_java() -> str:
-        command = [java, str(source), str(lock_path)]
+        command = ["java", str(source), str(lock_path)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     with take([tmp_path]):

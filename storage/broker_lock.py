@@ -2,7 +2,9 @@
 
 A broker holds, for the life of its process, an exclusive POSIX record lock on the whole `.lock`
 file of each of its log dirs (the JVM's FileChannel.tryLock, which is fcntl F_SETLK on Linux). The
-file is created at the first start and never removed, so its existence and content say nothing.
+file is created at the start; a clean stop of 4.3.1 removes it, a crash leaves it, so its existence
+and content say nothing. Since a stopping broker may remove the very file that was opened here, a
+lock counts only if its path still leads to the locked file.
 
 `flock(2)` does not see that lock. `F_GETLK` does, and it only asks: taking the lock even for a
 moment would make a broker that starts just then fail, so readers only probe. The kernel does not
@@ -170,14 +172,35 @@ def take(
         for log_dir in _distinct(log_dirs):
             path = str(Path(log_dir, LOCK_FILE_NAME))
             with _guard:
-                file = _open(fs, path)
-                files.append(file)
-                is_locked = _lock(file, path, broker_is_stopped=broker_is_stopped)
+                is_locked = _take_one(fs, path, files, broker_is_stopped=broker_is_stopped)
             (locked if is_locked else unlocked).append(path)
         yield TakenLocks(tuple(locked), tuple(unlocked))
     finally:
         for file in files:
             _release(file)
+
+
+def _take_one(fs: FileSystem, path: str, files: list[OpenFile], *, broker_is_stopped: bool) -> bool:
+    """Open and lock one file, which is added to `files`; False as `_lock`."""
+    while True:
+        file = _open(fs, path)
+        files.append(file)
+        is_locked = _lock(file, path, broker_is_stopped=broker_is_stopped)
+        if _leads_to(path, file):
+            return is_locked
+        # A broker that was just stopping has removed it: the next one would make a new file.
+        _release(files.pop())
+
+
+def _leads_to(path: str, file: OpenFile) -> bool:
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # nothing says that it does not
+    opened = os.fstat(file.fd)
+    return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
 
 
 def _distinct(directories: Iterable[str | os.PathLike[str]]) -> list[str]:

@@ -22,6 +22,8 @@ from tests.kafka.broker import Broker, BrokerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from storage.fsio import StrPath
+
 ROOT = Path(__file__).parents[2]
 
 HOLDER = """
@@ -403,6 +405,33 @@ def test_an_unknown_error_of_locking_is_no_licence(
     monkeypatch.setattr(fcntl, "lockf", fail)
     with pytest.raises(AccessError), take(log_dirs, broker_is_stopped=True):
         pytest.fail("taken")
+
+
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_a_lock_file_that_a_stopping_broker_removes_meanwhile_is_none(
+    log_dirs: list[Path], has_successor: bool
+) -> None:
+    """4.3.1 removes it at a clean stop: what was opened before is no lock that a broker would see."""
+    path = log_dirs[0] / ".lock"
+    path.touch()
+    first = path.stat().st_ino
+    opened = []
+
+    class Late(FileSystem):
+        def open_existing(self, path: StrPath) -> OpenFile:
+            file = super().open_existing(path)
+            if not opened:
+                Path(path).rename(f"{path}.kept")  # so that its number is not given out again
+                if has_successor:
+                    Path(path).touch()
+            opened.append(path)
+            return file
+
+    with take(log_dirs[:1], fs=Late()):
+        assert len(opened) == 2
+        assert path.stat().st_ino != first
+        assert seen_by_a_child(path) == str(os.getpid())
+    assert seen_by_a_child(path) != str(os.getpid())
 
 
 def test_a_missing_lock_file_is_made_by_the_given_file_system(log_dirs: list[Path]) -> None:

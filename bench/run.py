@@ -25,6 +25,7 @@ import numpy as np
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
 from bench.rebuild import rebuild_lines
+from bench.truncate import truncate_lines
 from tests.kafka.jars import java_command, missing_broker
 
 PERFORMANCE_PAGE = Path(__file__).parents[1] / "docs/performance.md"
@@ -233,6 +234,7 @@ def main() -> None:
             lines += ["", scan_line(directory, chosen.mib)]
             lines += [*start_up_lines(directory), *memory_lines(directory)]
             lines += ["", *rebuild_lines(chosen.mib, chosen.runs)]
+            lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
     text = "\n".join(lines)
     print(f"\n{text}")
     if chosen.write:

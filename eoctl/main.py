@@ -51,6 +51,16 @@ COMMANDS = {
         "eoctl.commands.locate", "Find where an offset, a time, a key or a position lies."
     ),
     "produce": CommandEntry("eoctl.commands.produce", "Append lines to a partition directory."),
+    "truncate": CommandEntry(
+        "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
+    ),
+    "apply": CommandEntry(
+        "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
+    ),
+    "undo": CommandEntry("eoctl.commands.undo", "Put back what an applied plan has changed."),
+    "journal": CommandEntry(
+        "eoctl.commands.journal", "List, show and prune the journals of applied plans."
+    ),
     "spark-audit": CommandEntry(
         "eoctl.commands.spark_audit", "Count transactions and duplicates with Spark."
     ),
@@ -136,8 +146,10 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         # The reader went away (head, less): nothing is wrong, and nobody is there to tell.
         output.discard_stdout()
         return EXIT_OK
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as exc:
         _flush_quietly(output.flush)
+        for note in getattr(exc, "__notes__", ()):
+            output.message(f"eoctl: interrupted: {note}", level="error")
         return EXIT_INTERRUPTED
     except EoctlError as exc:
         _flush_quietly(output.flush)

@@ -69,3 +69,21 @@ def find_metadata(path: str) -> Selected:
         if name.topic == METADATA_TOPIC and name.state is DirState.LIVE:
             return selected
     raise UsageError(f"{path}: no {METADATA_TOPIC}-0 there", next_step="--metadata-dir DIR")
+
+
+def image_around(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterImage | None:
+    """Return the cluster's state that holds for a log dir: its own, or the one in `metadata_dir`.
+
+    Raises:
+        UsageError: there is none in `metadata_dir`, or it is another cluster's.
+        AccessError: it cannot be read.
+    """
+    if metadata_dir is None:
+        return None if log_dir is None else Clusters([log_dir]).image_for(log_dir)
+    selected = find_metadata(metadata_dir)
+    ours = None if log_dir is None or log_dir.meta is None else log_dir.meta.cluster_id
+    other = selected.log_dir
+    theirs = None if other is None or other.meta is None else other.meta.cluster_id
+    if ours is not None and theirs is not None and ours != theirs:
+        raise UsageError(f"{metadata_dir}: of cluster {theirs}, the partition is of {ours}")
+    return Clusters([], selected).image_for(log_dir)

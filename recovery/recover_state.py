@@ -8,6 +8,7 @@ from the newest snapshot at or below its base (SNAP-9); both end with a snapshot
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.state_history import Clock, StateHistory
@@ -17,7 +18,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from recovery.state_history import Snapshots
     from storage.formats.producer_snapshot import ProducerEntry
@@ -123,7 +124,10 @@ def recover_state(
     started_from = max(history.snapshots, default=None)
     is_clean = partition.stopped is StoppedState.CLEAN
     if at_offset is None and not is_clean:
-        _recover_segments(history, partition, from_scratch=from_scratch)
+        recovery_point = 0 if from_scratch else _recovery_point(partition)
+        _recover_segments(
+            history, partition.segments, recovery_point, partial(_end_offset, partition)
+        )
     if is_clean and not disk and not from_scratch and at_offset is None and log_end_offset:
         notes.append(
             "no snapshot beside the clean marker: a broker would start with no producers at all"
@@ -151,19 +155,58 @@ def _damage(history: StateHistory, log_end: LogEnd | None) -> dict[str, Verdict]
     return damage
 
 
-def _recover_segments(history: StateHistory, partition: Partition, *, from_scratch: bool) -> None:
+def recover_cut_state(
+    partition: Partition, clock: Clock, end_offset: int, kept_count: int
+) -> tuple[list[ProducerEntry], dict[str, Verdict]]:
+    """Derive the producer state that the next start finds after a truncation without the marker.
+
+    Args:
+        partition: as listed, before it.
+        clock: for expiry while snapshots are read.
+        end_offset: the new log end, above the log start.
+        kept_count: segments that stay, at least one.
+
+    Returns:
+        What a snapshot at the end stores, in its order; and the places where replay ended early.
+
+    Raises:
+        AccessError, FormatError, AppendError: as `recover_state`.
+    """
+    log_start_offset = min(partition.log_start_offset or 0, end_offset)
+    disk, _ = read_snapshots(partition)
+    history = StateHistory(clock, disk, log_start_offset=log_start_offset)
+    history.forget_above(end_offset)
+    segments = partition.segments[:kept_count]
+
+    def end_of(place: int) -> int:
+        return end_offset if place == kept_count - 1 else _end_offset(partition, place)
+
+    # Also below the log end in memory the point is not advanced: min(old, end) (TRUNC 4).
+    recovery_point = min(_recovery_point(partition), end_offset)
+    _recover_segments(history, segments, recovery_point, end_of)
+    newest = max(history.snapshots, default=None)
+    entries = history.snapshots[newest] if newest == end_offset and newest is not None else []
+    return entries, dict(history.stops)
+
+
+def _recovery_point(partition: Partition) -> int:
+    log_dir = partition.log_dir
+    return 0 if log_dir is None else log_dir.recovery_point(partition.directory) or 0
+
+
+def _recover_segments(
+    history: StateHistory,
+    segments: Sequence[SegmentFiles],
+    recovery_point: int,
+    end_of: Callable[[int], int],
+) -> None:
     """SNAP-9 for every segment that an unclean start recovers (REC-6)."""
-    recovery_point = None
-    if partition.log_dir is not None and not from_scratch:
-        recovery_point = partition.log_dir.recovery_point(partition.directory)
-    segments = partition.segments
-    for place in range(first_recovered(segments, recovery_point or 0), len(segments)):
+    for place in range(first_recovered(segments, recovery_point), len(segments)):
         base_offset = segments[place].base_offset
         state = history.load_to(base_offset, segments)
         history.forget_above(base_offset)
         history.take(state)
-        end_offset = _end_offset(partition, place)
-        history.take(history.load_to(end_offset, segments))
+        history.take(history.load_to(end_of(place), segments))
 
 
 def first_recovered(segments: Sequence[SegmentFiles], recovery_point: int) -> int:

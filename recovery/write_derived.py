@@ -1,75 +1,47 @@
-"""Write rebuilt files the safe way (design 4): lock, marker first, each file in one step."""
+"""Derived files: a plan that writes them in place, or the same files elsewhere."""
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from recovery.plan import absolute_path, make_plan, replace_step
 from storage import fsio
-from storage.broker_lock import take
+from storage.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
-from storage.log_dir import META_PROPERTIES_NAME, METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping
 
+    from recovery.plan import Plan, Step
     from storage.discovery import Selected
     from storage.fsio import FileSystem
 
 
-@contextmanager
-def writing(
-    selected: Sequence[Selected],
-    fs: FileSystem,
-    *,
-    other_log_dirs: Iterable[str] = (),
-    broker_is_stopped: bool = False,
-) -> Iterator[None]:
-    """Keep brokers away from the log dirs of these partitions for the length of the block.
-
-    Everything is refused before anything is touched: the metadata log (design 4.8), owners that
-    cannot be kept (4.9), a held lock (4.2).
+def derived_plan(
+    command: str,
+    arguments: Mapping[str, Any],
+    partition_path: str,
+    files: Iterable[tuple[str, bytes]],
+) -> Plan:
+    """Plan to give files of a partition, by name, the content that they should have.
 
     Raises:
-        RefusedError: as said above.
-        AccessError: a directory cannot be locked.
+        RefusedError: a name is a link, a directory or the like, or the partition is not to be
+            changed.
+        AccessError: a file cannot be looked at.
     """
-    for each in selected:
-        if each.partition.name.topic == METADATA_TOPIC:
-            raise RefusedError(f"{each.partition.path}: {METADATA_TOPIC} is never changed")
-        fsio.require_owner(each.partition.path)
-    log_dirs = {str(Path(each.partition.path).resolve().parent) for each in selected}
-    with take([*sorted(log_dirs), *other_log_dirs], broker_is_stopped=broker_is_stopped, fs=fs):
-        yield
+    return make_plan(command, arguments, derived_steps(partition_path, files), {})
 
 
-def write_files(
-    fs: FileSystem, partition_path: str, files: Iterable[tuple[str, bytes]]
-) -> Iterator[str]:
-    """Write derived files into a partition directory; call it under `writing`.
-
-    The clean-shutdown marker of the log dir goes first (design 4.3): with it a broker would skip
-    recovery and trust a half-written set. Each file is replaced in one step, so that after a crash
-    at any point every file is the old or the new one, and an unclean start derives the rest.
-
-    Yields:
-        Each name as soon as its content is durable; without files the marker is left alone.
-
-    Raises:
-        RefusedError: a name is a link, a directory or the like; nothing is changed then.
-        AccessError: the operating system refused.
-    """
-    wanted = list(files)
-    for name, _ in wanted:
-        fsio.require_replaceable(Path(partition_path, name))
-    if wanted:
-        fsio.remove_clean_marker(fs, Path(partition_path).resolve().parent)
-        fsio.remove_leftovers(fs, partition_path)
-    for name, content in wanted:
-        fsio.replace_file(fs, Path(partition_path, name), content, like=partition_path)
-        yield name
+def derived_steps(partition_path: str, files: Iterable[tuple[str, bytes]]) -> list[Step]:
+    """The steps of `derived_plan`. Raises as that does."""
+    directory = absolute_path(partition_path)
+    return [
+        replace_step(str(Path(directory, name)), content, "derived from the .log")
+        for name, content in files
+    ]
 
 
 def require_elsewhere(path: str, selected: Selected) -> None:
@@ -78,11 +50,8 @@ def require_elsewhere(path: str, selected: Selected) -> None:
     Raises:
         RefusedError: it is in the partition's log dir, or in any other one.
     """
-    target = Path(path).resolve()
     around = Path(selected.partition.path).resolve().parent
-    if target.is_relative_to(around) or any(
-        Path(each, META_PROPERTIES_NAME).exists() for each in (target, *target.parents)
-    ):
+    if Path(path).resolve().is_relative_to(around) or is_in_log_dir(path):
         raise RefusedError(
             f"{path}: is in a log dir; nothing was touched",
             next_step="--to with a place outside of it, or --apply",

@@ -82,6 +82,15 @@ say "What will a broker know of its producers after its next start? Producer 40 
     "a transaction open since offset 311: that is what holds the consumers back."
 show 0 "eoctl recover-state clean/txn-0 | grep 'OptionalLong\['"
 
+say "That transaction can be cut off. First the plan: each step, and the price. It removes the open" \
+    "transaction, and 18 records that their producers believe to be safe. Then the deed; and because" \
+    "what goes is kept beside the log directory, undo puts every byte and every time back."
+show 0 "eoctl truncate clean/txn-0 --to-offset 311"
+show 0 "eoctl truncate clean/txn-0 --to-offset 311 --apply | head -n 2"
+show 1 "eoctl recover-state clean/txn-0 | grep -c 'OptionalLong\['"
+show 0 "eoctl undo clean.eoctl/*-truncate-*"
+show 0 "eoctl recover-state clean/txn-0 | grep -c 'OptionalLong\['"
+
 say "Lines can be appended to a partition as an idempotent producer and its broker would: first the plan," \
     "with its price, then the deed. A real broker takes the directory over and clients read the records."
 show 0 "printf 'one\ntwo\n' | eoctl produce clean/plain-0 --now 2026-11-21"

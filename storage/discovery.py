@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
 from storage.log_dir import (
     LOG_DIR_FILES,
+    META_PROPERTIES_NAME,
     DirState,
     FileKind,
     LogDir,
@@ -138,6 +139,12 @@ def read_server_properties(path: str | Path) -> ServerProperties:
     return ServerProperties(log_dirs, settings.get("metadata.log.dir", "").strip() or log_dirs[0])
 
 
+def is_in_log_dir(path: str | Path) -> bool:
+    """Whether a path, which need not exist, is a log dir or leads into one (`meta.properties`)."""
+    target = Path(path).resolve()
+    return any((each / META_PROPERTIES_NAME).exists() for each in (target, *target.parents))
+
+
 def is_foreign(problem: Problem) -> bool:
     """Is it a directory whose name is no partition's (DIR-1)?"""
     return isinstance(problem, CorruptError) and problem.check_id == "DIR-1"
@@ -244,16 +251,24 @@ class _Finder:
             name = PartitionName(absolute.name, UNKNOWN_PARTITION, DirState.LIVE)
         given = Path(path)
         parent = given.parent if given.name not in {"", ".."} else absolute.parent
-        log_dir = None
-        try:
-            around, key = self._read(str(parent))
-        except AccessError:
-            pass  # only the partition was asked for; what lies around it is then unknown
-        else:
-            if around.is_log_dir:
-                self.used.setdefault(key)
-                log_dir = around
+        log_dir = self._log_dir(str(parent))
+        if log_dir is None and (real := absolute.resolve()) != absolute:
+            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            log_dir = self._log_dir(str(real.parent))
+            if log_dir is not None:
+                path, name = str(real), parse_partition_name(real.name) or name
         self._select(PartitionDir(path, name), log_dir)
+
+    def _log_dir(self, path: str) -> LogDir | None:
+        """The directory around a partition, if it is a log dir that can be read."""
+        try:
+            around, key = self._read(path)
+        except AccessError:
+            return None  # only the partition was asked for; what lies around it is then unknown
+        if not around.is_log_dir:
+            return None
+        self.used.setdefault(key)
+        return around
 
     def _read(self, path: str) -> tuple[LogDir, str]:
         key = os.path.realpath(path)

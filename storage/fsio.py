@@ -25,9 +25,11 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
+from storage import file_attributes
 from storage.errors import RefusedError
+from storage.file_attributes import FileAttributes, require_owner, set_attributes
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.os_errors import LEFT_AS_IT_WAS, os_errors
 
@@ -40,14 +42,6 @@ if TYPE_CHECKING:
 TEMP_SUFFIX = ".eoctl-tmp"
 WRITE_BYTES = 1 << 20  # small chunks of a stream are gathered up to this size
 _PRIVATE_MODE = 0o600
-
-
-class FileAttributes(NamedTuple):
-    """Owner, group and permission bits of a file."""
-
-    uid: int
-    gid: int
-    mode: int
 
 
 class OpenFile:
@@ -193,59 +187,6 @@ def _gathered(data: Bytes | Iterable[Bytes]) -> Iterator[Bytes]:
         yield gathered
 
 
-# --- owner and mode -------------------------------------------------------------------------------
-
-
-def attributes_for(directory: StrPath) -> FileAttributes:
-    """What a new file in `directory` must have: its owner and group, its mode without x bits."""
-    with os_errors(directory):
-        found = Path(directory).stat()
-    return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
-
-
-def can_keep_owner(path: StrPath) -> bool:
-    """Whether this process can give new files the owner and group of a directory.
-
-    `path` is the directory, or a file in it. Root can, as far as the ids tell: that it lacks a
-    capability, or is nobody to a server, shows only at the first write, which is then refused.
-    """
-    uid, gid, _ = attributes_for(path if Path(path).is_dir() else Path(path).parent)
-    if os.geteuid() == 0:
-        return True
-    return uid == os.geteuid() and gid in {os.getegid(), *os.getgroups()}
-
-
-def require_owner(path: StrPath) -> None:
-    """Refuse beforehand what `can_keep_owner` says no to.
-
-    Raises:
-        RefusedError: exit status 4.
-        AccessError: the directory is not there, or cannot be looked at.
-    """
-    if not can_keep_owner(path):
-        raise _owner_refused(path)
-
-
-def _owner_refused(path: StrPath) -> RefusedError:
-    return RefusedError(
-        f"{os.fspath(path)}: new files could not get the owner and group of their directory,"
-        " and the broker could not use them",
-        next_step="run it as the user of the broker, or as root",
-    )
-
-
-def _set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
-    """Set what differs: a file system without owners need not be asked to change them."""
-    found = os.fstat(file.fd)
-    if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
-        try:
-            fs.set_owner(file, wanted.uid, wanted.gid)
-        except PermissionError as error:
-            raise _owner_refused(file.path) from error
-    if stat.S_IMODE(found.st_mode) != wanted.mode:
-        fs.set_mode(file, wanted.mode)
-
-
 # --- replacing and removing -----------------------------------------------------------------------
 
 
@@ -273,7 +214,7 @@ def create_file(
             with os_errors(path):
                 fs.write(file, chunk)
         with os_errors(path):
-            _set_attributes(fs, file, attributes)
+            set_attributes(fs, file, attributes)
             fs.fsync(file)
             fs.close(file)
     except BaseException:
@@ -294,7 +235,7 @@ def replace_file(
     path: StrPath,
     data: Bytes | Iterable[Bytes],
     *,
-    like: StrPath | None = None,
+    attributes: FileAttributes | None = None,
 ) -> None:
     """Make `data` the content of `path`, which may exist, durably and in one step.
 
@@ -302,27 +243,37 @@ def replace_file(
         fs: what does it.
         path: a regular file, or nothing yet. Its directory must exist.
         data: the content, whole or as a stream. An error of the stream leaves the file as it was.
-        like: the directory whose owner, group and mode (without x bits) the file gets; by default
-            the one that it is in.
+        attributes: what the file gets; by default owner, group and mode (without x bits) of its
+            directory.
 
     Raises:
         AccessError: the operating system refused, with what to do next. Until the rename the old
             content is untouched; after it, the new one is there but may not be durable.
         RefusedError: owner and group cannot be kept, or `path` is something else than a file.
     """
+    put_file(fs, path, data, attributes=attributes)
+    state = f"{os.fspath(path)} has its new content, which may not survive a crash yet"
+    sync_dir(fs, Path(path).parent, state=state)
+
+
+def put_file(
+    fs: FileSystem,
+    path: StrPath,
+    data: Bytes | Iterable[Bytes],
+    *,
+    attributes: FileAttributes | None = None,
+) -> None:
+    """As `replace_file`, but for the last step: the name is not durable yet (`sync_dir`)."""
     path = os.fspath(path)
-    directory = Path(path).parent
-    like = directory if like is None else like
-    require_owner(like)
+    require_owner(Path(path).parent)
     require_replaceable(path)
-    temp = _create_temp(fs, path, data, like)
+    temp = _create_temp(fs, path, data, attributes)
     try:
         with os_errors(path):
             fs.rename(temp, path)
     except BaseException:
         _discard(fs, temp)
         raise
-    sync_dir(fs, directory, state=f"{path} has its new content, which may not survive a crash yet")
 
 
 def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> None:
@@ -337,7 +288,7 @@ def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> No
     path = os.fspath(path)
     directory = Path(path).parent
     require_owner(directory)
-    temp = _create_temp(fs, path, data, directory)
+    temp = _create_temp(fs, path, data, None)
     try:
         with os_errors(path):
             fs.link(temp, path)
@@ -346,11 +297,15 @@ def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> No
     sync_dir(fs, directory, state=f"{path} is there, but may not survive a crash yet")
 
 
-def _create_temp(fs: FileSystem, path: str, data: Bytes | Iterable[Bytes], like: StrPath) -> str:
+def _create_temp(
+    fs: FileSystem, path: str, data: Bytes | Iterable[Bytes], attributes: FileAttributes | None
+) -> str:
     temp = temp_path(path)
     with os_errors(temp), suppress(FileNotFoundError):
         fs.unlink(temp)  # what a crash left: the lock keeps other writers away
-    create_file(fs, temp, data, attributes_for(like))
+    if attributes is None:
+        attributes = file_attributes.attributes_for(Path(path).parent)
+    create_file(fs, temp, data, attributes)
     return temp
 
 
@@ -375,7 +330,7 @@ def require_replaceable(path: StrPath) -> None:
 def make_dir_like(fs: FileSystem, path: StrPath, like: StrPath) -> None:
     """Make a directory with the owner, group and mode of another, unless it is there already.
 
-    Its name is not durable yet (`sync_dir` of its parent).
+    Neither that nor its name is durable yet (`sync_dir` of it and of its parent).
 
     Raises:
         AccessError: the operating system refused.
@@ -388,8 +343,7 @@ def make_dir_like(fs: FileSystem, path: StrPath, like: StrPath) -> None:
         found = Path(like).stat()
         wanted = FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
         with fs.open_dir(path) as directory:
-            _set_attributes(fs, directory, wanted)
-            fs.fsync(directory)
+            set_attributes(fs, directory, wanted)
 
 
 def remove_leftovers(fs: FileSystem, directory: StrPath) -> list[str]:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage import fsio
+from storage import file_attributes, fsio
 from storage.errors import RefusedError
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
@@ -193,8 +193,8 @@ class FileStore(PlannedStore):
         super().open_log(base_offset, log_bytes)
         path = self._log_path
         if not log_bytes and not Path(path).exists():
-            fsio.require_owner(self.directory)
-            fsio.create_file(self._fs, path, b"", fsio.attributes_for(self.directory))
+            file_attributes.require_owner(self.directory)
+            fsio.create_file(self._fs, path, b"", file_attributes.attributes_for(self.directory))
             fsio.sync_dir(self._fs, self.directory, state=f"{path} is there and empty")
         with os_errors(path, state=_RECOVERS):
             self._log = self._fs.open_existing(path)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from eoctl.clients.producer import Producer, choose_identity, read_lines
-from eoctl.clients.target import TargetOptions, recovery_price, resolve_target
+from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clock import NowSource, resolve_now
+from recovery.journal import require_finished
+from recovery.recovery_price import recovery_price
 from storage.broker_lock import take
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.formats.compression import Codec
@@ -101,6 +103,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     if not options.apply:
         return _Run(target, options).run(source)
     with take([target.log_dir_path], broker_is_stopped=options.broker_is_stopped):
+        require_finished([target.log_dir_path])
         # A broker may have run since we looked.
         return _Run(resolve_target(path, options.target), options).run(source)
 
@@ -232,7 +235,7 @@ class _Run:
         if not self.options.apply:
             notes.append("this is a plan, nothing was changed: --apply does it")
         if self.target.log_dir is not None:
-            partitions_count, log_bytes = recovery_price(self.target)
+            partitions_count, log_bytes = recovery_price(self.target.log_dir)
             notes.append(
                 "the log dir is without its clean-shutdown marker afterwards; recovery point and"
                 " high watermark stay as they are: the next start of the broker recovers"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.clusters import Clusters, find_metadata
+from recovery.clusters import image_around
 from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.formats.partition_metadata import (
@@ -28,8 +28,7 @@ from storage.log_dir import (
     parse_partition_name,
     read_log_dir,
 )
-from storage.partition import Partition, floor_of
-from storage.partition_files import list_partition
+from storage.partition import Partition
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage, PartitionImage
@@ -104,7 +103,7 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
     if around.lock.is_held:
         raise LockHeldError(str(directory.parent / LOCK_FILE_NAME), around.lock.pid)
     log_dir = around if around.is_log_dir else None
-    image = _image_for(log_dir, options.metadata_dir)
+    image = image_around(log_dir, options.metadata_dir)
     notes = []
     if image is not None and image.problems:
         notes.append(f"the cluster's metadata could not be read whole: {image.problems[0]}")
@@ -140,18 +139,6 @@ def _require_writable(path: str, name: PartitionName) -> None:
         raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
     if name.state is not DirState.LIVE:
         raise RefusedError(f"{path}: set aside by a broker ({name.state}), not a live partition")
-
-
-def _image_for(log_dir: LogDir | None, metadata_dir: str | None) -> ClusterImage | None:
-    if metadata_dir is None:
-        return None if log_dir is None else Clusters([log_dir]).image_for(log_dir)
-    selected = find_metadata(metadata_dir)
-    ours = None if log_dir is None or log_dir.meta is None else log_dir.meta.cluster_id
-    other = selected.log_dir
-    theirs = None if other is None or other.meta is None else other.meta.cluster_id
-    if ours is not None and theirs is not None and ours != theirs:
-        raise UsageError(f"{metadata_dir}: of cluster {theirs}, the partition is of {ours}")
-    return Clusters([], selected).image_for(log_dir)
 
 
 def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | None) -> None:
@@ -237,26 +224,3 @@ def _read_topic_id(directory: Path) -> bytes | None:
         raise AccessError(exc, str(path)) from exc
     except FormatError as exc:
         raise exc.located(str(path)) from exc
-
-
-def recovery_price(target: Target) -> tuple[int, int]:
-    """Partitions and bytes of log that a broker recovers at its next start, as things are now.
-
-    Without the clean-shutdown marker that is, in every partition of the log dir, all from the
-    segment with the recovery point on (REC-6).
-    """
-    if target.log_dir is None:
-        return 0, 0
-    partitions_count = log_bytes = 0
-    for each in target.log_dir.partitions:
-        if each.name.state is DirState.DELETE or each.name.topic == METADATA_TOPIC:
-            continue
-        try:
-            segments = list_partition(each.path).segments
-        except AccessError:
-            continue
-        if segments:
-            partitions_count += 1
-            start = floor_of(segments, target.log_dir.recovery_point(each) or 0)
-            log_bytes += sum(files.log.file_bytes for files in segments[start:])
-    return partitions_count, log_bytes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 from storage.errors import (
     EXIT_FINDINGS,
@@ -21,6 +22,8 @@ from storage.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eoctl.changing import ChangeOptions
+    from recovery.plan import Step
     from recovery.rebuild_diff import FileDifference
     from recovery.rebuild_many import RebuildJob, RebuildResult
 
@@ -51,25 +54,20 @@ def command(
     preallocate: Annotated[
         bool, typer.Option("--preallocate", help="Extend the active indexes as a live broker does.")
     ] = False,
-    producer_expiry_ms: Annotated[
-        int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
-    ] = None,
-    metadata_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where __cluster_metadata-0 is.")
-    ] = None,
+    producer_expiry_ms: options.ProducerExpiryMs = None,
+    now: options.Now = None,
+    metadata_dir: options.MetadataDir = None,
     to: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the files that differ or are missing.")
     ] = False,
-    broker_is_stopped: Annotated[
-        bool,
-        typer.Option("--broker-is-stopped", help="Go on where the file system has no locks."),
-    ] = False,
+    save_plan: options.SavePlan = None,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
     output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
 ) -> int:
@@ -77,12 +75,17 @@ def command(
 
     Nothing is written without --apply or --to.
     """
+    from eoctl.changing import ChangeOptions
     from eoctl.output import Report, emit, use_format
     from eoctl.rebuild_jobs import rebuild_jobs
     from recovery.rebuild_many import rebuild_many
 
     use_format(output)
-    if apply and to is not None:
+    change = ChangeOptions(
+        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+    )
+    change.check()
+    if to is not None and (apply or save_plan is not None):
         raise UsageError("--apply writes in place, --to elsewhere: give one of them")
     work, notes = rebuild_jobs(
         paths,
@@ -92,7 +95,7 @@ def command(
         expiration_ms=producer_expiry_ms,
         now=now,
         metadata_dir=metadata_dir,
-        is_applied=apply,
+        is_applied=apply or save_plan is not None,
     )
     if to is not None:
         from recovery.write_derived import require_elsewhere
@@ -103,11 +106,20 @@ def command(
     run = _Run(notes, to=to)
     if apply:
         # All of it before the first row is printed: whoever reads them may go away early.
-        rows = iter(list(run.applied(work, jobs, broker_is_stopped=broker_is_stopped)))
+        rows = iter(list(run.applied(work, jobs, change)))
+    elif save_plan is not None:
+        rows = iter(list(run.saved(work, jobs, save_plan)))
     else:
         rows = run.rows(rebuild_many(work, jobs))
     emit(Report("derived_file", COLUMNS, rows, run.notes), output)
     return run.status
+
+
+def _arguments(partition_path: str) -> dict[str, Any]:
+    """What tells an unfinished rebuild of a partition from other plans."""
+    from recovery.plan import absolute_path
+
+    return {"partition": absolute_path(partition_path)}
 
 
 class _Run:
@@ -118,7 +130,7 @@ class _Run:
         self.to = to
         self.has_findings = False
         self.has_failed = False
-        self.written = 0
+        self.written = 0  # partitions
 
     @property
     def status(self) -> int:
@@ -146,39 +158,70 @@ class _Run:
                 yield self._row(result, each, each.name in names)
 
     def applied(
-        self, work: Sequence[RebuildJob], jobs: int, *, broker_is_stopped: bool
+        self, work: Sequence[RebuildJob], jobs: int, change: ChangeOptions
     ) -> Iterator[Sequence[Any]]:
-        """Rows of results that are written in place, under the locks."""
+        """Rows of results that are written in place, under the locks; a plan a partition."""
+        from eoctl.changing import apply_one, how_to_undo
+        from eoctl.output import message
+        from recovery.apply import resume, writing
         from recovery.rebuild_many import rebuild_many
-        from recovery.write_derived import write_files, writing
+        from recovery.write_derived import derived_plan
         from storage.fsio import FileSystem
 
         fs = FileSystem()
         selected = [each.selected for each in work]
-        with writing(selected, fs, broker_is_stopped=broker_is_stopped):
+        arguments = [_arguments(each.partition.path) for each in selected]
+        with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
+            for done in resume(fs, log_dirs, "rebuild", arguments):
+                self.notes.append(f"completed what an earlier run began: {done.journal.path}")
             for result in rebuild_many(work, jobs):
-                self._note(result)
-                names = set()
                 try:
-                    if result.error is not None:
-                        raise result.error
-                    self._refuse_damage(result)
-                    changed = [(each.name, each.content) for each in result.differences]
-                    files = [(name, content) for name, content in changed if content is not None]
-                    for name in write_files(fs, result.path, files):
-                        names.add(name)
+                    files = self._wanted_files(result)
+                    if files:
+                        plan = derived_plan("rebuild", _arguments(result.path), result.path, files)
+                        # At once: whatever becomes of the rows, the way back is known.
+                        message(how_to_undo(apply_one(fs, plan, change)))
                         self.written += 1
                 except EoctlError as exc:
                     self._tell_what_stays(exc)
                     raise
+                written = {name for name, _ in files}
                 for each in result.differences:
-                    yield self._row(result, each, each.name in names)
+                    yield self._row(result, each, each.name in written)
+
+    def saved(self, work: Sequence[RebuildJob], jobs: int, path: str) -> Iterator[Sequence[Any]]:
+        """Rows of results whose writing is planned: one plan for all of them."""
+        from eoctl.changing import save_plan
+        from recovery.plan import absolute_path, make_plan
+        from recovery.rebuild_many import rebuild_many
+        from recovery.write_derived import derived_steps
+
+        steps: list[Step] = []
+        for result in rebuild_many(work, jobs):
+            steps += derived_steps(result.path, self._wanted_files(result))
+            for each in result.differences:
+                yield self._row(result, each, is_written=False)
+        if not steps:
+            self.notes.append("nothing to write: no plan was saved")
+            return
+        partitions = [absolute_path(each.selected.partition.path) for each in work]
+        save_plan(make_plan("rebuild", {"partitions": partitions}, steps, {}), path)
+        self.notes.append(f"eoctl apply {path} does it")
+
+    def _wanted_files(self, result: RebuildResult) -> list[tuple[str, bytes]]:
+        """What is to be written for one partition; damage is refused."""
+        self._note(result)
+        if result.error is not None:
+            raise result.error
+        self._refuse_damage(result)
+        changed = ((each.name, each.content) for each in result.differences)
+        return [(name, content) for name, content in changed if content is not None]
 
     def _tell_what_stays(self, exc: EoctlError) -> None:
-        """The rows are not shown after an error: say that files before it were written."""
+        """The rows are not shown after an error: say that partitions before it were written."""
         if self.written:
-            stays = f"files rebuilt before it, which stay: {self.written}"
-            exc.next_step = f"{stays}; {exc.next_step}" if exc.next_step else stays
+            stays = f"partitions rebuilt before it, which stay: {self.written}"
+            exc.next_step = f"{exc.next_step}; {stays}" if exc.next_step else stays
 
     def _note(self, result: RebuildResult) -> None:
         self.notes += result.notes

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from eoctl.changing import ChangeOptions
+    from recovery.plan import Plan
     from recovery.recover_state import RecoveredState
+    from storage.discovery import Selected
 
 COLUMNS = (
     "producer_id",
@@ -39,22 +42,19 @@ def command(
     at_offset: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="The state up to offset N.")
     ] = None,
-    producer_expiry_ms: Annotated[
-        int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
-    ] = None,
+    producer_expiry_ms: options.ProducerExpiryMs = None,
+    now: options.Now = None,
     to: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the snapshot to FILE.")
     ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the snapshot that a broker would.")
     ] = False,
-    broker_is_stopped: Annotated[
-        bool,
-        typer.Option("--broker-is-stopped", help="Go on where the file system has no locks."),
-    ] = False,
+    save_plan: options.SavePlan = None,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
     output: Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")] = (
         OutputFormat.TEXT
     ),
@@ -64,6 +64,7 @@ def command(
     Producers come as kafka-dump-log prints a snapshot; what differs from the snapshot on disk is
     told entry by entry. Nothing is written without --apply or --to.
     """
+    from eoctl.changing import ChangeOptions
     from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, use_format
     from recovery.recover_state import recover_state
@@ -73,7 +74,12 @@ def command(
     from storage.producer_state import DEFAULT_EXPIRATION_MS
 
     use_format(output)
-    if apply and (to is not None or at_offset is not None):
+    change = ChangeOptions(
+        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+    )
+    change.check()
+    writes = apply or save_plan is not None
+    if writes and (to is not None or at_offset is not None):
         raise UsageError("--apply goes with neither --to nor --at-offset")
     found = discover([path])
     if len(found.selected) != 1:
@@ -104,8 +110,8 @@ def command(
     if to is not None:
         _write(recovered, Path(to))
         run.notes.append(f"wrote {to}")
-    if apply:
-        run.apply(selected, recover, broker_is_stopped=broker_is_stopped)
+    if writes:
+        run.write(selected, recover, change, {"from_scratch": from_scratch})
     if output is OutputFormat.TEXT:
         run.print_text()
     else:
@@ -113,7 +119,7 @@ def command(
     run.print_notes()
     if recovered.problems:
         return EXIT_SKIPPED
-    if recovered.damage or (run.differs and not apply and to is None):
+    if recovered.damage or (run.differs and not writes and to is None):
         return EXIT_FINDINGS
     return EXIT_OK
 
@@ -201,37 +207,61 @@ class _Run:
         for note in self.notes:
             message(note)
 
-    def apply(
+    def write(
         self,
-        selected: Any,
+        selected: Selected,
         recover: Callable[[], RecoveredState],
-        *,
-        broker_is_stopped: bool,
+        change: ChangeOptions,
+        arguments: dict[str, Any],
     ) -> None:
-        """Write the snapshot in place when it is not there as it should be.
+        """Write the snapshot in place when it is not there as it should be, or save the plan.
 
         It is derived again under the lock, and refused if that gives something else than was shown.
         """
-        from recovery.write_derived import write_files, writing
+        from eoctl.changing import apply_one, how_to_undo, save_plan
+        from eoctl.output import message
+        from recovery.apply import resume, writing
+        from recovery.plan import absolute_path
+        from recovery.write_derived import derived_plan
         from storage.fsio import FileSystem
 
         recovered, path = self.recovered, selected.partition.path
-        target = Path(path, recovered.file_name)
-        on_disk = target.read_bytes() if target.exists() else None
-        if not recovered.offset or on_disk == recovered.content:
-            self.notes.append("nothing to write")
+        arguments = {"partition": absolute_path(path), **arguments}
+
+        def plan() -> Plan:
+            files = [(recovered.file_name, recovered.content)]
+            return derived_plan("recover-state", arguments, path, files)
+
+        if change.save_plan is not None:
+            if self._is_needed(path):
+                save_plan(plan(), change.save_plan)
+                self.notes.append(f"eoctl apply {change.save_plan} does it")
             return
-        self._refuse_damage()
         fs = FileSystem()
-        with writing([selected], fs, broker_is_stopped=broker_is_stopped):
+        with writing([selected], fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
+            for done in resume(fs, log_dirs, "recover-state", [arguments]):
+                self.notes.append(f"completed what an earlier run began: {done.journal.path}")
+            if not self._is_needed(path):
+                return
             now = recover()
             if (now.offset, now.content) != (recovered.offset, recovered.content):
                 raise RefusedError(
                     f"{path}: changed since it was read; nothing was touched",
                     next_step="run it again",
                 )
-            list(write_files(fs, os.fspath(path), [(recovered.file_name, recovered.content)]))
-        self.notes.append(f"wrote {target}")
+            # At once: whatever becomes of the rows, the way back is known.
+            message(how_to_undo(apply_one(fs, plan(), change)))
+        self.notes.append(f"wrote {Path(path, recovered.file_name)}")
+
+    def _is_needed(self, path: str) -> bool:
+        """Whether the snapshot is to be written; notes when it is not, refuses damage."""
+        target = Path(path, self.recovered.file_name)
+        on_disk = target.read_bytes() if target.exists() else None
+        if not self.recovered.offset or on_disk == self.recovered.content:
+            self.notes.append("nothing to write")
+            return False
+        self._refuse_damage()
+        return True
 
     def _refuse_damage(self) -> None:
         """A snapshot must not stand for batches that are not in it."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,6 @@ from storage.log_dir import FileKind, classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 DERIVED = {FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT}
 
@@ -253,24 +253,33 @@ def test_what_cannot_be_replaced_refuses_before_the_marker_goes(
 def test_a_disk_that_fills_midway_is_told_with_what_was_written_before(
     crash: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("00000000000000000000.index", "00000000000000000000.timeindex"):
-        (crash / "txn-0" / name).write_bytes(b"")
+    """The partition before it stays rebuilt; that with the error is unfinished; both go back."""
+    for name in ("txn-0", "txn-1"):
+        (crash / name / "00000000000000000000.index").write_bytes(b"")
     before = tree(crash)
-    rename, calls = FileSystem.rename, []
+    rename = FileSystem.rename
 
-    def full_at_the_second(fs: FileSystem, old: str, new: str) -> None:
-        calls.append(str(new))
-        if len(calls) == 2:
+    def full_at_one(fs: FileSystem, old: str, new: str) -> None:
+        if str(new).endswith("txn-1/00000000000000000000.index"):
             raise OSError(errno.ENOSPC, "No space left on device")
         rename(fs, old, new)
 
-    monkeypatch.setattr(FileSystem, "rename", full_at_the_second)
-    outcome = eoctl("rebuild", "--apply", "txn-0")
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSystem, "rename", full_at_one)
+        outcome = eoctl("rebuild", "--apply", "txn-0", "txn-1")
     assert outcome.status == 3
-    assert f"{calls[1]}: No space left on device" in outcome.errors
-    assert "files rebuilt before it, which stay: 1; the file is as it was" in outcome.errors
+    assert "txn-1/00000000000000000000.index: No space left on device" in outcome.errors
+    assert "the change is unfinished" in outcome.errors
+    assert "partitions rebuilt before it, which stay: 1" in outcome.errors
     changed = {name for name, found in tree(crash).items() if before.get(name) != found}
-    assert changed - {".lock"} == {calls[0]}
+    assert "txn-0/00000000000000000000.timeindex" in changed
+    assert "txn-1/00000000000000000000.index" not in changed
+    journals = sorted(Path(f"{crash}.eoctl").iterdir())
+    assert len(journals) == 2
+    assert f"eoctl undo {journals[0]} takes it back" in outcome.errors
+    assert eoctl("undo", *journals).status == 0
+    after = {name: found for name, found in tree(crash).items() if name != ".lock"}
+    assert after == {name: found for name, found in before.items() if name != ".lock"}
 
 
 def test_without_a_log_nothing_is_derived(crash: Path, eoctl: Callable) -> None:

@@ -9,16 +9,20 @@ assert surviving_mutants(scenario, tmp_path) == []      # each fsync is needed, 
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from storage.errors import EoctlError
 from tests.crash.recording import RecordingFileSystem, SyncDirectory, SyncFile
-from tests.crash.states import COMBINATIONS_MAX, CrashReport, CrashState, check_states
+from tests.crash.states import COMBINATIONS_MAX, RUN_NAME, CrashReport, CrashState, check_states
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from storage.fsio import OpenFile, StrPath
+
+
+F = TypeVar("F", bound=RecordingFileSystem)
 
 
 class Scenario(NamedTuple):
@@ -36,15 +40,35 @@ class Scenario(NamedTuple):
     check: Callable[[Path, CrashState], None]
 
 
+def refusing_nothing(
+    check: Callable[[Path, CrashState], None],
+) -> Callable[[Path, CrashState], None]:
+    """A checker for which it is a failure, too, that the program refuses to go on."""
+
+    def checked(root: Path, state: CrashState) -> None:
+        try:
+            check(root, state)
+        except EoctlError as error:
+            raise AssertionError(f"{error}; try: {error.next_step}") from error
+
+    return checked
+
+
 class ForgetfulFileSystem(RecordingFileSystem):
-    """The mutant: its n-th fsync, of a file or of a directory, counted from 0, does nothing."""
+    """The mutant: its n-th fsync, of a file or of a directory, counted from 0, does nothing.
+
+    Until then, `forgotten_at` operations long, it is no other than the unchanged one.
+    """
 
     def __init__(self, root: Path, forgotten: int) -> None:
         super().__init__(root)
         self._syncs_left = forgotten
+        self.forgotten_at = 0
 
     def _forgets(self) -> bool:
         self._syncs_left -= 1
+        if self._syncs_left == -1:
+            self.forgotten_at = len(self.operations)
         return self._syncs_left == -1
 
     def fsync(self, file: OpenFile) -> None:
@@ -59,10 +83,10 @@ class ForgetfulFileSystem(RecordingFileSystem):
 def record(
     scenario: Scenario,
     work_dir: Path,
-    make: Callable[[Path], RecordingFileSystem] = RecordingFileSystem,
-) -> RecordingFileSystem:
+    make: Callable[[Path], F] = RecordingFileSystem,
+) -> F:
     """Run it once on a fresh directory, and give what was recorded."""
-    root = work_dir / "run"
+    root = work_dir / RUN_NAME
     scenario.prepare(root)
     try:
         recording = make(root)
@@ -87,19 +111,36 @@ def syncs_of(recording: RecordingFileSystem) -> list[str]:
 
 
 def surviving_mutants(
-    scenario: Scenario, work_dir: Path, *, combinations_max: int = COMBINATIONS_MAX
+    scenario: Scenario,
+    work_dir: Path,
+    *,
+    combinations_max: int = COMBINATIONS_MAX,
+    among: Sequence[str] | None = None,
 ) -> list[str]:
-    """Leave out each fsync in turn. Returns those whose absence the checker never notices."""
+    """Leave out each fsync in turn. Returns those whose absence the checker never notices.
+
+    Each comes as its number among the fsyncs of the run, and what it syncs; `among` takes such ones
+    that another checker has not noticed. States of a crash before the fsync that is left out are
+    those of `check_scenario`, and not checked again.
+    """
     survivors = []
     for forgotten, text in enumerate(syncs_of(record(scenario, work_dir))):
+        name = f"{forgotten}: {text}"
+        if among is not None and name not in among:
+            continue
 
-        def forgetful(root: Path, forgotten: int = forgotten) -> RecordingFileSystem:
+        def forgetful(root: Path, forgotten: int = forgotten) -> ForgetfulFileSystem:
             return ForgetfulFileSystem(root, forgotten)
 
         recording = record(scenario, work_dir, forgetful)
         report = check_states(
-            recording, scenario.check, work_dir, combinations_max=combinations_max
+            recording,
+            scenario.check,
+            work_dir,
+            combinations_max=combinations_max,
+            failures_max=1,
+            skipped_count=recording.forgotten_at,
         )
         if not report.failures:
-            survivors.append(text)
+            survivors.append(name)
     return survivors

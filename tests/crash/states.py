@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+RUN_NAME = "run"  # of the directory that runs and states are made in, below a test's own
 COMBINATIONS_MAX = 512  # for one moment; above that, one thing differs at a time
 _ALL_SUBSETS_MAX = 6  # name changes in flight, up to which every subset is tried
 _ALL_PREFIXES_MAX = 8  # changes of one file in flight, up to which every prefix is tried
@@ -264,16 +265,22 @@ def check_states(
     work_dir: Path,
     *,
     combinations_max: int = COMBINATIONS_MAX,
+    failures_max: int | None = None,
+    skipped_count: int = 0,
 ) -> CrashReport:
     """Make every state real in `work_dir`, and call `check(root, state)` on it.
 
     A failed assertion of the checker is a failure; any other exception is an error of the test.
-    The checker may change what it gets.
+    The checker may change what it gets. Every state has the path of the recorded run: absolute
+    paths in files lead where they did. After `failures_max` failures the rest is left out, and so
+    are the states of a crash within the first `skipped_count` operations.
     """
-    root = work_dir / "state"
+    root = work_dir / RUN_NAME
     failures: list[Failure] = []
     states_count = 0
     for state in crash_states(recording, combinations_max=combinations_max):
+        if state.done_count < skipped_count:
+            continue
         states_count += 1
         state.write_to(root)
         try:
@@ -282,4 +289,6 @@ def check_states(
             failures.append(Failure(state, error))
         finally:
             shutil.rmtree(root)
+        if failures_max is not None and len(failures) >= failures_max:
+            break
     return CrashReport(len(recording.operations), states_count, failures)

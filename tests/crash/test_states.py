@@ -315,7 +315,7 @@ def test_failures_of_the_checker_are_collected_and_described(root: Path, tmp_pat
     assert (report.operations_count, len(report.failures)) == (3, 1)
     assert report.states_count == 5
     assert "after 2 operations (write f [0, 2)), lost: half of write f" in str(report)
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "run").exists()
 
     def broken(made: Path, state: CrashState) -> None:
         raise KeyError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage import fsio
+from storage import file_attributes, fsio
 from storage.errors import AccessError, RefusedError
 from storage.fsio import FileSystem
 from tests.crash.faults import FailingFileSystem
@@ -107,12 +107,13 @@ def test_mode_and_owner_are_those_of_the_directory(
     assert (found.st_uid, found.st_gid) == (directory.st_uid, directory.st_gid)
 
 
-def test_attributes_of_another_directory(fs: FileSystem, path: Path, tmp_path: Path) -> None:
-    like = tmp_path / "like"
-    like.mkdir()
-    like.chmod(0o751)
-    fsio.replace_file(fs, path, NEW, like=like)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+def test_attributes_that_are_given(fs: FileSystem, path: Path) -> None:
+    wanted = file_attributes.attributes_for(path.parent)._replace(
+        mode=0o604, mtime_ns=1_000_000_002
+    )
+    fsio.replace_file(fs, path, NEW, attributes=wanted)
+    found = path.stat()
+    assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o604, 1_000_000_002)
 
 
 def test_nobody_else_can_read_it_before_it_has_its_attributes(path: Path) -> None:
@@ -218,15 +219,17 @@ def test_a_missing_directory(fs: FileSystem, tmp_path: Path) -> None:
 def test_who_can_keep_the_owner(
     path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, gids: list[int], can: bool
 ) -> None:
-    monkeypatch.setattr(fsio, "attributes_for", lambda _: fsio.FileAttributes(1000, 50, 0o644))
+    monkeypatch.setattr(
+        file_attributes, "attributes_for", lambda _: file_attributes.FileAttributes(1000, 50, 0o644)
+    )
     monkeypatch.setattr(os, "geteuid", lambda: uid)
     monkeypatch.setattr(os, "getegid", lambda: 7)
     monkeypatch.setattr(os, "getgroups", lambda: gids)
-    assert fsio.can_keep_owner(path.parent) is can
-    assert fsio.can_keep_owner(path) is can
+    assert file_attributes.can_keep_owner(path.parent) is can
+    assert file_attributes.can_keep_owner(path) is can
     if not can:
         with pytest.raises(RefusedError, match="owner") as refused:
-            fsio.require_owner(path.parent)
+            file_attributes.require_owner(path.parent)
         assert refused.value.exit_status == 4
 
 
@@ -244,9 +247,11 @@ def test_an_owner_that_turns_out_not_to_be_kept_is_refused_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Root without its capabilities, or on a server that maps it to nobody."""
-    real = fsio.attributes_for(path.parent)
-    monkeypatch.setattr(fsio, "attributes_for", lambda _: real._replace(uid=real.uid + 1))
-    monkeypatch.setattr(fsio, "can_keep_owner", lambda _: True)
+    real = file_attributes.attributes_for(path.parent)
+    monkeypatch.setattr(
+        file_attributes, "attributes_for", lambda _: real._replace(uid=real.uid + 1)
+    )
+    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: True)
 
     class Powerless(FileSystem):
         def set_owner(self, file: fsio.OpenFile, uid: int, gid: int) -> None:

@@ -1,0 +1,127 @@
+"""What every changing command does with its plan: show it, save it, apply it under the locks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.output import OutputFormat, Report, emit, line
+from eoctl.progress import Progress
+from recovery.apply import apply_plan
+from recovery.plan import encode_plan
+from storage import fsio
+from storage.errors import UsageError
+from storage.file_attributes import FileAttributes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recovery.apply import Applied
+    from recovery.plan import Plan
+    from storage.fsio import FileSystem
+
+STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
+
+
+class ChangeOptions(NamedTuple):
+    """What the command line says of how a plan is applied."""
+
+    apply: bool = False
+    save_plan: str | None = None
+    backup_dir: str | None = None
+    no_backup: bool = False
+    accept_loss: bool = False
+    broker_is_stopped: bool = False
+
+    def check(self) -> None:
+        """Refuse combinations that mean nothing.
+
+        Raises:
+            UsageError: for each of them.
+        """
+        if self.no_backup and not self.accept_loss:
+            raise UsageError(
+                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
+            )
+        if self.accept_loss and not self.no_backup:
+            raise UsageError("--i-accept-the-loss means nothing without --no-backup")
+        if self.apply and self.save_plan is not None:
+            raise UsageError(
+                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
+            )
+
+
+def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:
+    """Apply a plan; call it under `storage.broker_lock.take`. Raises as `apply_plan`."""
+    with Progress("copying") as progress:
+        return apply_plan(
+            fs,
+            plan,
+            backup_dir=options.backup_dir,
+            has_backup=not options.no_backup,
+            on_bytes=progress.advance,
+        )
+
+
+def save_plan(plan: Plan, path: str) -> None:
+    """Write a plan to a file, whose name must be free: it may hold an earlier one.
+
+    Raises:
+        AccessError: it cannot be written, or is there.
+    """
+    fs = fsio.FileSystem()
+    private = FileAttributes(os.geteuid(), os.getegid(), 0o600)
+    fsio.create_file(fs, path, encode_plan(plan), private)
+    fsio.sync_dir(fs, Path(path).parent)
+
+
+def how_to_undo(applied: Applied) -> str:
+    """A note for people."""
+    found = applied.journal
+    if applied.was_done:
+        return f"it had been applied before: {found.path}"
+    if not found.has_backup:
+        return f"applied without a backup: there is no way back; its journal is {found.path}"
+    return f"eoctl undo {found.path} takes it back"
+
+
+def show_plan(plan: Plan, output: OutputFormat) -> None:
+    """Print the steps and the price of a plan; what of the price is a table comes as its own."""
+    emit(Report("step", STEP_COLUMNS, _step_rows(plan)), output)
+    lists = {name: value for name, value in plan.price.items() if _is_table(value)}
+    if output is not OutputFormat.TEXT:
+        emit(Report("price", tuple(plan.price), [tuple(plan.price.values())]), output)
+        return
+    line("")
+    emit(Report("price", ("price", "value"), _price_rows(plan.price)), output)
+    for name, rows in lists.items():
+        line("")
+        columns = tuple(rows[0])
+        emit(Report(name, columns, [tuple(each.values()) for each in rows]), output)
+
+
+def _step_rows(plan: Plan) -> Iterator[tuple[Any, ...]]:
+    is_one_log_dir = len(plan.log_dirs) == 1
+    for each in plan.steps:
+        yield (
+            "create" if each.before is None else str(each.action),
+            str(Path(each.path).relative_to(each.log_dir)) if is_one_log_dir else each.path,
+            0 if each.before is None else each.before.file_bytes,
+            each.after_bytes,
+            each.backup_bytes,
+            each.reason,
+        )
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _price_rows(price: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in price.items():
+        if isinstance(value, dict):
+            for key, each in value.items():
+                yield f"{name}.{key}", each
+        else:
+            yield name, len(value) if isinstance(value, list) else value

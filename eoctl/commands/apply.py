@@ -1,0 +1,72 @@
+"""`eoctl apply`: do what a saved plan says, or complete what an interrupted run has begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.output import OutputFormat
+
+COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
+
+
+def command(
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="A saved plan, or the directory of a journal.")
+    ],
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> None:
+    """Apply a plan: every file it touches must be what it was when the plan was made.
+
+    The old bytes are kept, and eoctl undo puts them back. Applied twice it changes nothing. The
+    directory of a journal stands for the plan in it: what was interrupted is completed.
+    """
+    from eoctl.changing import ChangeOptions, apply_one, how_to_undo
+    from eoctl.output import Report, emit, message, use_format
+    from recovery.apply import finish
+    from recovery.journal import JOURNAL_NAME, read_journal
+    from recovery.plan import read_plan
+    from storage.broker_lock import take
+    from storage.errors import UsageError
+    from storage.fsio import FileSystem
+
+    use_format(output)
+    change = ChangeOptions(
+        apply=True,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
+    change.check()
+    fs = FileSystem()
+    if Path(plan).is_dir() or Path(plan).name == JOURNAL_NAME:
+        found = read_journal(plan)
+        with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+            applied = finish(fs, found.path)
+    else:
+        wanted = read_plan(plan)
+        if not wanted.steps:
+            raise UsageError(f"{plan}: has no steps: there is nothing to do")
+        with take(wanted.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+            applied = apply_one(fs, wanted, change)
+    done = applied.journal
+    row = (
+        done.plan_id,
+        done.command,
+        str(done.status),
+        len(done.steps),
+        applied.was_done,
+        done.path,
+    )
+    try:
+        emit(Report("applied_plan", COLUMNS, [row]), output)
+    finally:  # the way back is told also when nobody reads the row
+        message(how_to_undo(applied))

@@ -1,0 +1,142 @@
+"""`eoctl journal`: the journals of applied plans: list them, look into one, remove old ones."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.output import OutputFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.journal_list import KeptJournal
+
+LIST_COLUMNS = ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path")
+STEP_COLUMNS = (
+    "action", "file", "state", "before_bytes", "after_bytes", "backup", "path", "plan_id",
+)  # fmt: skip
+PRUNE_COLUMNS = ("plan_id", "status", "kept_bytes", "removed", "path")
+DAY_MS = 86_400_000
+
+
+class JournalAction(StrEnum):
+    """What to do with the journals."""
+
+    LIST = "list"
+    SHOW = "show"
+    PRUNE = "prune"
+
+
+def command(
+    action: Annotated[JournalAction, typer.Argument(metavar="list|show|prune", help="What to do.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Log dirs, backup places, or single journals."),
+    ],
+    older_than: Annotated[
+        float | None, typer.Option(min=0, metavar="DAYS", help="prune: only those older than that.")
+    ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="prune: remove them; without, only show which.")
+    ] = False,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> int:
+    """List the journals of log dirs, show the steps of one, or remove those that are done.
+
+    Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
+    """
+    from eoctl.output import Report, emit, use_format
+    from recovery.journal_list import list_journals
+    from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+
+    use_format(output)
+    if action is not JournalAction.PRUNE and (apply or older_than is not None):
+        raise UsageError("--apply and --older-than go with prune only")
+    if older_than is not None and not math.isfinite(older_than):
+        raise UsageError(f"--older-than {older_than}: is no number of days")
+    kept = list_journals(paths)
+    if action is JournalAction.LIST:
+        emit(Report("journal", LIST_COLUMNS, map(_list_row, kept)), output)
+    elif action is JournalAction.SHOW:
+        emit(Report("journal_step", STEP_COLUMNS, _step_rows(kept), _problems(kept)), output)
+    else:
+        rows, notes = _pruned(kept, older_than, apply=apply)
+        emit(Report("pruned_journal", PRUNE_COLUMNS, rows, notes), output)
+    is_bad = any(each.problem for each in kept)
+    return EXIT_FINDINGS if is_bad and action is not JournalAction.PRUNE else EXIT_OK
+
+
+def _status(kept: KeptJournal) -> str:
+    return "damaged" if kept.status is None else str(kept.status)
+
+
+def _list_row(kept: KeptJournal) -> Sequence[Any]:
+    found = kept.journal
+    return (
+        Path(kept.path).name,
+        _status(kept),
+        None if found is None else found.command,
+        None if found is None else found.applied_at_ms,
+        None if found is None else len(found.steps),
+        kept.kept_bytes,
+        kept.path,
+    )
+
+
+def _problems(kept: Sequence[KeptJournal]) -> list[str]:
+    notes = [str(each.problem) for each in kept if each.problem is not None]
+    notes += [
+        f"{each.path}: its run ended before anything was changed"
+        for each in kept
+        if each.journal is None and each.problem is None
+    ]
+    return notes
+
+
+def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
+    from recovery.steps import state_of
+
+    for journal in [each.journal for each in kept if each.journal is not None]:
+        for step in journal.steps:
+            yield (
+                str(step.action),
+                f"{Path(step.path).parent.name}/{Path(step.path).name}",
+                state_of(journal, step).value,
+                None if step.before is None else step.before.file_bytes,
+                step.after_bytes,
+                str(step.backup_kind),
+                journal.backup_path(step) if step.backup else step.path,
+                journal.plan_id,
+            )
+
+
+def _pruned(
+    kept: Sequence[KeptJournal], older_than: float | None, *, apply: bool
+) -> tuple[list[Sequence[Any]], list[str]]:
+    import time
+
+    from recovery.journal_list import remove_journal, why_it_stays
+    from storage.fsio import FileSystem
+
+    now_ms = time.time_ns() // 1_000_000
+    rows: list[Sequence[Any]] = []
+    notes = []
+    fs = FileSystem()
+    for each in kept:
+        if reason := why_it_stays(each):
+            notes.append(f"{each.path}: stays: {reason}")
+            continue
+        applied_at_ms = 0 if each.journal is None else each.journal.applied_at_ms
+        if older_than is not None and now_ms - applied_at_ms < older_than * DAY_MS:
+            continue
+        if apply:
+            remove_journal(fs, each)
+        rows.append((Path(each.path).name, _status(each), each.kept_bytes, apply, each.path))
+    if rows and not apply:
+        notes.append("nothing was removed: --apply does it, and takes the way back away")
+    return rows, notes

@@ -1,0 +1,68 @@
+"""`eoctl undo`: put back what applied plans have changed, byte for byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.output import OutputFormat
+
+if TYPE_CHECKING:
+    from recovery.journal import Journal
+
+COLUMNS = ("plan_id", "command", "status", "steps", "path")
+
+
+def command(
+    journals: Annotated[
+        list[str], typer.Argument(metavar="JOURNAL...", help="Directories of journals.")
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say whether it can be undone.")
+    ] = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> None:
+    """Put everything back as it was: every byte, mode and modification time.
+
+    Of several journals the newest comes first. Refused where anything was changed since, as a
+    broker does that runs.
+    """
+    from eoctl.output import Report, emit, use_format
+    from eoctl.progress import Progress
+    from recovery.journal import read_journal
+    from recovery.undo import check_undo, undo
+    from storage.broker_lock import take
+    from storage.errors import EoctlError
+    from storage.fsio import FileSystem
+
+    use_format(output)
+    found = sorted(map(read_journal, journals), key=lambda each: each.plan_id, reverse=True)
+    fs = FileSystem()
+    rows: list[tuple[Any, ...]] = []
+    try:
+        for each in found:
+            if dry_run:
+                check_undo(each)
+                rows.append(_row(each))
+                continue
+            with (
+                take(each.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs),
+                Progress("copying back") as progress,
+            ):
+                rows.append(_row(undo(fs, each.path, on_bytes=progress.advance)))
+    except EoctlError as exc:
+        if rows and not dry_run:
+            done = f"of {len(found)} journals {len(rows)} were undone before"
+            exc.next_step = f"{exc.next_step}; {done}" if exc.next_step else done
+        raise
+    finally:
+        if rows:  # also before an error: these are done
+            notes = ["nothing was changed: it can be undone"] if dry_run else []
+            emit(Report("undone_plan", COLUMNS, rows, notes), output)
+
+
+def _row(found: Journal) -> tuple[Any, ...]:
+    return (found.plan_id, found.command, str(found.status), len(found.steps), found.path)

@@ -1,0 +1,32 @@
+"""Options that several commands share, with one wording."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
+SavePlan = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
+]
+BackupDir = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="For journal and backups; default: LOG-DIR.eoctl."),
+]
+NoBackup = Annotated[
+    bool, typer.Option("--no-backup", help="Keep no old bytes: there is no undo then.")
+]
+AcceptLoss = Annotated[bool, typer.Option("--i-accept-the-loss", help="Needed with --no-backup.")]
+BrokerIsStopped = Annotated[
+    bool, typer.Option("--broker-is-stopped", help="Go on where the file system has no locks.")
+]
+MetadataDir = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Where __cluster_metadata-0 is.")
+]
+Now = Annotated[
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
+]
+ProducerExpiryMs = Annotated[
+    int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
+]

@@ -1,0 +1,259 @@
+"""From the options of `truncate` to a plan: the partition, its other replicas, what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clock import resolve_now
+from recovery.clusters import image_around
+from recovery.journal import unfinished_path
+from recovery.plan import absolute_path, make_plan
+from recovery.state_history import Clock
+from recovery.truncate import plan_truncation
+from recovery.truncation_price import price_truncation
+from recovery.truncation_target import TargetKind, TargetRequest
+from storage.discovery import discover
+from storage.errors import RefusedError, UsageError
+from storage.log_dir import StoppedState, read_log_dir
+from storage.partition import Partition
+from storage.producer_state import DEFAULT_EXPIRATION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.plan import Plan
+    from recovery.truncate import Truncation
+    from recovery.truncation_price import TruncationPrice
+    from storage.cluster_image import ClusterImage
+    from storage.discovery import Selected
+    from storage.log_dir import LogDir
+
+
+class TruncateOptions(NamedTuple):
+    """What the command line says of the target and of what is known of the cluster."""
+
+    kind: TargetKind
+    value: int | None
+    assume_hw: int | None = None
+    exact: bool = False
+    replicas: tuple[str, ...] = ()
+    all_replicas: tuple[str, ...] = ()
+    single_copy: bool = False
+    coordinator_dirs: tuple[str, ...] = ()
+    metadata_dir: str | None = None
+    now: str | None = None
+    expiration_ms: int | None = None
+
+
+class TruncationReport(NamedTuple):
+    """A row: one directory. Offsets that are not known, or not asked for, are None."""
+
+    path: str
+    target_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    end_after_restart: int
+    high_watermark: int | None
+    applied: bool
+
+
+class PlannedTruncation(NamedTuple):
+    """The plan (None: nothing to cut), a row for each directory, and notes for people."""
+
+    plan: Plan | None
+    rows: tuple[TruncationReport, ...]
+    notes: tuple[str, ...]
+
+
+def select_partition(path: str) -> Selected:
+    """Find the one partition that a path names.
+
+    Raises:
+        UsageError: it names none, or several.
+        AccessError: it cannot be read.
+    """
+    found = discover([path])
+    if len(found.selected) != 1:
+        raise UsageError(f"{path}: {len(found.selected)} partitions there, one is needed")
+    return found.selected[0]
+
+
+def _require_distinct(selected: Sequence[Selected]) -> None:
+    """Each replica counts once, by whatever path it is named."""
+    seen = set()
+    for each in selected:
+        directory = Path(each.partition.path).resolve()
+        if directory in seen:
+            raise UsageError(f"{each.partition.path}: is given twice")
+        seen.add(directory)
+
+
+def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
+    """What tells an unfinished plan of the same call from others."""
+    return {
+        "partition": absolute_path(path),
+        "to": str(options.kind),
+        "value": options.value,
+        "assume_hw": options.assume_hw,
+        "all_replicas": [absolute_path(each) for each in options.all_replicas],
+    }
+
+
+def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
+    """Plan the truncation of a partition, and of all its replicas if they are given.
+
+    Raises:
+        RefusedError, UsageError, AccessError: as `plan_truncation`; also when other replicas would
+            be left that have more.
+    """
+    selected = select_partition(path)
+    others = [select_partition(each) for each in options.all_replicas]
+    _require_distinct([selected, *others])
+    image = image_around(selected.log_dir, options.metadata_dir)
+    moment = resolve_now(
+        options.now,
+        [] if selected.log_dir is None else [selected.log_dir.path],
+        is_live=selected.log_dir is not None and selected.log_dir.lock.is_held,
+    )
+    expiration_ms = options.expiration_ms
+    clock = Clock(moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    compared = [Partition.of(select_partition(each)) for each in options.replicas]
+    replicas = (*compared, *map(Partition.of, others))
+    request = TargetRequest(
+        options.kind,
+        options.value,
+        assume_hw=options.assume_hw,
+        exact=options.exact,
+        replicas=replicas,
+    )
+    partition = Partition.of(selected)
+    high_watermark = options.assume_hw
+    if high_watermark is None:  # each is a lower bound of the real one
+        known = (each.high_watermark for each in (partition, *replicas))
+        high_watermark = max((each for each in known if each is not None), default=None)
+    truncation = plan_truncation(partition, request, clock=clock)
+    if not truncation.cut.is_nothing:
+        _require_no_other_copy(truncation, image, options, high_watermark)
+    same = TargetRequest(TargetKind.OFFSET, truncation.target.offset)
+    truncations = [
+        truncation,
+        *(plan_truncation(Partition.of(each), same, clock=clock) for each in others),
+    ]
+    planned = _put_together(
+        truncations, arguments_of(path, options), options, image, high_watermark
+    )
+    notes = (moment.describe(), *_warnings(truncations), *planned.notes)
+    return planned._replace(notes=notes)
+
+
+def _warnings(truncations: Sequence[Truncation]) -> Iterator[str]:
+    """What makes a plan doubtful that is only looked at."""
+    for each in truncations:
+        log_dir = each.partition.log_dir
+        if each.partition.stopped is StoppedState.LIVE:
+            yield f"{each.partition.path}: a broker is running on it: what is said here may change"
+        unfinished = None if log_dir is None else unfinished_path(log_dir.path)
+        if unfinished is not None:
+            yield f"{each.partition.path}: an earlier change is unfinished: {unfinished}"
+
+
+def _put_together(
+    truncations: Sequence[Truncation],
+    arguments: dict[str, Any],
+    options: TruncateOptions,
+    image: ClusterImage | None,
+    high_watermark: int | None,
+) -> PlannedTruncation:
+    rows = tuple(_report(each, high_watermark) for each in truncations)
+    notes = [note for each in truncations for note in each.notes]
+    steps = [step for each in truncations for step in each.steps]
+    if not steps:
+        return PlannedTruncation(None, rows, tuple(notes))
+    log_dirs = [read_log_dir(each) for each in options.coordinator_dirs]
+    cut = [each for each in truncations if each.steps]
+    first, *others = (
+        price_truncation(
+            each,
+            log_dirs=log_dirs or _own_log_dirs(each),
+            image=image,
+            high_watermark=high_watermark,
+        )
+        for each in cut
+    )
+    price = first.to_json()
+    notes += price.pop("notes")
+    reopened = (first.transactions_count or {}).get("reopened", 0)
+    if reopened:
+        notes.append(
+            f"{reopened} transactions keep data and lose their marker: they hang; read_committed"
+            " stops before the first of them, until the same transactional id commits or aborts"
+            " again in this partition, or kafka-transactions.sh abort ends them"
+        )
+    if others:
+        price["replicas"] = [
+            _replica_price(each, found) for each, found in zip(cut[1:], others, strict=True)
+        ]
+    notes.append(
+        "verified: checksums from the recovery point to the cut, headers of what is cut; records"
+        " were not decompressed"
+    )
+    return PlannedTruncation(
+        make_plan("truncate", arguments, steps, price), rows, tuple(dict.fromkeys(notes))
+    )
+
+
+def _own_log_dirs(truncation: Truncation) -> list[LogDir]:
+    log_dir = truncation.partition.log_dir
+    return [] if log_dir is None else [log_dir]
+
+
+def _replica_price(truncation: Truncation, price: TruncationPrice) -> dict[str, Any]:
+    names = ("cut_start_offset", "cut_end_offset", "records_count", "log_bytes")
+    values = {name: getattr(price, name) for name in names}
+    return {**values, "path": truncation.partition.path}
+
+
+def _report(truncation: Truncation, high_watermark: int | None) -> TruncationReport:
+    partition = truncation.partition
+    return TruncationReport(
+        path=partition.path,
+        target_offset=truncation.target.offset,
+        log_start_offset=truncation.log_start_offset,
+        log_end_offset=truncation.cut.log_end_offset,
+        end_after_restart=truncation.cut.end_offset,
+        high_watermark=high_watermark,
+        applied=False,
+    )
+
+
+def _require_no_other_copy(
+    truncation: Truncation,
+    image: ClusterImage | None,
+    options: TruncateOptions,
+    high_watermark: int | None,
+) -> None:
+    """Design 4.7: what is cut below the high watermark must not live on in another replica."""
+    partition = truncation.partition
+    if high_watermark is not None and truncation.cut.end_offset >= high_watermark:
+        return
+    factor = None
+    if image is not None and not image.problems:
+        factor = image.replication_factor(partition.topic, partition.partition)
+    given_count = 1 + len(options.all_replicas)
+    if options.single_copy or (factor is not None and given_count >= factor):
+        return
+    if options.all_replicas and factor is None:
+        return
+    where = (
+        "where its high watermark is unknown"
+        if high_watermark is None
+        else f"below its high watermark {high_watermark}"
+    )
+    has = "an unknown number of" if factor is None else str(factor)
+    raise RefusedError(
+        f"{partition.path}: would end at {truncation.cut.end_offset}, {where}, and has {has}"
+        " replicas: they would diverge where Kafka cannot see it",
+        next_step="--all-replicas DIR for each other one, --single-copy if this directory will be"
+        " the only one that survives, or --metadata-dir DIR if it is the only one",
+    )

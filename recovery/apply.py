@@ -1,0 +1,291 @@
+"""Apply a plan so that nothing is lost, whatever happens meanwhile (design 4).
+
+    1  under the locks: nothing unfinished there, every file is what the plan was made for, the
+       owner of new files can be kept, the backups fit
+    2  the plan and the old bytes go to the directory of the journal, each synced
+    3  the journal, whole: what was, what comes, where the old bytes are
+    4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
+    5  the clean-shutdown markers go, durably
+    6  the other steps, in their order; each content synced, then the directories
+    7  the journal says that it is applied, and `.eoctl-unfinished` goes
+
+An error or a crash before 4 leaves everything as it was; after it `apply` again completes the plan,
+from the journal, and `undo` takes it back. A plan that is applied already stays that.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery import backups, journal
+from recovery.journal import (
+    JOURNAL_NAME,
+    Journal,
+    JournalStep,
+    Status,
+)
+from recovery.plan import Action, absolute_path, read_plan, require_fresh
+from recovery.prepare import list_files, prepare
+from recovery.steps import StepState, do_step, state_of
+from storage import fsio
+from storage.broker_lock import take
+from storage.errors import EoctlError, RefusedError
+from storage.file_attributes import require_owner
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
+from storage.os_errors import LEFT_AS_IT_WAS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from recovery.plan import Plan
+    from storage.discovery import Selected
+    from storage.fsio import FileSystem
+
+
+class Applied(NamedTuple):
+    """What came of it. `was_done`: it had been applied before, and still is."""
+
+    journal: Journal
+    was_done: bool
+
+
+@contextmanager
+def writing(
+    selected: Sequence[Selected],
+    fs: FileSystem,
+    *,
+    broker_is_stopped: bool = False,
+) -> Iterator[list[str]]:
+    """Keep brokers away from the log dirs of these partitions for the length of the block.
+
+    Everything is refused before anything is touched: the metadata log (design 4.8), owners that
+    cannot be kept (4.9), a held lock (4.2).
+
+    Yields:
+        The log dirs, by absolute path.
+
+    Raises:
+        RefusedError: as said above.
+        AccessError: a directory cannot be locked.
+    """
+    for each in selected:
+        if each.partition.name.topic == METADATA_TOPIC:
+            raise RefusedError(f"{each.partition.path}: {METADATA_TOPIC} is never changed")
+        require_owner(each.partition.path)
+    log_dirs = sorted({str(Path(absolute_path(each.partition.path)).parent) for each in selected})
+    with take(log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+        yield log_dirs
+
+
+def apply_plan(
+    fs: FileSystem,
+    plan: Plan,
+    *,
+    backup_dir: str | None = None,
+    has_backup: bool = True,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Applied:
+    """Apply a plan with at least one step; call it under the locks of its log dirs.
+
+    Args:
+        fs: what changes files.
+        plan: fresh, or one whose earlier run was interrupted, or that is applied already.
+        backup_dir: where the directory of the journal goes; None: the default place.
+        has_backup: False: there is no way back, as the user wants it.
+        on_bytes: told how many bytes were copied.
+
+    Raises:
+        RefusedError: it is stale, there is no room, another plan is unfinished: as it was.
+        AccessError: the operating system refused; the next step says what is left.
+    """
+    for log_dir in plan.log_dirs:
+        path = journal.unfinished_path(log_dir)
+        if path is not None and Path(path).name == plan.plan_id:
+            return finish(fs, path)
+    journal.require_finished(plan.log_dirs)
+    place = backups.choose_place(plan, backup_dir)
+    directory = str(Path(place, plan.plan_id))
+    if Path(directory, JOURNAL_NAME).exists():
+        earlier = journal.read_journal(directory)
+        if earlier.status in {Status.APPLIED, Status.UNDOING}:
+            return finish(fs, directory)
+        # Undone, or ended before its first change: as if it had never been.
+    with stating("nothing was changed"):
+        require_fresh(plan)
+        for each in plan.directories:
+            require_owner(each)
+        backups.require_room(plan, place, has_backup=has_backup)
+        made = prepare(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
+    return _run(fs, plan, made, [StepState.BEFORE] * len(made.steps))
+
+
+def resume(
+    fs: FileSystem, log_dirs: Iterable[str], command: str, arguments: Collection[dict[str, Any]]
+) -> list[Applied]:
+    """Complete what an interrupted run of the same command has begun; call it under the locks.
+
+    Args:
+        fs: what changes files.
+        log_dirs: where to look.
+        command: as in the plan.
+        arguments: those of the plans that are ours.
+
+    Raises:
+        RefusedError: something else is unfinished there.
+        AccessError, CorruptError: its journal cannot be used.
+    """
+    done: dict[str, Applied] = {}
+    for log_dir in log_dirs:
+        path = journal.unfinished_path(log_dir)
+        if path is None or path in done:
+            continue
+        found = journal.read_journal(path)
+        is_ours = found.command == command and found.arguments in arguments
+        if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
+            journal.require_finished([log_dir])
+        done[path] = finish(fs, path)
+    return [*done.values()]
+
+
+def finish(fs: FileSystem, path: str) -> Applied:
+    """Complete what an interrupted run has begun; call it under the locks of its log dirs.
+
+    Args:
+        fs: what changes files.
+        path: the directory of its journal.
+
+    Raises:
+        RefusedError: files were changed since, or its undo has begun.
+        AccessError, CorruptError: the journal cannot be used.
+    """
+    found = journal.read_journal(path)
+    if found.status is Status.UNDOING:
+        raise RefusedError(
+            f"{path}: its undo has begun; nothing was touched",
+            next_step=f"eoctl undo {path}",
+        )
+    if found.status is Status.APPLIED:
+        with stating(f"the plan is applied, and eoctl undo {path} takes it back"):
+            journal.clear_unfinished(fs, found)
+        return _already_applied(found)
+    if found.status is Status.UNDONE:
+        raise RefusedError(
+            f"{path}: it was undone; nothing was touched",
+            next_step=f"eoctl apply {found.plan_path} with --backup-dir, or a new plan",
+        )
+    return _run(fs, read_plan(found.plan_path), found, None)
+
+
+def _already_applied(found: Journal) -> Applied:
+    for each in found.steps:
+        if state_of(found, each) is not StepState.AFTER:
+            raise RefusedError(
+                f"{each.path}: the plan was applied before, and this was changed since; nothing"
+                " was touched",
+                next_step="make the plan anew",
+            )
+    return Applied(found, was_done=True)
+
+
+def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepState]]) -> None:
+    """Make sure that nobody but us has changed the directories of a plan since it was begun.
+
+    Args:
+        found: its journal.
+        steps: those to look at, with their states.
+
+    Raises:
+        RefusedError: a file is neither what it was nor what it becomes, or another one was changed
+            or added, as a broker does that runs.
+        AccessError: a directory cannot be listed.
+    """
+    for step, state in steps:
+        if state is StepState.CHANGED:
+            raise _changed(found, step.path, "was changed since the plan was begun")
+    touched = {each.path for each in found.steps}
+    for directory, before in found.directories.items():
+        now = list_files(directory)
+        for name in sorted(now.keys() | before.files.keys()):
+            path = str(Path(directory, name))
+            if path in touched:
+                continue
+            if name not in before.files:
+                raise _changed(found, path, "was not there when the plan was begun")
+            if now.get(name) != before.files[name]:
+                raise _changed(found, path, "was changed since the plan was begun")
+
+
+def _changed(found: Journal, path: str, what: str) -> RefusedError:
+    return RefusedError(
+        f"{path}: {what}, as by a broker that ran; going on would lose that",
+        next_step=f"eoctl journal show {found.path}; to keep what is there now, remove"
+        f" {journal.UNFINISHED_NAME} from the log dir if it is there",
+    )
+
+
+# --- the changes ----------------------------------------------------------------------------------
+
+
+def _contents(plan: Plan, found: Journal) -> dict[str, bytes]:
+    """New contents by path, as the journal says that they are.
+
+    Raises:
+        RefusedError: the plan beside the journal is another one.
+    """
+    contents = {each.path: each.content for each in plan.steps if each.content is not None}
+    for step in found.steps:
+        if step.action is Action.REPLACE:
+            content = contents.get(step.path, b"")
+            if sha256(content).hexdigest() != step.after_sha256:
+                raise RefusedError(
+                    f"{found.plan_path}: is not the plan that the journal was made for",
+                    next_step=f"eoctl undo {found.path}",
+                )
+    return contents
+
+
+def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
+    """Do what is not done yet, and close the journal; the states are None where not known."""
+    ways_out = f"eoctl apply {found.path} completes it, eoctl undo {found.path} takes it back"
+    with stating(f"the change is unfinished: {ways_out}"):
+        if states is None:
+            states = [state_of(found, each) for each in found.steps]
+            require_untouched(found, zip(found.steps, states, strict=True))
+        contents = _contents(plan, found)
+        journal.set_unfinished(fs, found)
+        for each in found.directories:
+            fsio.remove_leftovers(fs, each)
+        changed: dict[str, None] = {}
+        for step, state in zip(found.steps, states, strict=True):
+            if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+                fsio.remove_file(fs, step.path)
+                continue
+            changed[str(Path(step.path).parent)] = None
+            if state is not StepState.AFTER or step.action is Action.TRUNCATE:
+                # A cut is made sure of: the run before may have been killed before its fsync.
+                do_step(fs, step, contents.get(step.path))
+        for directory in changed:
+            fsio.sync_dir(fs, directory)
+        found = journal.note_status(fs, found, Status.APPLIED)
+    with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
+        journal.clear_unfinished(fs, found)
+    return Applied(found, was_done=False)
+
+
+@contextmanager
+def stating(state: str) -> Iterator[None]:
+    """Begin the next step of an error with what is left; an interruption carries it as a note."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        interruption.add_note(state)
+        raise
+    except EoctlError as error:
+        own_state = f"{LEFT_AS_IT_WAS}; "
+        error.next_step = error.next_step.removeprefix(own_state)
+        if not error.next_step.startswith(state):
+            error.next_step = f"{state}; {error.next_step}" if error.next_step else state
+        raise

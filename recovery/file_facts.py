@@ -1,0 +1,150 @@
+"""What a file was when it was looked at, so that a later look tells whether it still is that.
+
+Size and modification time catch what a broker does; the digest catches a file that was put there
+with the same of both. It covers the bytes that a step touches and the last MiB, for a whole small
+file all of it: to look at terabytes of `.log` again would take hours.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.errors import AccessError, RefusedError
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TAIL_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
+
+
+class FileFacts(NamedTuple):
+    """A regular file at one moment; `sha256` (hex) is of the bytes [digest_start, digest_end)."""
+
+    file_bytes: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    digest_start: int
+    digest_end: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the plan and the journal hold it."""
+        return self._asdict()
+
+
+def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:
+    """Look at a regular file; None when nothing has that name.
+
+    Args:
+        path: symbolic links are not followed.
+        touched_from: where the bytes begin that a step touches, to the end; None: the file only
+            changes its name. The digest covers these and the last MiB.
+
+    Raises:
+        AccessError: it cannot be read.
+        RefusedError: it is no regular file: what it is would be lost.
+    """
+    with os_errors(path):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise RefusedError(
+                f"{path}: is no regular file, and changing it would lose what it is",
+                next_step="put the file itself there, then run it again",
+            )
+    size = found.st_size
+    start = max(size - TAIL_BYTES, 0)
+    if touched_from is not None:
+        start = min(start, touched_from)
+    return FileFacts(
+        file_bytes=size,
+        mtime_ns=found.st_mtime_ns,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        digest_start=start,
+        digest_end=size,
+        sha256=digest_of(path, start, size),
+    )
+
+
+def is_still(path: str, facts: FileFacts | None) -> bool:
+    """Whether the file is as it was; of None: whether there is none.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    with os_errors(path):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return facts is None
+    if facts is None or not stat.S_ISREG(found.st_mode):
+        return False
+    if (found.st_size, found.st_mtime_ns) != (facts.file_bytes, facts.mtime_ns):
+        return False
+    return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
+
+
+def digest_of(path: str, start_pos: int, end_pos: int) -> str:
+    """SHA-256 of the bytes [start_pos, end_pos) as hex; what lies beyond the end counts as none.
+
+    Raises:
+        AccessError: they cannot be read.
+    """
+    digest = sha256()
+    for chunk in read_chunks(path, start_pos, end_pos):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
+    """Yield the bytes [start_pos, end_pos) of a file piece by piece, as far as they are there.
+
+    Raises:
+        AccessError: the operating system would not give them.
+    """
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        pos = start_pos
+        while pos < end_pos:
+            chunk = os.pread(fd, min(_CHUNK_BYTES, end_pos - pos), pos)
+            if not chunk:
+                return
+            yield chunk
+            pos += len(chunk)
+    except OSError as error:
+        raise AccessError(
+            error,
+            path,
+            next_step="nothing was changed; what cannot be read cannot be backed up either:"
+            " save what can be read first",
+        ) from error
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
+    """How many of the bytes [start_pos, end_pos) are left without the zeros at their end.
+
+    Raises:
+        AccessError: they cannot be read.
+    """
+    pos, data_bytes = 0, 0
+    for chunk in read_chunks(path, start_pos, end_pos):
+        stripped_bytes = len(chunk.rstrip(b"\0"))
+        if stripped_bytes:
+            data_bytes = pos + stripped_bytes
+        pos += len(chunk)
+    return data_bytes

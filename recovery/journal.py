@@ -1,0 +1,369 @@
+"""The journal of an applied plan: what was, what is put in its place, where the old bytes are.
+
+A directory PLACE/PLAN-ID holds all that belongs to one plan:
+
+    plan.json   the plan itself: what a second run needs to finish it
+    journal     what `undo` needs to put everything back (eoctl-journal(5))
+    NNNNN-NAME  the old bytes: a hard link of a whole file, a copy of it, or a copy of a cut range
+
+A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of that
+directory; a broker ignores it. The journal appears whole, under its final name, before that file
+does, and that file before the first change, so that
+    no such file                  nothing is half done
+    a directory without journal   its run ended before anything was changed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+from crc32c import crc32c
+
+from recovery.file_facts import FileFacts
+from recovery.plan import PLAN_ID, Action, why_not_confined
+from storage import fsio
+from storage.errors import AccessError, CorruptError, RefusedError
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from storage.fsio import FileSystem
+
+JOURNAL_NAME = "journal"
+PLAN_NAME = "plan.json"
+UNFINISHED_NAME = ".eoctl-unfinished"
+BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
+PLACE_SUFFIX = ".eoctl"
+VERSION = 1
+CHECK_ID = "JNL-1"
+
+
+class Status(StrEnum):
+    """How far a journal has come."""
+
+    ABANDONED = "abandoned"  # no journal: ended before anything was changed
+    UNFINISHED = "unfinished"  # changes have begun, or may have
+    APPLIED = "applied"
+    UNDOING = "undoing"  # an undo has begun
+    UNDONE = "undone"
+
+
+class BackupKind(StrEnum):
+    """Where the old bytes of a step are."""
+
+    NONE = "none"  # there were none, or the user wanted no backup
+    LINK = "link"  # a second name of the whole file
+    COPY = "copy"  # of the whole file
+    CUT = "cut"  # of the bytes from `after_bytes` on, without the zeros at their end
+
+
+class JournalStep(NamedTuple):
+    """One change. Names as in `recovery.plan.Step`.
+
+    Attributes:
+        after_mtime_ns: modification time of what is put there.
+        after_sha256: of all of it, of REPLACE; "" else.
+        backup: name of the file beside the journal, "" for NONE.
+        backup_sha256: of a copy; "" else.
+    """
+
+    action: Action
+    path: str
+    before: FileFacts | None
+    after_bytes: int
+    after_mtime_ns: int
+    after_sha256: str
+    backup: str
+    backup_kind: BackupKind
+    backup_sha256: str
+
+
+class DirectoryFacts(NamedTuple):
+    """A directory before its first change; `files` has size and mtime_ns of each file by name."""
+
+    mtime_ns: int
+    files: dict[str, tuple[int, int]]
+
+
+class Journal(NamedTuple):
+    """A journal as read.
+
+    Attributes:
+        path: the directory of plan, journal and backups.
+        directories: by path, those with files that are touched.
+        valid_bytes: size of the journal without a torn last entry.
+    """
+
+    path: str
+    plan_id: str
+    command: str
+    arguments: dict[str, Any]
+    log_dirs: tuple[str, ...]
+    has_backup: bool
+    applied_at_ms: int
+    directories: dict[str, DirectoryFacts]
+    steps: tuple[JournalStep, ...]
+    status: Status
+    valid_bytes: int
+
+    @property
+    def plan_path(self) -> str:
+        """The plan beside it."""
+        return str(Path(self.path, PLAN_NAME))
+
+    def backup_path(self, step: JournalStep) -> str:
+        """Where the old bytes of a step are."""
+        return str(Path(self.path, step.backup))
+
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _frame(entry: dict[str, Any]) -> bytes:
+    payload = msgpack.packb(entry, unicode_errors="surrogateescape")
+    frame: bytes = msgpack.packb([payload, crc32c(payload)])
+    return frame
+
+
+def encode_journal(journal: Journal) -> bytes:
+    """The file as it is before the first change: one entry for the whole, and one a step."""
+    begin = {
+        "entry": "begin",
+        "version": VERSION,
+        "plan_id": journal.plan_id,
+        "command": journal.command,
+        "arguments": json.dumps(journal.arguments),
+        "log_dirs": journal.log_dirs,
+        "has_backup": journal.has_backup,
+        "applied_at_ms": journal.applied_at_ms,
+        "directories": {path: [*facts] for path, facts in journal.directories.items()},
+        "steps_count": len(journal.steps),
+    }
+    steps = [
+        {
+            "entry": "step",
+            **each._asdict(),
+            "before": None if each.before is None else each.before.to_json(),
+            "action": str(each.action),
+            "backup_kind": str(each.backup_kind),
+        }
+        for each in journal.steps
+    ]
+    return b"".join(map(_frame, [begin, *steps]))
+
+
+def read_journal(path: str | os.PathLike[str]) -> Journal:
+    """Read the journal in a directory, or the one that the file `path` is.
+
+    Raises:
+        AccessError: there is none, or it cannot be read.
+        CorruptError: it is damaged: what it held of the steps is not whole.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= JOURNAL_NAME
+    with os_errors(file):
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError as error:
+            if not file.parent.is_dir():
+                raise
+            next_step = "eoctl journal list LOG-DIR tells the journals that there are"
+            if PLAN_ID.fullmatch(file.parent.name):
+                next_step = "its run ended before anything was changed: nothing is to be undone"
+            raise AccessError(error, str(file), next_step=next_step) from error
+    return parse_journal(data, str(file.parent.resolve()))
+
+
+def parse_journal(data: bytes, directory: str) -> Journal:
+    """Parse the file.
+
+    Raises:
+        CorruptError: as `read_journal`.
+    """
+    entries: list[dict[str, Any]] = []
+    valid_bytes = 0
+    for entry, end_pos in _frames(data):
+        entries.append(entry)
+        valid_bytes = end_pos
+    try:
+        return _journal_of(entries, directory, valid_bytes)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise CorruptError(
+            "the journal is damaged", check_id=CHECK_ID, pos=valid_bytes, found=str(error)
+        ).located(str(Path(directory, JOURNAL_NAME))) from error
+
+
+def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
+    """Whole entries with their end positions; ends where the first bad one begins."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
+    unpacker.feed(data)
+    while True:
+        try:
+            payload, checksum = unpacker.unpack()
+            if crc32c(payload) != checksum:
+                return
+            entry = msgpack.unpackb(payload, unicode_errors="surrogateescape")
+        except (msgpack.OutOfData, ValueError, TypeError, msgpack.UnpackException):
+            return
+        if not isinstance(entry, dict):
+            return
+        yield entry, unpacker.tell()
+
+
+def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int) -> Journal:
+    begin = entries[0]
+    count = begin["steps_count"]
+    if begin["entry"] != "begin" or begin["version"] != VERSION:
+        raise ValueError(f"{begin['entry']} of version {begin['version']}")
+    steps = entries[1 : 1 + count]
+    if len(steps) != count or any(each["entry"] != "step" for each in steps):
+        raise ValueError(f"{len(steps)} of {count} steps")
+    status = Status.UNFINISHED
+    for each in entries[1 + count :]:
+        status = Status(each["entry"])
+    return Journal(
+        path=directory,
+        plan_id=begin["plan_id"],
+        command=begin["command"],
+        arguments=json.loads(begin["arguments"]),
+        log_dirs=tuple(begin["log_dirs"]),
+        has_backup=begin["has_backup"],
+        applied_at_ms=begin["applied_at_ms"],
+        directories={
+            path: DirectoryFacts(mtime_ns, {name: tuple(each) for name, each in files.items()})
+            for path, (mtime_ns, files) in begin["directories"].items()
+        },
+        steps=tuple(_step_of(each, begin["log_dirs"]) for each in steps),
+        status=status,
+        valid_bytes=valid_bytes,
+    )
+
+
+def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
+    fields = {name: entry[name] for name in JournalStep._fields}
+    before = fields["before"]
+    fields["before"] = None if before is None else FileFacts(**before)
+    fields["action"] = Action(fields["action"])
+    fields["backup_kind"] = BackupKind(fields["backup_kind"])
+    step = JournalStep(**fields)
+    # As for a plan: what comes from another hand must not lead to other files.
+    if reason := why_not_confined(step.path, step.action, log_dirs):
+        raise ValueError(f"{step.path}, {reason}")
+    if step.backup and not BACKUP_NAME.fullmatch(step.backup):
+        raise ValueError(f"{step.backup} is no name of a backup")
+    return step
+
+
+def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
+    """Append to the journal, durably, how far it has come; returns it as it is then.
+
+    Raises:
+        AccessError: it could not be written.
+    """
+    path = str(Path(journal.path, JOURNAL_NAME))
+    entry = _frame({"entry": str(status)})
+    with os_errors(path), fs.open_existing(path) as file:
+        if file.pos != journal.valid_bytes:  # a torn entry of a run that was killed
+            fs.truncate(file, journal.valid_bytes)
+        fs.write(file, entry)
+        fs.fsync(file)
+    return journal._replace(status=status, valid_bytes=journal.valid_bytes + len(entry))
+
+
+def require_only_ours(directory: str) -> list[Path]:
+    """The files in the directory of a journal, which may be removed with it; no others are there.
+
+    Raises:
+        RefusedError: something else is in it.
+        AccessError: it cannot be listed.
+    """
+    with os_errors(directory):
+        files = sorted(Path(directory).iterdir())
+    for file in files:
+        name = file.name.removesuffix(fsio.TEMP_SUFFIX)
+        if name not in (JOURNAL_NAME, PLAN_NAME) and not BACKUP_NAME.fullmatch(name):
+            raise RefusedError(
+                f"{file}: is nothing of a journal; nothing was touched",
+                next_step="put it elsewhere, and look whether that is the right directory",
+            )
+    return files
+
+
+# --- what is unfinished ---------------------------------------------------------------------------
+
+
+def unfinished_path(log_dir: str) -> str | None:
+    """Directory of the journal that has begun and not ended in a log dir; None: there is none.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    file = Path(log_dir, UNFINISHED_NAME)
+    with os_errors(file):
+        try:
+            text = os.fsdecode(file.read_bytes())
+        except FileNotFoundError:
+            return None
+    return text.removesuffix("\n")
+
+
+def require_finished(log_dirs: Iterable[str]) -> None:
+    """Refuse to change a log dir in which a plan has begun and not ended.
+
+    Raises:
+        RefusedError: exit status 4, with both ways out of it.
+        AccessError: it cannot be read.
+    """
+    for log_dir in log_dirs:
+        path = unfinished_path(log_dir)
+        if path is not None:
+            raise RefusedError(
+                f"{log_dir}: an earlier change has not been finished; nothing was touched",
+                next_step=_ways_out(log_dir, path),
+            )
+
+
+def _ways_out(log_dir: str, path: str) -> str:
+    """What can be done about a log dir that names a journal as unfinished."""
+    try:
+        found = read_journal(path)
+    except (AccessError, CorruptError) as error:
+        return (
+            f"its journal cannot be used ({error}): get it back, or, to keep the files as they are,"
+            f" remove {Path(log_dir, UNFINISHED_NAME)}"
+        )
+    if found.status is Status.UNDOING:
+        return f"eoctl undo {path}, which completes its undo"
+    if not found.has_backup:
+        return f"eoctl apply {path}, which completes it"
+    return f"eoctl apply {path}, which completes it, or eoctl undo {path}"
+
+
+def set_unfinished(fs: FileSystem, journal: Journal) -> None:
+    """Note in every log dir of a plan that its changes may have begun.
+
+    Raises:
+        AccessError: it could not be written.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) != journal.path:
+            fsio.replace_file(fs, Path(log_dir, UNFINISHED_NAME), os.fsencode(journal.path) + b"\n")
+
+
+def clear_unfinished(fs: FileSystem, journal: Journal) -> None:
+    """Note that they have ended.
+
+    Raises:
+        AccessError: it could not be removed.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) in (None, journal.path):
+            fsio.remove_file(fs, Path(log_dir, UNFINISHED_NAME))

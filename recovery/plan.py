@@ -1,0 +1,392 @@
+"""A plan: what a changing command would do, step by step, with what it costs. A value, and JSON.
+
+A step touches one file and carries what that file must be beforehand (`file_facts`); `apply`
+refuses the plan when anything is different. Its paths may only lead to files of partitions and to
+the checkpoints of the log dirs it names, so that a plan from elsewhere cannot reach further.
+
+Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import secrets
+import time
+import zlib
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
+from storage.errors import AccessError, RefusedError, UsageError
+from storage.log_dir import (
+    CLEAN_SHUTDOWN_NAME,
+    METADATA_TOPIC,
+    FileKind,
+    FileSuffix,
+    classify,
+    parse_partition_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+KIND = "eoctl-plan"
+SCHEMA_VERSION = 1
+PLAN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z][a-z-]*-[0-9a-f]{4}")
+
+_PARTITION_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+    }
+)
+_LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
+
+
+class Action(StrEnum):
+    """What a step does to its file."""
+
+    TRUNCATE = "truncate"  # cut it in place
+    REPLACE = "replace"  # give the name another content, or make a new file
+    REMOVE = "remove"
+
+
+class Step(NamedTuple):
+    """One change of one file.
+
+    Attributes:
+        path: absolute.
+        before: what it must be; None: there is none (only REPLACE).
+        after_bytes: size afterwards, of TRUNCATE and REPLACE.
+        content: of REPLACE.
+        backup_bytes: so many bytes a TRUNCATE copies aside, zeros at the end left out; of a whole
+            file as many as it has, and none are copied where it can be linked.
+        reason: for people.
+    """
+
+    action: Action
+    path: str
+    before: FileFacts | None
+    after_bytes: int = 0
+    content: bytes | None = None
+    backup_bytes: int = 0
+    reason: str = ""
+
+    @property
+    def log_dir(self) -> str:
+        """The log dir that the file is in, or whose partition it is in."""
+        return str(_log_dir_of(Path(self.path)))
+
+    @property
+    def directory(self) -> str:
+        """The directory that holds the file."""
+        return str(Path(self.path).parent)
+
+
+class Plan(NamedTuple):
+    """Steps in their order.
+
+    Attributes:
+        plan_id: names the journal and the backups.
+        command: which one made it.
+        arguments: what was asked of it; an unfinished plan with the same ones is finished by the
+            same command.
+        log_dirs: absolute paths of those that are touched.
+        steps: the clean-shutdown markers come first.
+        price: what is lost and what follows, as names and JSON values; None is unknown.
+    """
+
+    plan_id: str
+    command: str
+    arguments: dict[str, Any]
+    log_dirs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    price: dict[str, Any]
+
+    @property
+    def directories(self) -> list[str]:
+        """All directories with files that are touched, each once, log dirs included."""
+        return list(dict.fromkeys([*self.log_dirs, *(each.directory for each in self.steps)]))
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """An absolute path without `..`; a symbolic link at its end stays one.
+
+    The log dir of a partition is where its name is, also when that is a link to another place.
+    """
+    absolute = Path(path).absolute()
+    return str(absolute.resolve() if ".." in absolute.parts else absolute)
+
+
+def _log_dir_of(path: Path) -> Path:
+    is_top_level = classify(path.name).kind in _LOG_DIR_KINDS
+    return path.parent if is_top_level else path.parent.parent
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
+    """Plan to cut a file that is there.
+
+    Raises:
+        AccessError, RefusedError: as `look`.
+    """
+    before = look(path, touched_from=after_bytes)
+    if before is None:
+        raise _gone(path)
+    backup_bytes = data_bytes_of(path, after_bytes, before.file_bytes)
+    return Step(Action.TRUNCATE, path, before, after_bytes, None, backup_bytes, reason)
+
+
+def replace_step(path: str, content: bytes, reason: str) -> Step:
+    """Plan to give a name another content.
+
+    Raises:
+        AccessError, RefusedError: as `look`.
+    """
+    before = look(path)
+    backup_bytes = 0 if before is None else before.file_bytes
+    return Step(Action.REPLACE, path, before, len(content), content, backup_bytes, reason)
+
+
+def remove_step(path: str, reason: str) -> Step:
+    """Plan to remove a file that is there.
+
+    Raises:
+        AccessError, RefusedError: as `look`.
+    """
+    before = look(path, touched_from=None)
+    if before is None:
+        raise _gone(path)
+    return Step(Action.REMOVE, path, before, 0, None, before.file_bytes, reason)
+
+
+def _gone(path: str) -> AccessError:
+    error = FileNotFoundError(2, "No such file or directory")
+    return AccessError(error, path, next_step="nothing was changed; run it again")
+
+
+def make_plan(
+    command: str, arguments: Mapping[str, Any], steps: Iterable[Step], price: Mapping[str, Any]
+) -> Plan:
+    """Put steps together; the clean-shutdown markers of their log dirs are added in front.
+
+    Raises:
+        RefusedError: a step would change what no plan may, such as the metadata log.
+        AccessError: a marker cannot be looked at.
+    """
+    steps = list(steps)
+    log_dirs = tuple(dict.fromkeys(each.log_dir for each in steps))
+    markers = [
+        remove_step(str(path), "a broker that finds it skips recovery")
+        for path in (Path(each, CLEAN_SHUTDOWN_NAME) for each in log_dirs)
+        if os.path.lexists(path)
+    ]
+    all_steps = (*markers, *steps)
+    plan = Plan(_new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price))
+    _require_confined(plan, "nothing was touched")
+    return plan
+
+
+def _new_id(command: str) -> str:
+    """Sorts by time; the random part keeps two plans of one millisecond apart."""
+    now_ms = time.time_ns() // 1_000_000
+    moment = datetime.fromtimestamp(now_ms // 1000, UTC)
+    return f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{command}-{secrets.token_hex(2)}"
+
+
+# --- is it still true -----------------------------------------------------------------------------
+
+
+def require_fresh(plan: Plan) -> None:
+    """Make sure that every file is what the plan was made for; call it with the locks held.
+
+    Raises:
+        RefusedError: one is not: the plan is stale.
+        AccessError: one cannot be looked at.
+    """
+    marked = {each.path for each in plan.steps}
+    for log_dir in plan.log_dirs:
+        marker = str(Path(log_dir, CLEAN_SHUTDOWN_NAME))
+        if marker not in marked and os.path.lexists(marker):
+            raise _stale(marker, "was not there")
+    for each in plan.steps:
+        if not is_still(each.path, each.before):
+            what = "was not there" if each.before is None else "is not what it was"
+            raise _stale(each.path, f"{what} when the plan was made")
+
+
+def _stale(path: str, what: str) -> RefusedError:
+    return RefusedError(
+        f"{path}: {what}: the plan is stale; nothing was changed",
+        next_step="make the plan anew, and read it",
+    )
+
+
+# --- JSON -----------------------------------------------------------------------------------------
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """The file."""
+    value = {
+        "kind": KIND,
+        "schema_version": SCHEMA_VERSION,
+        **plan._asdict(),
+        "steps": [_step_to_json(each) for each in plan.steps],
+    }
+    # Lone surrogates stand for bytes of names that are not UTF-8; as escapes they are ASCII.
+    return json.dumps(value, indent=1).encode("ascii") + b"\n"
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    value: dict[str, Any] = {"action": str(step.action), "path": step.path}
+    value["before"] = None if step.before is None else step.before.to_json()
+    if step.action is not Action.REMOVE:
+        value["after_bytes"] = step.after_bytes
+    value["backup_bytes"] = step.backup_bytes
+    value["reason"] = step.reason
+    if step.content is not None:
+        value["content"] = base64.b64encode(zlib.compress(step.content)).decode("ascii")
+    return value
+
+
+def read_plan(path: str | os.PathLike[str]) -> Plan:
+    """Read a plan from a file.
+
+    Raises:
+        AccessError: it cannot be read.
+        UsageError: it is no plan.
+        RefusedError: it would change what no plan may.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise AccessError(error, os.fspath(path)) from error
+    return parse_plan(data, os.fspath(path))
+
+
+def parse_plan(data: bytes, path: str) -> Plan:
+    """Parse and check what `encode_plan` gave; `path` is for the errors.
+
+    Raises:
+        UsageError, RefusedError: as `read_plan`.
+    """
+    try:
+        value = json.loads(data)
+        if value["kind"] != KIND:
+            raise UsageError(f"{path}: is no plan of eoctl")
+        if value["schema_version"] != SCHEMA_VERSION:
+            raise UsageError(
+                f"{path}: a plan of version {value['schema_version']}, this program knows"
+                f" {SCHEMA_VERSION}"
+            )
+        plan = Plan(
+            plan_id=_text(value["plan_id"]),
+            command=_text(value["command"]),
+            arguments=dict(value["arguments"]),
+            log_dirs=tuple(_text(each) for each in value["log_dirs"]),
+            steps=tuple(_step_of_json(each) for each in value["steps"]),
+            price=dict(value["price"]),
+        )
+    except (ValueError, TypeError, KeyError, zlib.error, RecursionError) as error:
+        raise UsageError(
+            f"{path}: is no plan of eoctl ({type(error).__name__}: {error})",
+            next_step="a file that --save-plan wrote",
+        ) from error
+    _require_confined(plan, path)
+    return plan
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    if b"\0" in os.fsencode(value):  # that also refuses surrogates that stand for no byte
+        raise ValueError(f"{value!r} is no name")
+    return value
+
+
+def _number(value: Any) -> int:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < 2**63:
+        raise TypeError(f"{value!r} is no number of bytes")
+    return int(value)
+
+
+def _step_of_json(value: dict[str, Any]) -> Step:
+    action = Action(value["action"])
+    after_bytes = _number(value.get("after_bytes", 0))
+    before = None if value["before"] is None else FileFacts(**value["before"])
+    content = None
+    if action is Action.REPLACE:
+        content = _content(_text(value["content"]), after_bytes)
+    if before is None and action is not Action.REPLACE:
+        raise ValueError(f"{action} of a file that is not there")
+    if before is not None:
+        for number in before[:-1]:
+            _number(number)
+        _text(before.sha256)
+        if action is Action.TRUNCATE and after_bytes >= before.file_bytes:
+            raise ValueError("a truncation that cuts nothing")
+    return Step(
+        action,
+        _text(value["path"]),
+        before,
+        after_bytes,
+        content,
+        _number(value["backup_bytes"]),
+        _text(value["reason"]),
+    )
+
+
+def _content(text: str, size_bytes: int) -> bytes:
+    """Decompress what must have that size, and no more of it."""
+    decompressor = zlib.decompressobj()
+    content = decompressor.decompress(base64.b64decode(text, validate=True), size_bytes + 1)
+    if len(content) != size_bytes or not decompressor.eof:
+        raise ValueError("content of another size than after_bytes")
+    return content
+
+
+def _require_confined(plan: Plan, path: str) -> None:
+    """Refuse paths that lead elsewhere; a plan may come from another hand."""
+    if not PLAN_ID.fullmatch(plan.plan_id):
+        raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
+    for each in plan.steps:
+        if reason := why_not_confined(each.path, each.action, plan.log_dirs):
+            raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
+    seen = [each.path for each in plan.steps]
+    if len(set(seen)) != len(seen):
+        raise RefusedError(f"{path}: two steps change one file")
+    if plan.steps and {*plan.log_dirs} != {each.log_dir for each in plan.steps}:
+        raise RefusedError(f"{path}: its log dirs are not those of its steps")
+
+
+def why_not_confined(path: str, action: Action, log_dirs: Collection[str]) -> str:
+    """Why a step must not change a file; "": it may."""
+    file = Path(path)
+    name = classify(file.name)
+    if path != os.path.normpath(path) or not file.is_absolute():
+        return "which is no absolute path"
+    if name.kind in _LOG_DIR_KINDS and not name.suffix:
+        is_marker = name.kind is FileKind.CLEAN_SHUTDOWN
+        if is_marker and action is not Action.REMOVE:
+            return "the clean-shutdown marker, which a plan only removes"
+        return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
+    if name.kind not in _PARTITION_KINDS or name.suffix is not FileSuffix.NONE:
+        return "which is no file that a plan may change"
+    if str(file.parent.parent) not in log_dirs:
+        return "which is in no partition of its log dirs"
+    partition = parse_partition_name(file.parent.name)
+    if partition is not None and partition.topic == METADATA_TOPIC:
+        return f"and {METADATA_TOPIC} is never changed"
+    return ""

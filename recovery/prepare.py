@@ -1,0 +1,171 @@
+"""Before the first change of a plan: the old bytes, the plan and the journal are safe on the disk.
+
+The order is what `recovery.journal` promises: backups and plan, then the journal under its final
+name, then `.eoctl-unfinished` in the log dirs; each durable before the next counts for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery import backups, journal
+from recovery.journal import (
+    JOURNAL_NAME,
+    PLAN_NAME,
+    BackupKind,
+    DirectoryFacts,
+    Journal,
+    JournalStep,
+    Status,
+)
+from recovery.plan import encode_plan
+from storage import fsio
+from storage.broker_lock import LOCK_FILE_NAME
+from storage.errors import EoctlError
+from storage.file_attributes import attributes_for
+from storage.log_dir import FileKind, classify
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.plan import Plan, Step
+    from storage.fsio import FileSystem
+
+# The mtime of what we write: even seconds, which every file system can store.
+_MTIME_STEP_NS = 2_000_000_000
+
+
+def prepare(
+    fs: FileSystem,
+    plan: Plan,
+    directory: str,
+    *,
+    has_backup: bool,
+    on_bytes: Callable[[int], None],
+) -> Journal:
+    """Make the directory of a journal with all that is in it, and flag the log dirs as unfinished.
+
+    On an error it goes again, and nothing was changed.
+
+    Args:
+        fs: what changes files.
+        plan: fresh.
+        directory: which to make; what an earlier run left there that never began goes.
+        has_backup: False: no old bytes are kept.
+        on_bytes: told how many bytes were copied.
+
+    Raises:
+        AccessError, RefusedError: it could not be made.
+    """
+    place = str(Path(directory).parent)
+    parent = str(Path(place).parent)
+    if not Path(place).is_dir():  # the user's own stays as it is
+        fsio.make_dir_like(fs, place, plan.log_dirs[0])
+    fsio.sync_dir(fs, parent)
+    fsio.make_dir_like(fs, directory, place)
+    _clear(fs, directory)  # what a run left that was killed before its journal was whole
+    try:
+        made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
+        fsio.sync_dir(fs, place)
+        journal.set_unfinished(fs, made)
+    except BaseException:
+        if not any(journal.unfinished_path(each) == directory for each in plan.log_dirs):
+            with suppress(EoctlError, OSError):
+                _clear(fs, directory)
+                fs.remove_dir(directory)
+        raise
+    return made
+
+
+def _clear(fs: FileSystem, directory: str) -> None:
+    # The journal first: without it the directory counts for nothing.
+    files = journal.require_only_ours(directory)
+    with os_errors(directory):
+        for file in sorted(files, key=lambda each: each.name != JOURNAL_NAME):
+            fs.unlink(file)
+            if file.name == JOURNAL_NAME:
+                fs.fsync_dir(directory)
+
+
+def _fill(
+    fs: FileSystem,
+    plan: Plan,
+    directory: str,
+    *,
+    has_backup: bool,
+    on_bytes: Callable[[int], None],
+) -> Journal:
+    now_ns = time.time_ns()
+    fsio.create_file(fs, Path(directory, PLAN_NAME), encode_plan(plan), attributes_for(directory))
+    steps = []
+    for number, step in enumerate(plan.steps):
+        kept = backups.Backup(BackupKind.NONE)
+        if has_backup:
+            name = f"{number:05d}-{Path(step.path).name}"
+            kept = backups.back_up(fs, step, directory, name, on_bytes)
+        steps.append(_journal_step(step, kept, now_ns))
+    made = Journal(
+        path=directory,
+        plan_id=plan.plan_id,
+        command=plan.command,
+        arguments=plan.arguments,
+        log_dirs=plan.log_dirs,
+        has_backup=has_backup,
+        applied_at_ms=now_ns // 1_000_000,
+        directories={each: _directory_facts(each) for each in plan.directories},
+        steps=tuple(steps),
+        status=Status.UNFINISHED,
+        valid_bytes=0,
+    )
+    data = journal.encode_journal(made)
+    # Syncs the names of the backups, too: before the journal counts for anything.
+    fsio.replace_file(fs, Path(directory, JOURNAL_NAME), data)
+    return made._replace(valid_bytes=len(data))
+
+
+def _journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
+    mtime_ns = now_ns - now_ns % _MTIME_STEP_NS
+    kind = classify(Path(step.path).name).kind
+    if step.before is not None and kind is FileKind.OFFSET_CHECKPOINT:
+        # When the broker last wrote its checkpoints tells when it stopped: `--now dir`.
+        mtime_ns = step.before.mtime_ns
+    return JournalStep(
+        action=step.action,
+        path=step.path,
+        before=step.before,
+        after_bytes=step.after_bytes,
+        after_mtime_ns=mtime_ns,
+        after_sha256="" if step.content is None else sha256(step.content).hexdigest(),
+        backup=kept.name,
+        backup_kind=kept.kind,
+        backup_sha256=kept.sha256,
+    )
+
+
+def _directory_facts(path: str) -> DirectoryFacts:
+    with os_errors(path):
+        mtime_ns = Path(path).stat().st_mtime_ns
+        return DirectoryFacts(mtime_ns, list_files(path))
+
+
+def list_files(directory: str) -> dict[str, tuple[int, int]]:
+    """Size and mtime_ns of the files of a directory, apart from those that are not Kafka's data.
+
+    Raises:
+        AccessError: it cannot be listed.
+    """
+    found = {}
+    with os_errors(directory), os.scandir(directory) as entries:
+        for entry in entries:
+            is_ours = entry.name == journal.UNFINISHED_NAME or entry.name.endswith(fsio.TEMP_SUFFIX)
+            if is_ours or entry.name == LOCK_FILE_NAME or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            found[entry.name] = (status.st_size, status.st_mtime_ns)
+    return found

@@ -1,0 +1,49 @@
+"""What a broker has to recover at its next start, as things are now (REC-6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import AccessError
+from storage.log_dir import METADATA_TOPIC, DirState
+from storage.partition import floor_of
+from storage.partition_files import list_partition
+
+if TYPE_CHECKING:
+    from storage.log_dir import LogDir, PartitionDir
+    from storage.partition_files import SegmentFiles
+
+
+class RecoveryPrice(NamedTuple):
+    """Partitions with segments to recover, and the bytes of `.log` in these."""
+
+    partitions_count: int
+    log_bytes: int
+
+
+def recovery_price(log_dir: LogDir, *, without: PartitionDir | None = None) -> RecoveryPrice:
+    """Add up what a start without the clean-shutdown marker recovers in a log dir.
+
+    That is, in every partition, all from the segment with the recovery point on. Directories that
+    cannot be listed, and `without`, are left out.
+    """
+    partitions_count = log_bytes = 0
+    for each in log_dir.partitions:
+        if each.name.state is DirState.DELETE or each.name.topic == METADATA_TOPIC:
+            continue
+        if each.name == (None if without is None else without.name):
+            continue
+        try:
+            segments = list_partition(each.path).segments
+        except AccessError:
+            continue
+        if segments:
+            partitions_count += 1
+            log_bytes += recovered_bytes(segments, log_dir.recovery_point(each))
+    return RecoveryPrice(partitions_count, log_bytes)
+
+
+def recovered_bytes(segments: tuple[SegmentFiles, ...], recovery_point: int | None) -> int:
+    """Bytes of `.log` from the segment with the recovery point on; without a point that is all."""
+    start = floor_of(segments, recovery_point or 0)
+    return sum(files.log.file_bytes for files in segments[start:])

@@ -1,0 +1,161 @@
+"""Undo an applied plan, or one that was interrupted: every file as it was, to byte, mode and time.
+
+    1  under the locks: every file is what the plan has made of it, or still what it was before, no
+       other file of these directories was changed or added, and the old bytes are whole
+    2  `.eoctl-unfinished` in each log dir, and the journal says that an undo has begun
+    3  the steps are taken back, the last one first; each content synced, then the directories
+    4  the clean-shutdown markers come back, when all else is certain
+    5  the journal says that it is undone, `.eoctl-unfinished` goes, the directories get their times
+
+What is interrupted is completed by another `undo`. A broker that has run since shows in the files
+that it writes at every start and stop; then there is nothing that could safely be put back.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery import journal
+from recovery.apply import require_untouched, stating
+from recovery.journal import JOURNAL_NAME, BackupKind, Journal, Status
+from recovery.plan import Action
+from recovery.steps import StepState, has_whole_backup, state_of, take_back
+from storage import fsio
+from storage.errors import AccessError, CorruptError, RefusedError
+from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.journal import JournalStep
+    from storage.fsio import FileSystem
+
+
+def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Journal:
+    """Take a plan back; call it under the locks of its log dirs. What is undone stays that.
+
+    Args:
+        fs: what changes files.
+        path: the directory of its journal.
+        on_bytes: told how many bytes were copied back.
+
+    Raises:
+        RefusedError: something was changed since, a later plan is still applied, or there is no
+            backup: nothing is touched.
+        AccessError, CorruptError: the journal or a file cannot be used; the next step says what
+            is left.
+    """
+    found = journal.read_journal(path)
+    if found.status is Status.UNDONE:
+        with stating("the plan is undone"):
+            if any(journal.unfinished_path(each) == found.path for each in found.log_dirs):
+                journal.clear_unfinished(fs, found)
+                _restore_times(fs, found)
+        return found
+    with stating("nothing was touched"):
+        states = check_undo(found)
+    with stating(f"the undo is unfinished: eoctl undo {found.path} completes it"):
+        journal.set_unfinished(fs, found)
+        was_interrupted = found.status is Status.UNDOING
+        if not was_interrupted:
+            found = journal.note_status(fs, found, Status.UNDOING)
+        for each in found.directories:
+            fsio.remove_leftovers(fs, each)
+        _take_all_back(fs, found, states, on_bytes, was_interrupted=was_interrupted)
+        found = journal.note_status(fs, found, Status.UNDONE)
+    with stating("the plan is undone"):
+        journal.clear_unfinished(fs, found)
+        _restore_times(fs, found)
+    return found
+
+
+def _take_all_back(
+    fs: FileSystem,
+    found: Journal,
+    states: dict[str, StepState],
+    on_bytes: Callable[[int], None],
+    *,
+    was_interrupted: bool,
+) -> None:
+    """Markers come last: with one a broker trusts everything that it finds."""
+    is_marker = {each.path: Path(each.path).name == CLEAN_SHUTDOWN_NAME for each in found.steps}
+    for has_markers in (False, True):
+        directories: dict[str, None] = {}
+        for step in reversed(found.steps):
+            if is_marker[step.path] is not has_markers:
+                continue
+            directories[str(Path(step.path).parent)] = None
+            if step.backup_kind is BackupKind.LINK:
+                directories[found.path] = None  # it is moved out of there
+            # A cut file that looks restored may not be durable: an earlier undo was killed.
+            is_sure = states[step.path] is StepState.BEFORE and (
+                step.action is not Action.TRUNCATE or not was_interrupted
+            )
+            if not is_sure:
+                take_back(fs, found, step, on_bytes)
+        for directory in directories:
+            fsio.sync_dir(fs, directory)
+
+
+def check_undo(found: Journal) -> dict[str, StepState]:
+    """Make sure that a plan can be undone; returns the state of each step by its path.
+
+    Raises:
+        RefusedError: as `undo`.
+        AccessError: a file cannot be looked at.
+    """
+    if not found.has_backup:
+        raise RefusedError(f"{found.path}: was applied without a backup, so there is no way back")
+    for log_dir in found.log_dirs:
+        other = journal.unfinished_path(log_dir)
+        if other not in (None, found.path):
+            journal.require_finished([log_dir])
+    _require_newest(found)
+    states = {each.path: state_of(found, each) for each in found.steps}
+    steps = [(each, states[each.path]) for each in found.steps]
+    if found.status is Status.APPLIED:
+        # What is not as it became has been changed, also when somebody has put the old file there.
+        steps = [(e, s if s is StepState.AFTER else StepState.CHANGED) for e, s in steps]
+    require_untouched(found, steps)
+    for each in found.steps:
+        is_needed = states[each.path] is not StepState.BEFORE or found.status is Status.UNDOING
+        if is_needed and not _has_old_bytes(found, each, states[each.path]):
+            raise RefusedError(
+                f"{found.backup_path(each)}: is not what was kept of {each.path}",
+                next_step="get that file back from elsewhere",
+            )
+    return states
+
+
+def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:
+    if state is StepState.BEFORE and step.action is not Action.TRUNCATE:
+        return True  # it has been moved back
+    return has_whole_backup(found, step)
+
+
+def _require_newest(found: Journal) -> None:
+    """Plans are undone in the reverse of their order: a later one was made on top of this one."""
+    place = Path(found.path).parent
+    with os_errors(place):
+        names = sorted(each.name for each in place.iterdir() if each.name > Path(found.path).name)
+    for name in names:
+        if not (place / name / JOURNAL_NAME).is_file():
+            continue
+        try:
+            later = journal.read_journal(place / name)
+        except (AccessError, CorruptError):
+            continue
+        is_applied = later.status in {Status.APPLIED, Status.UNDOING}
+        if is_applied and not {*later.log_dirs}.isdisjoint(found.log_dirs):
+            raise RefusedError(
+                f"{found.path}: a later plan for the same log dir is applied: {later.path}",
+                next_step=f"eoctl undo {later.path} first",
+            )
+
+
+def _restore_times(fs: FileSystem, found: Journal) -> None:
+    for path, facts in found.directories.items():
+        with os_errors(path), fs.open_dir(path) as directory:
+            fs.set_times(directory, atime_ns=facts.mtime_ns, mtime_ns=facts.mtime_ns)

@@ -1,0 +1,80 @@
+"""Owner, group, mode and time of the files that we write: those that a broker can live with."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import RefusedError
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from storage.fsio import FileSystem, OpenFile, StrPath
+
+
+class FileAttributes(NamedTuple):
+    """Owner, group, permission bits; and the modification time, None: as it comes."""
+
+    uid: int
+    gid: int
+    mode: int
+    mtime_ns: int | None = None
+
+
+def attributes_for(directory: StrPath) -> FileAttributes:
+    """What a new file in `directory` must have: its owner and group, its mode without x bits."""
+    with os_errors(directory):
+        found = Path(directory).stat()
+    return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
+
+
+def can_keep_owner(path: StrPath) -> bool:
+    """Whether this process can give new files the owner and group of a directory.
+
+    `path` is the directory, or a file in it. Root can, as far as the ids tell: that it lacks a
+    capability, or is nobody to a server, shows only at the first write, which is then refused.
+    """
+    uid, gid, *_ = attributes_for(path if Path(path).is_dir() else Path(path).parent)
+    if os.geteuid() == 0:
+        return True
+    return uid == os.geteuid() and gid in {os.getegid(), *os.getgroups()}
+
+
+def require_owner(path: StrPath) -> None:
+    """Refuse beforehand what `can_keep_owner` says no to.
+
+    Raises:
+        RefusedError: exit status 4.
+        AccessError: the directory is not there, or cannot be looked at.
+    """
+    if not can_keep_owner(path):
+        raise _owner_refused(path)
+
+
+def _owner_refused(path: StrPath) -> RefusedError:
+    return RefusedError(
+        f"{os.fspath(path)}: new files could not get the owner and group of their directory,"
+        " and the broker could not use them",
+        next_step="run it as the user of the broker, or as root",
+    )
+
+
+def set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
+    """Set what differs: a file system without owners need not be asked to change them.
+
+    Raises:
+        RefusedError: the owner cannot be set.
+        OSError: anything else.
+    """
+    found = os.fstat(file.fd)
+    if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
+        try:
+            fs.set_owner(file, wanted.uid, wanted.gid)
+        except PermissionError as error:
+            raise _owner_refused(file.path) from error
+    if stat.S_IMODE(found.st_mode) != wanted.mode:
+        fs.set_mode(file, wanted.mode)
+    if wanted.mtime_ns is not None:
+        fs.set_times(file, atime_ns=found.st_atime_ns, mtime_ns=wanted.mtime_ns)

@@ -1,0 +1,341 @@
+"""`eoctl undo`: every byte, mode and time as it was, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.changes import (
+    held,
+    interrupt,
+    journal_of,
+    leave_unfinished,
+    notes_of,
+    rows_of,
+    table,
+    unpacked,
+)
+from tests.crash.trees import difference, leftovers, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOG = "txn-0/00000000000000000000.log"
+TRUNCATE = ("truncate", "kafka/txn-0", "--to-offset", "311", "--apply")
+
+
+class Applied:
+    """A truncation of kafka/txn-0 that was applied, and the tree as it was before."""
+
+    def __init__(self, kafka: Path, eoctl: Callable) -> None:
+        self.before = tree_of(kafka, directory_times=True)
+        assert eoctl(*TRUNCATE).status == 0
+        self.kafka = kafka
+        self.journal = journal_of(kafka)
+
+    def require_restored(self) -> None:
+        """All is as it was; the log dir itself has got a `.lock`, which is no change of its own."""
+        differences = difference(self.before, tree_of(self.kafka, directory_times=True))
+        assert [each for each in differences if each != ".: mtime_ns"] == []
+        assert leftovers(self.kafka) == []
+
+
+@pytest.fixture
+def applied(kafka: Path, eoctl: Callable) -> Applied:
+    return Applied(kafka, eoctl)
+
+
+def refuses(eoctl: Callable, kafka: Path, words: str, *arguments: Any, status: int = 4) -> str:
+    """Call it; nothing is touched by what is refused. Returns what it says."""
+    before = tree_of(kafka.parent, directory_times=True)
+    outcome = eoctl("undo", *arguments)
+    assert outcome.status == status, outcome.errors
+    assert words in outcome.errors
+    assert "Traceback" not in outcome.errors
+    assert difference(before, tree_of(kafka.parent, directory_times=True)) == []
+    return str(outcome.errors)
+
+
+# --- put back -------------------------------------------------------------------------------------
+
+
+def test_the_whole_output(applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """In each format, as a look, done, and done again: the same files and the same words."""
+    journal = applied.journal
+    row = {
+        "kind": "undone_plan",
+        "plan_id": journal.name,
+        "command": "truncate",
+        "status": "undone",
+        "steps": 8,
+        "path": str(journal),
+    }
+    after = tree_of(kafka.parent, directory_times=True)
+    look = eoctl("undo", "--dry-run", journal)
+    assert look.status == 0
+    assert look.text == table(
+        "plan_id | command | status | steps | path",
+        f"{journal.name} | truncate | applied | 8 | {journal}",
+    )
+    assert look.errors == "nothing was changed: it can be undone\n"
+    rows = eoctl("undo", "--dry-run", journal, "--output", "jsonl")
+    assert rows_of(rows) == [{**row, "status": "applied"}]
+    assert difference(after, tree_of(kafka.parent, directory_times=True)) == []
+    done = eoctl("undo", journal)
+    assert (done.status, done.errors) == (0, "")
+    assert done.text == look.text.replace("\tapplied\t", "\tundone\t")
+    applied.require_restored()
+    for again in (journal, journal / "journal", os.path.relpath(journal)):
+        outcome = eoctl("undo", again)
+        assert (outcome.status, outcome.text, outcome.errors) == (0, done.text, "")
+    assert rows_of(eoctl("undo", journal, "--output", "jsonl")) == [row]
+    packed = eoctl("undo", journal, "--output", "msgpack")
+    assert unpacked(packed) == [row]
+    assert packed.errors == ""
+    applied.require_restored()
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("rolled-0", "12"), ("trimmed-0", "7"), ("txn-1", "0"), ("plain-0", "90")]
+)
+def test_modes_and_times_come_back(name: str, target: str, kafka: Path, eoctl: Callable) -> None:
+    """Of files that were cut, replaced, removed and made, and of their directory."""
+    min((kafka / name).glob("*.log")).chmod(0o604)
+    (kafka / "replication-offset-checkpoint").chmod(0o640)
+    before = tree_of(kafka, directory_times=True)
+    call = ("truncate", f"kafka/{name}", "--to-offset", target, "--single-copy", "--apply")
+    assert eoctl(*call).status == 0
+    changed = difference(before, tree_of(kafka, directory_times=True))
+    assert len(changed) > 5
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    differences = difference(before, tree_of(kafka, directory_times=True))
+    assert [each for each in differences if each != ".: mtime_ns"] == []
+
+
+def test_several_at_once(kafka: Path, eoctl: Callable) -> None:
+    """Given in any order, the newest is taken back first."""
+    before = tree_of(kafka)
+    for offset in ("311", "300", "200"):
+        call = ("truncate", "kafka/txn-0", "--to-offset", offset, "--apply")
+        assert eoctl(*call).status == 0
+    oldest, middle, newest = sorted(Path("kafka.eoctl").iterdir())
+    outcome = eoctl("undo", middle, oldest, newest, "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert [row["plan_id"] for row in rows_of(outcome)] == [
+        newest.name,
+        middle.name,
+        oldest.name,
+    ]
+    assert difference(before, tree_of(kafka)) == []
+
+
+def test_what_is_undone_before_an_error_is_told(kafka: Path, eoctl: Callable) -> None:
+    """The older one lacks a backup; the newer one is taken back nevertheless."""
+    for offset in ("311", "300"):
+        call = ("truncate", "kafka/txn-0", "--to-offset", offset, "--apply")
+        assert eoctl(*call).status == 0
+    older, newer = sorted(Path("kafka.eoctl").iterdir())
+    (next(older.glob("*.log"))).unlink()
+    outcome = eoctl("undo", older, newer, "--output", "jsonl")
+    assert outcome.status in (3, 4)
+    assert [row["plan_id"] for row in rows_of(outcome)] == [newer.name]
+    assert str(older.absolute()) in outcome.errors
+
+
+def test_all_commands_can_be_undone(kafka: Path, eoctl: Callable) -> None:
+    """Two rebuilt partitions have a journal each."""
+    index = kafka / "txn-0" / "00000000000000000000.index"
+    index.write_bytes(index.read_bytes()[:-8])
+    (kafka / "txn-1" / "00000000000000000000.timeindex").unlink()
+    before = tree_of(kafka)
+    rebuilt = eoctl("rebuild", "--apply", "kafka/txn-0", "kafka/txn-1")
+    assert rebuilt.status == 0
+    journals = sorted(Path("kafka.eoctl").iterdir())
+    assert [f"eoctl undo {each.absolute()} takes it back" in rebuilt.errors for each in journals] == [
+        True, True,
+    ]  # fmt: skip
+    assert eoctl("undo", *journals).status == 0
+    assert difference(before, tree_of(kafka)) == []
+    snapshot = kafka / "txn-0" / f"{329:020d}.snapshot"
+    snapshot.write_bytes(snapshot.read_bytes()[:10])
+    before = tree_of(kafka)
+    assert eoctl("journal", "prune", "kafka", "--apply").status == 0
+    assert eoctl("recover-state", "kafka/txn-0", "--apply").status == 0
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert difference(before, tree_of(kafka)) == []
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "cut_file": lambda kafka: os.truncate(kafka / LOG, 20_000),
+    "cut_file_touched": lambda kafka: os.utime(kafka / LOG),
+    "made_file": lambda kafka: (kafka / f"txn-0/{311:020d}.snapshot").write_bytes(b"x"),
+    "made_file_gone": lambda kafka: (kafka / f"txn-0/{311:020d}.snapshot").unlink(),
+    "replaced_file": lambda kafka: (kafka / "replication-offset-checkpoint").write_text("0\n0\n"),
+    "removed_file": lambda kafka: (kafka / ".kafka_cleanshutdown").write_text("{}"),
+    "new_file": lambda kafka: (kafka / f"txn-0/{329:020d}.log").write_bytes(b""),
+    "other_file": lambda kafka: os.utime(kafka / "txn-0" / "partition.metadata"),
+    "other_file_gone": lambda kafka: (kafka / "txn-0" / "partition.metadata").unlink(),
+    "other_checkpoint": lambda kafka: os.utime(kafka / "log-start-offset-checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_since(name: str, applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """As a broker does that runs; a look says the same."""
+    CHANGES[name](kafka)
+    for options in ((), ("--dry-run",)):
+        words = refuses(eoctl, kafka, "would lose that", *options, applied.journal)
+        assert "nothing was touched" in words or options
+        assert "try: " in words
+
+
+def test_old_bytes_that_are_not_what_was_kept(
+    applied: Applied, kafka: Path, eoctl: Callable
+) -> None:
+    """A copy with a flipped bit, a link that was written to, one that is gone."""
+    (cut,) = applied.journal.glob("*.log")
+    good = cut.read_bytes()
+    cut.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    refuses(eoctl, kafka, "is not what was kept of", applied.journal)
+    cut.write_bytes(good)
+    (linked,) = applied.journal.glob(f"*-{329:020d}.snapshot")
+    good, times = linked.read_bytes(), linked.stat()
+    linked.write_bytes(good + b"x")
+    refuses(eoctl, kafka, "is not what was kept of", applied.journal)
+    linked.write_bytes(good)
+    os.utime(linked, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert eoctl("undo", "--dry-run", applied.journal).status == 0
+    linked.rename(kafka.parent / "away")
+    assert eoctl("undo", applied.journal).status in (3, 4)
+    (kafka.parent / "away").rename(linked)
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_an_older_one_waits_for_the_later(kafka: Path, eoctl: Callable) -> None:
+    """Also when the two are about different partitions of the log dir."""
+    assert eoctl(*TRUNCATE).status == 0
+    assert eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--apply").status == 0
+    older, later = sorted(Path("kafka.eoctl").iterdir())
+    words = refuses(eoctl, kafka, "a later plan for the same log dir is applied", older)
+    assert f"eoctl undo {later.absolute()} first" in words
+    assert eoctl("undo", later).status == 0
+    assert eoctl("undo", older).status == 0
+
+
+def test_a_held_lock(applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """A look may be had."""
+    with held(kafka) as pid:
+        refuses(eoctl, kafka, f"process {pid} holds the lock; nothing was touched", applied.journal)
+        assert eoctl("undo", "--dry-run", applied.journal).status == 0
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_another_change_is_unfinished(
+    applied: Applied, kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = ("truncate", "kafka/txn-1", "--to-offset", "200", "--apply")
+    leave_unfinished(eoctl, monkeypatch, *other)
+    words = refuses(eoctl, kafka, "an earlier change has not been finished", applied.journal)
+    path = (kafka / ".eoctl-unfinished").read_text().strip()
+    assert f"eoctl apply {path}" in words
+    assert eoctl("undo", path, applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_what_is_no_journal(applied: Applied, kafka: Path, eoctl: Callable) -> None:
+    """Nothing, a place with journals, a log dir: cannot be read, and nothing happens."""
+    for path in ("nowhere", "kafka.eoctl", "kafka", applied.journal / "no"):
+        refuses(eoctl, kafka, "No such file", path, status=3)
+    outcome = eoctl("undo")
+    assert outcome.status == 2
+    data = (applied.journal / "journal").read_bytes()
+    for bad in (b"", b"x", data[: len(data) // 2], bytes(1000), data[:50] + b"\xff" + data[51:]):
+        (applied.journal / "journal").write_bytes(bad)
+        words = refuses(eoctl, kafka, "the journal is damaged [JNL-1]", applied.journal, status=1)
+        assert str(applied.journal / "journal") in words
+
+
+# --- interrupted ----------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_is_rolled_back(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the tree as it was, whichever of the first cuts was the last that was done."""
+    before = tree_of(kafka, directory_times=True)
+    for call in (1, 2):
+        with monkeypatch.context() as patch:
+            interrupt(patch, call=call)
+            assert eoctl(*TRUNCATE).status == 130
+        assert (kafka / ".eoctl-unfinished").exists()
+        assert not (kafka / ".kafka_cleanshutdown").exists()
+        outcome = eoctl("undo", max(Path("kafka.eoctl").iterdir()), "--output", "jsonl")
+        assert outcome.status == 0, outcome.errors
+        assert [row["status"] for row in rows_of(outcome)] == ["undone"]
+        differences = difference(before, tree_of(kafka, directory_times=True))
+        assert [each for each in differences if each != ".: mtime_ns"] == []
+        assert leftovers(kafka) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "call"),
+    [
+        ("truncate", "", 1),
+        ("rename", "", 2),
+        ("write", ".log", 1),
+        ("set_times", "", 1),
+        ("fsync_dir", "", 3),
+        ("unlink", f"{311:020d}.snapshot", 1),
+        ("unlink", ".eoctl-unfinished", 1),
+    ],
+)
+def test_an_interrupted_undo_is_completed(
+    method: str,
+    name: str,
+    call: int,
+    applied: Applied,
+    kafka: Path,
+    eoctl: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By another one, whatever was done last; meanwhile nothing else is done to the log dir."""
+    with monkeypatch.context() as patch:
+        interrupt(patch, method, call=call, name=name)
+        outcome = eoctl("undo", applied.journal)
+    assert outcome.status == 130
+    assert (kafka / ".eoctl-unfinished").exists()
+    other = eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--apply")
+    assert other.status == 4
+    assert f"eoctl undo {applied.journal}" in other.errors
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_an_interrupted_undo_says_what_to_do(
+    applied: Applied, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = leave_unfinished(eoctl, monkeypatch, "undo", applied.journal)
+    assert outcome.errors == (
+        f"eoctl: interrupted: the undo is unfinished: eoctl undo {applied.journal} completes it\n"
+    )
+
+
+def test_no_journal_is_lost_by_going_back_and_forth(kafka: Path, eoctl: Callable) -> None:
+    """A plan can be applied and undone any number of times, in one directory."""
+    call = ("truncate", "kafka/txn-0", "--to-offset", "311", "--save-plan", "plan.json")
+    assert eoctl(*call).status == 0
+    before = tree_of(kafka)
+    for _ in range(3):
+        assert eoctl("apply", "plan.json").status == 0
+        done = eoctl("undo", journal_of(kafka), "--output", "jsonl")
+        assert (done.status, notes_of(done)) == (0, [])
+        assert difference(before, tree_of(kafka)) == []

@@ -1,0 +1,137 @@
+"""Changing commands, called as a user does, on a directory of their own and any file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.journal import JOURNAL_NAME, UNFINISHED_NAME
+from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from tests.crash.faults import UnsyncedFileSystem
+from tests.crash.trees import difference, leftovers, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from storage.fsio import FileSystem
+    from tests.running import Outcome
+
+    Cli = Callable[..., Outcome]
+
+OLD_NS = 1_700_000_000_123_456_789
+LOG_DIR_NAMES = (
+    "meta.properties",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    CLEAN_SHUTDOWN_NAME,
+)
+
+
+class Change(NamedTuple):
+    """A command with --apply on one partition of `clean`; `damage` gives it something to do."""
+
+    partition: str
+    arguments: tuple[str, ...]
+    damage: Callable[[Path], None]
+
+
+def nothing(_: Path) -> None:
+    pass
+
+
+def cut_index_short(partition: Path) -> None:
+    index = partition / "00000000000000000000.timeindex"
+    index.write_bytes(index.read_bytes()[:-24])
+    os.utime(index, ns=(OLD_NS, OLD_NS))
+    (partition / "00000000000000000329.snapshot").unlink()
+
+
+def remove_snapshot(partition: Path) -> None:
+    (partition / "00000000000000000329.snapshot").unlink()
+
+
+CHANGES = {
+    "truncate within a segment": Change(
+        "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
+    ),
+    "truncate over segments": Change(
+        "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), nothing
+    ),
+    "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
+    "recover-state": Change("txn-0", ("recover-state",), remove_snapshot),
+}
+
+
+class Runs:
+    """Runs commands on a directory of its own, on any file system."""
+
+    def __init__(
+        self, change: Change, clean: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch, root: Path
+    ) -> None:
+        self.change = change
+        self.clean = clean
+        self.eoctl = eoctl
+        self.monkeypatch = monkeypatch
+        self.prepare(root)
+        self.before = tree_of(root / "log-dir")
+        self.apply(UnsyncedFileSystem(), root)
+        self.after = self.contents(root)
+        assert self.after != {name: each.data for name, each in self.before.items() if each.data}
+        shutil.rmtree(root)
+
+    def prepare(self, root: Path) -> None:
+        log_dir = root / "log-dir"
+        shutil.copytree(self.clean / self.change.partition, log_dir / self.change.partition)
+        for name in LOG_DIR_NAMES:
+            shutil.copy2(self.clean / name, log_dir / name)
+        (log_dir / ".lock").touch()
+        for path in log_dir.rglob("*"):
+            path.chmod(path.stat().st_mode | 0o200)
+        log_dir.chmod(0o700)
+        self.change.damage(log_dir / self.change.partition)
+
+    def call(self, fs: FileSystem, *arguments: object) -> None:
+        outcome = self.try_call(fs, *arguments)
+        assert outcome.status == 0, outcome.errors
+
+    def try_call(self, fs: FileSystem, *arguments: object) -> Outcome:
+        self.monkeypatch.setattr("storage.fsio.FileSystem", lambda: fs)
+        return self.eoctl(*arguments)
+
+    def apply_arguments(self, root: Path) -> tuple[object, ...]:
+        command, *rest = self.change.arguments
+        return (command, root / "log-dir" / self.change.partition, *rest, "--apply")
+
+    def apply(self, fs: FileSystem, root: Path) -> None:
+        self.call(fs, *self.apply_arguments(root))
+
+    def journals(self, root: Path) -> list[Path]:
+        return sorted(path.parent for path in (root / "log-dir.eoctl").glob(f"*/{JOURNAL_NAME}"))
+
+    def undo(self, fs: FileSystem, root: Path) -> None:
+        self.call(fs, "undo", *self.journals(root))
+
+    def contents(self, root: Path) -> dict[str, bytes]:
+        found = tree_of(root / "log-dir")
+        return {name: each.data for name, each in found.items() if each.data is not None}
+
+    # --- what must hold
+
+    def require_before(self, root: Path) -> None:
+        assert difference(self.before, tree_of(root / "log-dir")) == []
+
+    def require_after(self, root: Path) -> None:
+        assert self.contents(root) == self.after
+        assert leftovers(root / "log-dir") == []
+
+    def require_safe(self, root: Path) -> None:
+        """No marker beside a change; what is half done is flagged."""
+        found = tree_of(root / "log-dir")
+        changed = bool(difference(self.before, found))
+        assert not changed or CLEAN_SHUTDOWN_NAME not in found
+        if changed and self.contents(root) != self.after:
+            assert (root / "log-dir" / UNFINISHED_NAME).exists()

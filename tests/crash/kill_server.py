@@ -1,0 +1,104 @@
+"""Runs commands that kill themselves: `python -m tests.crash.kill_server` on a pipe.
+
+A line in, as JSON: {"arguments": [...], "operation": N, "moment": "before"|"middle"|"after"}. The
+command runs in a forked child, whose N-th call of the file system, counted from 0, is the last
+thing it does: SIGKILL before it, after it, or, of a write, when half of it is written. A line out:
+{"calls": names of the calls made, "killed": whether it was, "status": of a child that ended}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from eoctl import main
+from storage import fsio
+from tests.crash.faults import CALLS
+
+if TYPE_CHECKING:
+    from storage.fsio import Bytes, OpenFile
+
+
+class SuicidalFileSystem(fsio.FileSystem):
+    """Tells each call through a descriptor, and ends the process at one of them."""
+
+    def __init__(self, operation: int, moment: str, told: int) -> None:
+        self._operation = operation
+        self._moment = moment
+        self._told = told
+        self._count = 0
+
+    def meets(self, name: str) -> bool:
+        """Note a call; whether it is the last one. Before it, the process may end here."""
+        os.write(self._told, f"{name}\n".encode())
+        is_last = self._count == self._operation
+        self._count += 1
+        if is_last and self._moment == "before":
+            self.die()
+        return is_last
+
+    @staticmethod
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, file: OpenFile, data: Bytes) -> None:
+        is_last = self.meets("write")
+        if is_last and self._moment == "middle":
+            super().write(file, memoryview(data)[: len(data) // 2])
+            self.die()
+        super().write(file, data)
+        if is_last:
+            self.die()
+
+
+def _told(name: str) -> Any:
+    def call(self: SuicidalFileSystem, *args: Any, **options: Any) -> Any:
+        is_last = self.meets(name)
+        try:
+            return getattr(super(SuicidalFileSystem, self), name)(*args, **options)
+        finally:  # also when it raises: a file that is to be removed need not be there
+            if is_last:
+                self.die()
+
+    return call
+
+
+for _name in CALLS:
+    if _name not in vars(SuicidalFileSystem):
+        setattr(SuicidalFileSystem, _name, _told(_name))
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one command in a child."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(readable)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        fs = SuicidalFileSystem(request["operation"], request["moment"], writable)
+        fsio.FileSystem = lambda: fs  # type: ignore[misc,assignment]
+        try:
+            main.run(request["arguments"])
+        except SystemExit as ended:
+            os._exit(int(ended.code or 0))
+        finally:
+            os._exit(99)
+    os.close(writable)
+    with os.fdopen(readable) as told:
+        calls = told.read().split()
+    _, status = os.waitpid(child, 0)
+    return {
+        "calls": calls,
+        "killed": os.WIFSIGNALED(status),
+        "status": os.waitstatus_to_exitcode(status),
+    }
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), flush=True)

@@ -87,18 +87,24 @@ def how_to_undo(applied: Applied) -> str:
 
 
 def show_plan(plan: Plan, output: OutputFormat) -> None:
-    """Print the steps and the price of a plan; what of the price is a table comes as its own."""
+    """Print the steps and the price of a plan."""
     emit(Report("step", STEP_COLUMNS, _step_rows(plan)), output)
-    lists = {name: value for name, value in plan.price.items() if _is_table(value)}
-    if output is not OutputFormat.TEXT:
-        emit(Report("price", tuple(plan.price), [tuple(plan.price.values())]), output)
-        return
-    line("")
-    emit(Report("price", ("price", "value"), _price_rows(plan.price)), output)
-    for name, rows in lists.items():
+    if output is OutputFormat.TEXT:
         line("")
-        columns = tuple(rows[0])
-        emit(Report(name, columns, [tuple(each.values()) for each in rows]), output)
+    show_price(plan.price, output)
+
+
+def show_price(price: dict[str, Any], output: OutputFormat) -> None:
+    """Print what a plan costs; in text, what of it is a table comes as its own."""
+    if output is not OutputFormat.TEXT:
+        emit(Report("price", tuple(price), [tuple(price.values())]), output)
+        return
+    emit(Report("price", ("price", "value"), _price_rows(price)), output)
+    for name, rows in price.items():
+        if _is_table(rows):
+            line("")
+            columns = tuple(rows[0])
+            emit(Report(name, columns, [tuple(each.values()) for each in rows]), output)
 
 
 def _step_rows(plan: Plan) -> Iterator[tuple[Any, ...]]:

@@ -128,18 +128,18 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
         replicas=replicas,
     )
     partition = Partition.of(selected)
-    high_watermark = options.assume_hw
-    if high_watermark is None:  # each is a lower bound of the real one
-        known = (each.high_watermark for each in (partition, *replicas))
-        high_watermark = max((each for each in known if each is not None), default=None)
+    # Each checkpoint is a lower bound of the real one, whatever is assumed.
+    known = [options.assume_hw, *(each.high_watermark for each in (partition, *replicas))]
+    high_watermark = max((each for each in known if each is not None), default=None)
     truncation = plan_truncation(partition, request, clock=clock)
-    if not truncation.cut.is_nothing:
-        _require_no_other_copy(truncation, image, options, high_watermark)
     same = TargetRequest(TargetKind.OFFSET, truncation.target.offset)
     truncations = [
         truncation,
         *(plan_truncation(Partition.of(each), same, clock=clock) for each in others),
     ]
+    for each in truncations:
+        if not each.cut.is_nothing:
+            _require_no_other_copy(each, image, options, high_watermark)
     planned = _put_together(
         truncations, arguments_of(path, options), options, image, high_watermark
     )
@@ -183,13 +183,7 @@ def _put_together(
     )
     price = first.to_json()
     notes += price.pop("notes")
-    reopened = (first.transactions_count or {}).get("reopened", 0)
-    if reopened:
-        notes.append(
-            f"{reopened} transactions keep data and lose their marker: they hang; read_committed"
-            " stops before the first of them, until the same transactional id commits or aborts"
-            " again in this partition, or kafka-transactions.sh abort ends them"
-        )
+    notes += _told_of_reopened(first)
     if others:
         price["replicas"] = [
             _replica_price(each, found) for each, found in zip(cut[1:], others, strict=True)
@@ -201,6 +195,21 @@ def _put_together(
     return PlannedTruncation(
         make_plan("truncate", arguments, steps, price), rows, tuple(dict.fromkeys(notes))
     )
+
+
+def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:
+    """What becomes of transactions whose marker goes while data of theirs stays."""
+    count = (price.transactions_count or {}).get("reopened", 0)
+    if count:
+        reopened = [each for each in price.transactions or () if each.outcome == "reopened"]
+        aborted_count = sum(each.kind == "abort" for each in reopened)
+        yield (
+            f"{count} transactions keep data and lose their marker, {aborted_count} of them an"
+            " ABORT: they hang, and read_committed stops before the first of them. The next marker"
+            " of the same producer id in this partition decides anew about their data: a commit"
+            " makes aborted data visible, an abort hides committed data. kafka-transactions.sh"
+            " abort ends them"
+        )
 
 
 def _own_log_dirs(truncation: Truncation) -> list[LogDir]:

@@ -142,6 +142,8 @@ def resume(
         path = journal.unfinished_path(log_dir)
         if path is None or path in done:
             continue
+        if not Path(path, JOURNAL_NAME).exists():
+            journal.require_finished([log_dir])
         found = journal.read_journal(path)
         is_ours = found.command == command and found.arguments in arguments
         if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
@@ -258,17 +260,24 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
         journal.set_unfinished(fs, found)
         for each in found.directories:
             fsio.remove_leftovers(fs, each)
-        changed: dict[str, None] = {}
+        unsynced, has_log = "", False
         for step, state in zip(found.steps, states, strict=True):
+            directory = str(Path(step.path).parent)
             if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
                 fsio.remove_file(fs, step.path)
                 continue
-            changed[str(Path(step.path).parent)] = None
+            # The order of steps is safe for a broker that is started on a half of them, so it must
+            # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
+            is_log = step.path.endswith(".log")
+            if unsynced and (unsynced != directory or (is_log and has_log)):
+                fsio.sync_dir(fs, unsynced)
+                has_log = False
+            unsynced, has_log = directory, has_log or is_log
             if state is not StepState.AFTER or step.action is Action.TRUNCATE:
                 # A cut is made sure of: the run before may have been killed before its fsync.
                 do_step(fs, step, contents.get(step.path))
-        for directory in changed:
-            fsio.sync_dir(fs, directory)
+        if unsynced:
+            fsio.sync_dir(fs, unsynced)
         found = journal.note_status(fs, found, Status.APPLIED)
     with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
         journal.clear_unfinished(fs, found)

@@ -45,8 +45,8 @@ class Backup(NamedTuple):
 
 
 def default_place(log_dir: str) -> str:
-    """The directory for the journals of a log dir when none is given."""
-    return str(Path(log_dir)) + PLACE_SUFFIX
+    """Where the journals of a log dir go when nobody says where; a link is followed first."""
+    return str(Path(log_dir).resolve()) + PLACE_SUFFIX
 
 
 def choose_place(plan: Plan, backup_dir: str | None) -> str:

@@ -98,6 +98,8 @@ class Journal(NamedTuple):
     Attributes:
         path: the directory of plan, journal and backups.
         directories: by path, those with files that are touched.
+        neighbours: by path, all partitions of the log dirs whose clean-shutdown marker goes, as a
+            digest of their listing: the marker vouches for them, too.
         valid_bytes: size of the journal without a torn last entry.
     """
 
@@ -109,6 +111,7 @@ class Journal(NamedTuple):
     has_backup: bool
     applied_at_ms: int
     directories: dict[str, DirectoryFacts]
+    neighbours: dict[str, str]
     steps: tuple[JournalStep, ...]
     status: Status
     valid_bytes: int
@@ -144,6 +147,7 @@ def encode_journal(journal: Journal) -> bytes:
         "has_backup": journal.has_backup,
         "applied_at_ms": journal.applied_at_ms,
         "directories": {path: [*facts] for path, facts in journal.directories.items()},
+        "neighbours": journal.neighbours,
         "steps_count": len(journal.steps),
     }
     steps = [
@@ -241,6 +245,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
             path: DirectoryFacts(mtime_ns, {name: tuple(each) for name, each in files.items()})
             for path, (mtime_ns, files) in begin["directories"].items()
         },
+        neighbours=dict(begin["neighbours"]),
         steps=tuple(_step_of(each, begin["log_dirs"]) for each in steps),
         status=status,
         valid_bytes=valid_bytes,

@@ -115,9 +115,16 @@ def _kept(directory: str) -> KeptJournal:
 
 def why_it_stays(kept: KeptJournal) -> str:
     """Why a journal must not be removed; "": it may."""
-    if kept.status in (None, Status.UNFINISHED, Status.UNDOING):
-        return "it is damaged" if kept.status is None else f"it is {kept.status}"
+    if kept.status is None:
+        return "it is damaged"
+    is_under_way = kept.status in (Status.UNFINISHED, Status.UNDOING)
+    if is_under_way and kept.journal is not None:
+        gone = [each for each in kept.journal.log_dirs if not Path(each).is_dir()]
+        if gone:
+            return f"it is {kept.status}, and {gone[0]} is not there to tell more"
     for log_dir in _log_dirs_of(kept):
+        if is_under_way and unfinished_path(log_dir) == kept.path:
+            return f"it is {kept.status}"
         if unfinished_path(log_dir) == kept.path:
             return f"{log_dir} still leads to it: eoctl apply {kept.path} closes it"
         if kept.status is Status.ABANDONED and probe(Path(log_dir, LOCK_FILE_NAME)).is_held:

@@ -92,6 +92,13 @@ class Step(NamedTuple):
         return str(Path(self.path).parent)
 
 
+class Source(NamedTuple):
+    """A file that no step touches, and from which the plan was derived."""
+
+    path: str
+    before: FileFacts
+
+
 class Plan(NamedTuple):
     """Steps in their order.
 
@@ -103,6 +110,7 @@ class Plan(NamedTuple):
         log_dirs: absolute paths of those that are touched.
         steps: the clean-shutdown markers come first.
         price: what is lost and what follows, as names and JSON values; None is unknown.
+        sources: files that must be what they were, too.
     """
 
     plan_id: str
@@ -111,6 +119,7 @@ class Plan(NamedTuple):
     log_dirs: tuple[str, ...]
     steps: tuple[Step, ...]
     price: dict[str, Any]
+    sources: tuple[Source, ...] = ()
 
     @property
     def directories(self) -> list[str]:
@@ -176,8 +185,24 @@ def _gone(path: str) -> AccessError:
     return AccessError(error, path, next_step="nothing was changed; run it again")
 
 
+def source_of(path: str) -> Source:
+    """Take note of a `.log` that a plan is derived from: size, time and the last MiB.
+
+    Raises:
+        AccessError, RefusedError: as `look`.
+    """
+    before = look(path, touched_from=None)
+    if before is None:
+        raise _gone(path)
+    return Source(path, before)
+
+
 def make_plan(
-    command: str, arguments: Mapping[str, Any], steps: Iterable[Step], price: Mapping[str, Any]
+    command: str,
+    arguments: Mapping[str, Any],
+    steps: Iterable[Step],
+    price: Mapping[str, Any],
+    sources: Iterable[Source] = (),
 ) -> Plan:
     """Put steps together; the clean-shutdown markers of their log dirs are added in front.
 
@@ -193,7 +218,9 @@ def make_plan(
         if os.path.lexists(path)
     ]
     all_steps = (*markers, *steps)
-    plan = Plan(_new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price))
+    plan = Plan(
+        _new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price), (*sources,)
+    )
     _require_confined(plan, "nothing was touched")
     return plan
 
@@ -224,6 +251,9 @@ def require_fresh(plan: Plan) -> None:
         if not is_still(each.path, each.before):
             what = "was not there" if each.before is None else "is not what it was"
             raise _stale(each.path, f"{what} when the plan was made")
+    for source in plan.sources:
+        if not is_still(source.path, source.before):
+            raise _stale(source.path, "is not what it was when the plan was derived from it")
 
 
 def _stale(path: str, what: str) -> RefusedError:
@@ -243,6 +273,7 @@ def encode_plan(plan: Plan) -> bytes:
         "schema_version": SCHEMA_VERSION,
         **plan._asdict(),
         "steps": [_step_to_json(each) for each in plan.steps],
+        "sources": [{"path": path, "before": before.to_json()} for path, before in plan.sources],
     }
     # Lone surrogates stand for bytes of names that are not UTF-8; as escapes they are ASCII.
     return json.dumps(value, indent=1).encode("ascii") + b"\n"
@@ -297,6 +328,9 @@ def parse_plan(data: bytes, path: str) -> Plan:
             log_dirs=tuple(_text(each) for each in value["log_dirs"]),
             steps=tuple(_step_of_json(each) for each in value["steps"]),
             price=dict(value["price"]),
+            sources=tuple(
+                Source(_text(each["path"]), _facts(each["before"])) for each in value["sources"]
+            ),
         )
     except (ValueError, TypeError, KeyError, zlib.error, RecursionError) as error:
         raise UsageError(
@@ -325,18 +359,14 @@ def _number(value: Any) -> int:
 def _step_of_json(value: dict[str, Any]) -> Step:
     action = Action(value["action"])
     after_bytes = _number(value.get("after_bytes", 0))
-    before = None if value["before"] is None else FileFacts(**value["before"])
+    before = None if value["before"] is None else _facts(value["before"])
     content = None
     if action is Action.REPLACE:
         content = _content(_text(value["content"]), after_bytes)
     if before is None and action is not Action.REPLACE:
         raise ValueError(f"{action} of a file that is not there")
-    if before is not None:
-        for number in before[:-1]:
-            _number(number)
-        _text(before.sha256)
-        if action is Action.TRUNCATE and after_bytes >= before.file_bytes:
-            raise ValueError("a truncation that cuts nothing")
+    if before is not None and action is Action.TRUNCATE and after_bytes >= before.file_bytes:
+        raise ValueError("a truncation that cuts nothing")
     return Step(
         action,
         _text(value["path"]),
@@ -346,6 +376,14 @@ def _step_of_json(value: dict[str, Any]) -> Step:
         _number(value["backup_bytes"]),
         _text(value["reason"]),
     )
+
+
+def _facts(value: dict[str, Any]) -> FileFacts:
+    facts = FileFacts(**value)
+    for number in facts[:-1]:
+        _number(number)
+    _text(facts.sha256)
+    return facts
 
 
 def _content(text: str, size_bytes: int) -> bytes:

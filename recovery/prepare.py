@@ -28,7 +28,7 @@ from storage import fsio
 from storage.broker_lock import LOCK_FILE_NAME
 from storage.errors import EoctlError
 from storage.file_attributes import attributes_for
-from storage.log_dir import FileKind, classify
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def _fill(
         has_backup=has_backup,
         applied_at_ms=now_ns // 1_000_000,
         directories={each: _directory_facts(each) for each in plan.directories},
+        neighbours=_neighbours(plan),
         steps=tuple(steps),
         status=Status.UNFINISHED,
         valid_bytes=0,
@@ -133,8 +134,9 @@ def _journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
     mtime_ns = now_ns - now_ns % _MTIME_STEP_NS
     kind = classify(Path(step.path).name).kind
     if step.before is not None and kind is FileKind.OFFSET_CHECKPOINT:
-        # When the broker last wrote its checkpoints tells when it stopped: `--now dir`.
-        mtime_ns = step.before.mtime_ns
+        # When the broker last wrote its checkpoints tells when it stopped: `--now dir`. A second
+        # more, so that what copies by size and time (rsync) does not pass the new ones over.
+        mtime_ns = step.before.mtime_ns + 1_000_000_000
     return JournalStep(
         action=step.action,
         path=step.path,
@@ -152,6 +154,30 @@ def _directory_facts(path: str) -> DirectoryFacts:
     with os_errors(path):
         mtime_ns = Path(path).stat().st_mtime_ns
         return DirectoryFacts(mtime_ns, list_files(path))
+
+
+def _neighbours(plan: Plan) -> dict[str, str]:
+    """The digests of all partitions that a clean-shutdown marker vouches for, which goes."""
+    found: dict[str, str] = {}
+    for step in plan.steps:
+        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+            with os_errors(step.directory), os.scandir(step.directory) as entries:
+                paths = sorted(entry.path for entry in entries if entry.is_dir())
+            found.update((path, listing_digest(path)) for path in paths)
+    return found
+
+
+def listing_digest(directory: str) -> str:
+    """SHA-256 (hex) over names, sizes and times of the files of a directory; "": it has gone.
+
+    Raises:
+        AccessError: it cannot be listed.
+    """
+    if not Path(directory).is_dir():
+        return ""
+    return sha256(
+        repr(sorted(list_files(directory).items())).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 def list_files(directory: str) -> dict[str, tuple[int, int]]:

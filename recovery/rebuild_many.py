@@ -34,6 +34,7 @@ class RebuildResult(NamedTuple):
     """What came out for one partition; `error` is why nothing did.
 
     `unread` are `.log` files of the directory that nothing was derived from.
+    `logs` are those that something was.
     `cut` is the segment with bytes that recovery would cut: later ones were not looked at.
     """
 
@@ -44,6 +45,7 @@ class RebuildResult(NamedTuple):
     cut: SegmentEnd | None
     notes: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
     error: EoctlError | None = None
 
 
@@ -111,6 +113,7 @@ def rebuild_one(
         rebuilt.cut,
         tuple(notes),
         unread=tuple(str(each) for each in partition.problems if _is_of_log(each)),
+        logs=tuple(each.log.path for each in partition.segments),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from enum import Enum
@@ -127,9 +128,8 @@ def take_back(
     if before is None:
         with os_errors(step.path):
             fs.unlink(step.path)
-    elif step.backup_kind is BackupKind.LINK:
-        with os_errors(step.path):
-            fs.rename(backup, step.path)
+    elif step.backup_kind is BackupKind.LINK and _is_renamed(fs, backup, step.path):
+        return
     elif step.backup_kind is BackupKind.CUT:
         with os_errors(step.path), fs.open_existing(step.path) as file:
             file.pos = step.after_bytes
@@ -144,6 +144,18 @@ def take_back(
         chunks = read_chunks(backup, 0, before.file_bytes)
         fsio.put_file(fs, step.path, chunks, attributes=wanted)
         on_bytes(before.file_bytes)
+
+
+def _is_renamed(fs: FileSystem, backup: str, path: str) -> bool:
+    """Move a file back; False: the journal has been moved to another disk since."""
+    with os_errors(path):
+        try:
+            fs.rename(backup, path)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            return False
+    return True
 
 
 def has_whole_backup(journal: Journal, step: JournalStep) -> bool:

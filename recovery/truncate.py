@@ -159,7 +159,7 @@ def _require_no_problem(partition: Partition) -> None:
     if partition.problems:
         raise RefusedError(
             f"{partition.problems[0]}: it must be put right first",
-            next_step=f"eoctl check {partition.path}",
+            next_step=f"eoctl describe {partition.path}; eoctl rebuild derives files that are bad",
         )
 
 

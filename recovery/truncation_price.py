@@ -125,6 +125,13 @@ def price_truncation(
     beyond = None
     if groups is not None:
         beyond = tuple(each for each in groups.offsets if each.offset > cut.end_offset)
+        if not groups.is_complete:
+            read = ", ".join(map(str, groups.read_partitions)) or "none"
+            notes.append(
+                f"of __consumer_offsets only the partitions {read} were read: offsets of other"
+                " groups are not known (--coordinator-dir)"
+            )
+            beyond = beyond or None  # none found is not none there
         notes += (f"{each}: offsets of groups may be missing" for each in groups.problems[:1])
     return TruncationPrice(
         cut_start_offset=cut.end_offset,

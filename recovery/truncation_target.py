@@ -103,7 +103,7 @@ def find_target(partition: Partition, request: TargetRequest) -> Target:
     if partition.problems:
         raise RefusedError(
             f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
-            next_step="eoctl check, then repair or move away what it names",
+            next_step=f"put right what it names, or move it away; eoctl describe {log.path}",
         )
     cut = find_cut(partition, offset, log.end_offset)
     _tell(log, cut, request, notes)
@@ -257,17 +257,15 @@ def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int
     for replica in request.replicas:
         other = _bounds(replica)
         theirs = _epochs(other)
-        answer = find_epoch_end(theirs, epoch, other.end_offset) if theirs else None
-        if answer is None:
+        limit = find_agreed_end(
+            entries, log.end_offset, theirs or (), other.end_offset, epoch=epoch
+        )
+        if limit is None:
             notes.append(f"{other.path}: cannot tell where leader epoch {epoch} ends")
-            continue
-        # EPOCH-7: the leader may answer for a lower epoch, and then ours of that one counts too.
-        own = find_epoch_end(entries, answer.epoch, log.end_offset)
-        limit = min(answer.end_offset, log.end_offset if own is None else own.end_offset)
-        if limit < offset:
+        elif limit < offset:
             notes.append(
-                f"{other.path}: its leader epoch {answer.epoch} ends at {answer.end_offset}: the"
-                f" target is {limit} instead of {offset}"
+                f"{other.path}: by its leader epochs the two part at {limit}: the target is that"
+                f" instead of {offset}"
             )
             offset = limit
     return offset
@@ -320,6 +318,38 @@ def find_epoch_end(
         return None
     known = max((each.epoch for each in entries if each.epoch <= epoch), default=epoch)
     return EpochEnd(known, min(higher.start_offset, log_end_offset))
+
+
+def find_agreed_end(
+    ours: Sequence[LeaderEpochEntry],
+    our_end_offset: int,
+    theirs: Sequence[LeaderEpochEntry],
+    their_end_offset: int,
+    *,
+    epoch: int,
+) -> int | None:
+    """Tell where a follower truncates that asks a leader about an epoch, and again (EPOCH-7).
+
+    Ours are the follower's entries, not empty. None: the other side knows no end.
+    """
+    known = {each.epoch for each in ours}
+    limit = our_end_offset
+    while True:
+        answer = find_epoch_end(theirs, epoch, their_end_offset) if theirs else None
+        if answer is None:
+            return None
+        if answer.epoch in known:
+            own = find_epoch_end(ours, answer.epoch, our_end_offset)
+            assert own is not None
+            return min(limit, answer.end_offset, own.end_offset)
+        lower = [each for each in known if each < answer.epoch]
+        if not lower:
+            return min(limit, ours[0].start_offset, answer.end_offset)
+        # Of that epoch we have nothing: to the end of the one before, and ask about that.
+        epoch = max(lower)
+        own = find_epoch_end(ours, epoch, our_end_offset)
+        assert own is not None
+        limit = min(limit, own.end_offset)
 
 
 def find_common_end(

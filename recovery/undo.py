@@ -4,7 +4,8 @@
        other file of these directories was changed or added, and the old bytes are whole
     2  `.eoctl-unfinished` in each log dir, and the journal says that an undo has begun
     3  the steps are taken back, the last one first; each content synced, then the directories
-    4  the clean-shutdown markers come back, when all else is certain
+    4  the clean-shutdown markers come back, when all else is certain; but not if another partition
+       of the log dir was changed since, which they would vouch for
     5  the journal says that it is undone, `.eoctl-unfinished` goes, the directories get their times
 
 What is interrupted is completed by another `undo`. A broker that has run since shows in the files
@@ -14,12 +15,13 @@ that it writes at every start and stop; then there is nothing that could safely 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recovery import journal
 from recovery.apply import require_untouched, stating
 from recovery.journal import JOURNAL_NAME, BackupKind, Journal, Status
 from recovery.plan import Action
+from recovery.prepare import list_files, listing_digest
 from recovery.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio
 from storage.errors import AccessError, CorruptError, RefusedError
@@ -27,13 +29,24 @@ from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from recovery.journal import JournalStep
     from storage.fsio import FileSystem
 
 
-def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Journal:
+class Undone(NamedTuple):
+    """What came of it.
+
+    `unlike` are partitions of the same log dirs that were changed since: the clean-shutdown marker
+    would vouch for them, so it did not come back.
+    """
+
+    journal: Journal
+    unlike: tuple[str, ...]
+
+
+def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda _: None) -> Undone:
     """Take a plan back; call it under the locks of its log dirs. What is undone stays that.
 
     Args:
@@ -50,12 +63,14 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
     found = journal.read_journal(path)
     if found.status is Status.UNDONE:
         with stating("the plan is undone"):
-            if any(journal.unfinished_path(each) == found.path for each in found.log_dirs):
-                journal.clear_unfinished(fs, found)
-                _restore_times(fs, found)
-        return found
+            journal.clear_unfinished(fs, found)
+            _restore_times(fs, found)
+        return Undone(found, ())
     with stating("nothing was touched"):
         states = check_undo(found)
+        unlike = tuple(
+            each for each, digest in found.neighbours.items() if _is_unlike(found, each, digest)
+        )
     with stating(f"the undo is unfinished: eoctl undo {found.path} completes it"):
         journal.set_unfinished(fs, found)
         was_interrupted = found.status is Status.UNDOING
@@ -63,40 +78,49 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
             found = journal.note_status(fs, found, Status.UNDOING)
         for each in found.directories:
             fsio.remove_leftovers(fs, each)
-        _take_all_back(fs, found, states, on_bytes, was_interrupted=was_interrupted)
+        steps = [(each, states[each.path]) for each in reversed(found.steps)]
+        _take_back(fs, found, steps, on_bytes, was_interrupted=was_interrupted, has_markers=False)
+        if not unlike:
+            _take_back(
+                fs, found, steps, on_bytes, was_interrupted=was_interrupted, has_markers=True
+            )
         found = journal.note_status(fs, found, Status.UNDONE)
     with stating("the plan is undone"):
         journal.clear_unfinished(fs, found)
         _restore_times(fs, found)
-    return found
+    return Undone(found, unlike)
 
 
-def _take_all_back(
+def _is_unlike(found: Journal, directory: str, digest: str) -> bool:
+    """Whether a partition that the plan does not touch is another than when it was applied."""
+    return directory not in found.directories and listing_digest(directory) != digest
+
+
+def _take_back(
     fs: FileSystem,
     found: Journal,
-    states: dict[str, StepState],
+    steps: Iterable[tuple[JournalStep, StepState]],
     on_bytes: Callable[[int], None],
     *,
     was_interrupted: bool,
+    has_markers: bool,
 ) -> None:
-    """Markers come last: with one a broker trusts everything that it finds."""
-    is_marker = {each.path: Path(each.path).name == CLEAN_SHUTDOWN_NAME for each in found.steps}
-    for has_markers in (False, True):
-        directories: dict[str, None] = {}
-        for step in reversed(found.steps):
-            if is_marker[step.path] is not has_markers:
-                continue
-            directories[str(Path(step.path).parent)] = None
-            if step.backup_kind is BackupKind.LINK:
-                directories[found.path] = None  # it is moved out of there
-            # A cut file that looks restored may not be durable: an earlier undo was killed.
-            is_sure = states[step.path] is StepState.BEFORE and (
-                step.action is not Action.TRUNCATE or not was_interrupted
-            )
-            if not is_sure:
-                take_back(fs, found, step, on_bytes)
-        for directory in directories:
-            fsio.sync_dir(fs, directory)
+    """Markers come last, by themselves: with one a broker trusts everything that it finds."""
+    directories: dict[str, None] = {}
+    for step, state in steps:
+        if (Path(step.path).name == CLEAN_SHUTDOWN_NAME) is not has_markers:
+            continue
+        directories[str(Path(step.path).parent)] = None
+        if step.backup_kind is BackupKind.LINK:
+            directories[found.path] = None  # it is moved out of there
+        # A cut file that looks restored may not be durable: an earlier undo was killed.
+        is_sure = state is StepState.BEFORE and (
+            step.action is not Action.TRUNCATE or not was_interrupted
+        )
+        if not is_sure:
+            take_back(fs, found, step, on_bytes)
+    for directory in directories:
+        fsio.sync_dir(fs, directory)
 
 
 def check_undo(found: Journal) -> dict[str, StepState]:
@@ -139,16 +163,17 @@ def _require_newest(found: Journal) -> None:
     """Plans are undone in the reverse of their order: a later one was made on top of this one."""
     place = Path(found.path).parent
     with os_errors(place):
-        names = sorted(each.name for each in place.iterdir() if each.name > Path(found.path).name)
-    for name in names:
-        if not (place / name / JOURNAL_NAME).is_file():
+        others = sorted(each for each in place.iterdir() if str(each) != found.path)
+    for other in others:
+        if not (other / JOURNAL_NAME).is_file():
             continue
         try:
-            later = journal.read_journal(place / name)
+            later = journal.read_journal(other)
         except (AccessError, CorruptError):
             continue
         is_applied = later.status in {Status.APPLIED, Status.UNDOING}
-        if is_applied and not {*later.log_dirs}.isdisjoint(found.log_dirs):
+        is_later = later.applied_at_ms > found.applied_at_ms
+        if is_applied and is_later and not {*later.log_dirs}.isdisjoint(found.log_dirs):
             raise RefusedError(
                 f"{found.path}: a later plan for the same log dir is applied: {later.path}",
                 next_step=f"eoctl undo {later.path} first",
@@ -156,6 +181,10 @@ def _require_newest(found: Journal) -> None:
 
 
 def _restore_times(fs: FileSystem, found: Journal) -> None:
+    """Give directories their times back, as far as their files are again what they were."""
     for path, facts in found.directories.items():
-        with os_errors(path), fs.open_dir(path) as directory:
+        if list_files(path) != facts.files:
+            continue
+        real = Path(path).resolve()
+        with os_errors(path), fs.open_dir(real) as directory:
             fs.set_times(directory, atime_ns=facts.mtime_ns, mtime_ns=facts.mtime_ns)

@@ -4,44 +4,59 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.plan import absolute_path, make_plan, replace_step
+from recovery.plan import absolute_path, make_plan, replace_step, source_of
 from storage import fsio
 from storage.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from recovery.plan import Plan, Step
+    from recovery.plan import Plan
+    from recovery.recovery_price import RecoveryPrice
     from storage.discovery import Selected
     from storage.fsio import FileSystem
+
+_REASON = "derived from the .log"
+
+
+class Derived(NamedTuple):
+    """What is to be written into one partition; `logs` are the `.log` files it was derived from."""
+
+    partition_path: str
+    files: Sequence[tuple[str, bytes]]
+    logs: Sequence[str]
 
 
 def derived_plan(
     command: str,
     arguments: Mapping[str, Any],
-    partition_path: str,
-    files: Iterable[tuple[str, bytes]],
+    derived: Sequence[Derived],
+    recovery: RecoveryPrice | None,
 ) -> Plan:
-    """Plan to give files of a partition, by name, the content that they should have.
+    """Plan to give files of partitions, by name, the content that they should have.
+
+    Args:
+        command: what makes it.
+        arguments: what was asked of it.
+        derived: the files.
+        recovery: what the next start without the clean-shutdown marker recovers; None: unknown.
 
     Raises:
         RefusedError: a name is a link, a directory or the like, or the partition is not to be
             changed.
         AccessError: a file cannot be looked at.
     """
-    return make_plan(command, arguments, derived_steps(partition_path, files), {})
-
-
-def derived_steps(partition_path: str, files: Iterable[tuple[str, bytes]]) -> list[Step]:
-    """The steps of `derived_plan`. Raises as that does."""
-    directory = absolute_path(partition_path)
-    return [
-        replace_step(str(Path(directory, name)), content, "derived from the .log")
-        for name, content in files
+    steps = [
+        replace_step(str(Path(absolute_path(each.partition_path), name)), content, _REASON)
+        for each in derived
+        for name, content in each.files
     ]
+    sources = [source_of(absolute_path(path)) for each in derived for path in each.logs]
+    price = {"recovery": None if recovery is None else recovery._asdict()}
+    return make_plan(command, arguments, steps, price, sources)
 
 
 def require_elsewhere(path: str, selected: Selected) -> None:

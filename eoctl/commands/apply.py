@@ -28,8 +28,8 @@ def command(
     The old bytes are kept, and eoctl undo puts them back. Applied twice it changes nothing. The
     directory of a journal stands for the plan in it: what was interrupted is completed.
     """
-    from eoctl.changing import ChangeOptions, apply_one, how_to_undo
-    from eoctl.output import Report, emit, message, use_format
+    from eoctl.changing import ChangeOptions, apply_one, how_to_undo, show_price
+    from eoctl.output import Report, emit, line, message, use_format
     from recovery.apply import finish
     from recovery.journal import JOURNAL_NAME, read_journal
     from recovery.plan import read_plan
@@ -51,6 +51,7 @@ def command(
         found = read_journal(plan)
         with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
+        wanted = read_plan(found.plan_path)
     else:
         wanted = read_plan(plan)
         if not wanted.steps:
@@ -68,5 +69,8 @@ def command(
     )
     try:
         emit(Report("applied_plan", COLUMNS, [row]), output)
+        if output is OutputFormat.TEXT:
+            line("")
+        show_price(wanted.price, output)
     finally:  # the way back is told also when nobody reads the row
         message(how_to_undo(applied))

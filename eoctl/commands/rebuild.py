@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.changing import ChangeOptions
-    from recovery.plan import Step
     from recovery.rebuild_diff import FileDifference
     from recovery.rebuild_many import RebuildJob, RebuildResult
+    from recovery.recovery_price import RecoveryPrice
+    from recovery.write_derived import Derived
 
 MAX_INT = 2**31 - 1  # Kafka's type of these settings
 COLUMNS = (
@@ -131,6 +132,7 @@ class _Run:
         self.has_findings = False
         self.has_failed = False
         self.written = 0  # partitions
+        self._prices: dict[str, RecoveryPrice] = {}  # by log dir
 
     @property
     def status(self) -> int:
@@ -165,7 +167,7 @@ class _Run:
         from eoctl.output import message
         from recovery.apply import resume, writing
         from recovery.rebuild_many import rebuild_many
-        from recovery.write_derived import derived_plan
+        from recovery.write_derived import Derived, derived_plan
         from storage.fsio import FileSystem
 
         fs = FileSystem()
@@ -178,7 +180,9 @@ class _Run:
                 try:
                     files = self._wanted_files(result)
                     if files:
-                        plan = derived_plan("rebuild", _arguments(result.path), result.path, files)
+                        derived = [Derived(result.path, files, result.logs)]
+                        price = self._price(work, result.path)
+                        plan = derived_plan("rebuild", _arguments(result.path), derived, price)
                         # At once: whatever becomes of the rows, the way back is known.
                         message(how_to_undo(apply_one(fs, plan, change)))
                         self.written += 1
@@ -192,21 +196,44 @@ class _Run:
     def saved(self, work: Sequence[RebuildJob], jobs: int, path: str) -> Iterator[Sequence[Any]]:
         """Rows of results whose writing is planned: one plan for all of them."""
         from eoctl.changing import save_plan
-        from recovery.plan import absolute_path, make_plan
+        from recovery.plan import absolute_path
         from recovery.rebuild_many import rebuild_many
-        from recovery.write_derived import derived_steps
+        from recovery.write_derived import Derived, derived_plan
 
-        steps: list[Step] = []
+        derived: list[Derived] = []
         for result in rebuild_many(work, jobs):
-            steps += derived_steps(result.path, self._wanted_files(result))
+            if files := self._wanted_files(result):
+                derived.append(Derived(result.path, files, result.logs))
             for each in result.differences:
                 yield self._row(result, each, is_written=False)
-        if not steps:
+        if not derived:
             self.notes.append("nothing to write: no plan was saved")
             return
-        partitions = [absolute_path(each.selected.partition.path) for each in work]
-        save_plan(make_plan("rebuild", {"partitions": partitions}, steps, {}), path)
+        arguments = {"partitions": [absolute_path(each.selected.partition.path) for each in work]}
+        price = self._price(work, derived[0].partition_path) if len(derived) == 1 else None
+        save_plan(derived_plan("rebuild", arguments, derived, price), path)
         self.notes.append(f"eoctl apply {path} does it")
+
+    def _price(self, work: Sequence[RebuildJob], path: str) -> RecoveryPrice | None:
+        """What the broker recovers at its next start in the log dir of a partition; None: unknown.
+
+        Worked out once for a log dir, and told.
+        """
+        from recovery.recovery_price import recovery_price
+
+        log_dir = next(
+            each.selected.log_dir for each in work if each.selected.partition.path == path
+        )
+        if log_dir is None:
+            return None
+        if log_dir.path not in self._prices:
+            found = self._prices[log_dir.path] = recovery_price(log_dir)
+            self.notes.append(
+                f"{log_dir.path}: without the clean-shutdown marker, which goes before the first"
+                f" change, the next start of the broker recovers {found.partitions_count}"
+                f" partitions, {found.log_bytes} bytes of log"
+            )
+        return self._prices[log_dir.path]
 
     def _wanted_files(self, result: RebuildResult) -> list[tuple[str, bytes]]:
         """What is to be written for one partition; damage is refused."""

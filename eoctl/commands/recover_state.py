@@ -222,15 +222,19 @@ class _Run:
         from eoctl.output import message
         from recovery.apply import resume, writing
         from recovery.plan import absolute_path
-        from recovery.write_derived import derived_plan
+        from recovery.recovery_price import recovery_price
+        from recovery.write_derived import Derived, derived_plan
         from storage.fsio import FileSystem
+        from storage.partition import Partition
 
         recovered, path = self.recovered, selected.partition.path
         arguments = {"partition": absolute_path(path), **arguments}
 
         def plan() -> Plan:
             files = [(recovered.file_name, recovered.content)]
-            return derived_plan("recover-state", arguments, path, files)
+            logs = [each.log.path for each in Partition.of(selected).segments]
+            price = None if selected.log_dir is None else recovery_price(selected.log_dir)
+            return derived_plan("recover-state", arguments, [Derived(path, files, logs)], price)
 
         if change.save_plan is not None:
             if self._is_needed(path):

@@ -134,8 +134,9 @@ def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Out
 def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> None:
     """Plan and apply under the locks: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
-    from eoctl.truncate_run import arguments_of, plan_run, select_partition
+    from eoctl.truncate_run import PlannedTruncation, arguments_of, plan_run, select_partition
     from recovery.apply import resume, writing
+    from storage.errors import EoctlError
     from storage.fsio import FileSystem
 
     fs = FileSystem()
@@ -143,7 +144,13 @@ def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Ou
     with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
         resumed = resume(fs, log_dirs, "truncate", [arguments_of(path, wanted)])
         notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        planned = plan_run(path, wanted)
+        try:
+            planned = plan_run(path, wanted)
+        except EoctlError:
+            if not resumed:
+                raise
+            # What was asked for is done; in what is there now its target may mean nothing more.
+            planned = PlannedTruncation(None, (), ())
         if planned.plan is not None:
             notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
         elif not resumed:

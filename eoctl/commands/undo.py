@@ -39,9 +39,10 @@ def command(
     from storage.fsio import FileSystem
 
     use_format(output)
-    found = sorted(map(read_journal, journals), key=lambda each: each.plan_id, reverse=True)
+    found = sorted(map(read_journal, journals), key=lambda each: each.applied_at_ms, reverse=True)
     fs = FileSystem()
     rows: list[tuple[Any, ...]] = []
+    notes: list[str] = []
     try:
         for each in found:
             if dry_run:
@@ -52,15 +53,21 @@ def command(
                 take(each.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs),
                 Progress("copying back") as progress,
             ):
-                rows.append(_row(undo(fs, each.path, on_bytes=progress.advance)))
+                done = undo(fs, each.path, on_bytes=progress.advance)
+            rows.append(_row(done.journal))
+            notes += [
+                f"{partition}: was changed since: the clean-shutdown marker stays away, and the"
+                " next start of the broker recovers"
+                for partition in done.unlike
+            ]
     except EoctlError as exc:
         if rows and not dry_run:
-            done = f"of {len(found)} journals {len(rows)} were undone before"
-            exc.next_step = f"{exc.next_step}; {done}" if exc.next_step else done
+            before = f"of {len(found)} journals {len(rows)} were undone before"
+            exc.next_step = f"{exc.next_step}; {before}" if exc.next_step else before
         raise
     finally:
         if rows:  # also before an error: these are done
-            notes = ["nothing was changed: it can be undone"] if dry_run else []
+            notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report("undone_plan", COLUMNS, rows, notes), output)
 
 

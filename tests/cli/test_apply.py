@@ -75,7 +75,9 @@ def test_the_whole_output(plan: Path, kafka: Path, eoctl: Callable) -> None:
         "path": str(journal),
     }
     assert first.status == 0
-    assert first.text == table(COLUMNS, f"{journal.name} | truncate | applied | 8 | no | {journal}")
+    row_text = table(COLUMNS, f"{journal.name} | truncate | applied | 8 | no | {journal}")
+    assert first.text.startswith(f"{row_text}\nprice\tvalue\ncut_start_offset\t311\n")
+    assert "\nproducer_id\tfirst_offset\tmarker_offset\tkind\toutcome\n" in first.text
     assert first.errors == f"eoctl undo {journal} takes it back\n"
     before = tree_of(kafka, directory_times=True)
     again = eoctl("apply", plan)
@@ -83,14 +85,16 @@ def test_the_whole_output(plan: Path, kafka: Path, eoctl: Callable) -> None:
     assert again.text == first.text.replace("\tno\t", "\tyes\t")
     assert again.errors == f"it had been applied before: {journal}\n"
     rows = eoctl("apply", plan, "--output", "jsonl")
-    assert rows_of(rows) == [{**row, "was_applied_before": True}]
+    applied, price = rows_of(rows)
+    assert applied == {**row, "was_applied_before": True}
+    assert (price["kind"], price["cut_start_offset"], price["records_count"]) == ("price", 311, 18)
     assert notes_of(rows) == [f"it had been applied before: {journal}"]
     packed = eoctl("apply", plan, "--output", "msgpack")
     assert unpacked(packed) == rows_of(rows)
     assert packed.errors == rows.errors
     assert difference(before, tree_of(kafka, directory_times=True)) == []
     assert eoctl("undo", journal).status == 0
-    assert rows_of(eoctl("apply", plan, "--output", "jsonl")) == [row]
+    assert rows_of(eoctl("apply", plan, "--output", "jsonl"))[0] == row
 
 
 def test_a_saved_plan_does_what_its_command_would(
@@ -296,7 +300,7 @@ def test_a_journal_elsewhere_is_only_known_there(plan: Path, kafka: Path, eoctl:
     assert eoctl("apply", plan, "--backup-dir", "place").status == 0
     refuses(eoctl, kafka, "the plan is stale", plan)
     again = eoctl("apply", plan, "--backup-dir", "place", "--output", "jsonl")
-    assert [row["was_applied_before"] for row in rows_of(again)] == [True]
+    assert [row["was_applied_before"] for row in rows_of(again, "applied_plan")] == [True]
 
 
 def test_a_place_on_another_disk(plan: Path, kafka: Path, eoctl: Callable) -> None:
@@ -559,11 +563,11 @@ def test_what_was_interrupted_is_completed(
         assert f"eoctl apply {journal} completes it" in interrupted.errors
         done = eoctl("apply", way, "--output", "jsonl")
         assert done.status == 0, done.errors
-        assert [row["was_applied_before"] for row in rows_of(done)] == [False]
+        assert [row["was_applied_before"] for row in rows_of(done, "applied_plan")] == [False]
         assert {name: each.data for name, each in tree_of(kafka).items()} == wanted
         assert leftovers(kafka) == []
         again = eoctl("apply", journal, "--output", "jsonl")
-        assert [row["was_applied_before"] for row in rows_of(again)] == [True]
+        assert [row["was_applied_before"] for row in rows_of(again, "applied_plan")] == [True]
     assert eoctl("undo", journal).status == 0
     assert difference(before, tree_of(kafka)) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -357,3 +358,29 @@ def test_one_bad_partition_does_not_keep_the_others_back(crash: Path, eoctl: Cal
     assert outcome.status == 5
     assert "INVALID_TXN_STATE" in outcome.errors
     assert {partition for partition, _ in rows_of(outcome)} == {"txn-1"}
+
+
+@pytest.mark.parametrize("command", ["rebuild", "recover-state"])
+def test_a_saved_plan_is_stale_when_the_log_has_changed(
+    crash: Path, eoctl: Callable, tmp_path: Path, command: str
+) -> None:
+    """What was derived from another log is not written, even if the derived file is the same."""
+    (crash / "txn-0" / "00000000000000000000.timeindex").write_bytes(b"")
+    assert eoctl(command, "txn-0", "--save-plan", tmp_path / "plan").status in (0, 1)
+    log = crash / "txn-0" / "00000000000000000000.log"
+    data = log.read_bytes()
+    log.write_bytes(data[:-100])
+    before = tree(crash)
+    outcome = eoctl("apply", tmp_path / "plan")
+    assert outcome.status == 4
+    assert (
+        "00000000000000000000.log: is not what it was when the plan was derived" in outcome.errors
+    )
+    assert {name: each for name, each in tree(crash).items() if name != ".lock"} == before
+
+
+def test_what_the_next_start_recovers_is_told(crash: Path, eoctl: Callable) -> None:
+    (crash / "txn-0" / "00000000000000000000.index").write_bytes(b"")
+    outcome = eoctl("rebuild", "txn-0", "--apply")
+    assert outcome.status == 0
+    assert re.search(r"the next start of the broker recovers \d+ partitions", outcome.errors)

@@ -28,6 +28,7 @@ from tests.changes import (
     unpacked,
 )
 from tests.crash.trees import difference, leftovers, tree_of
+from tests.kafka.broker import copy_log_dir
 from tests.truncations import Log, expected_tree, log_start_of, read_tree
 
 if TYPE_CHECKING:
@@ -201,8 +202,8 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     assert last == f"eoctl undo {journal} takes it back"
     assert sorted(difference(before, tree_of(kafka))) == [
         ".kafka_cleanshutdown: only in the first",
-        "recovery-point-offset-checkpoint: data",
-        "replication-offset-checkpoint: data",
+        "recovery-point-offset-checkpoint: mtime_ns, data",
+        "replication-offset-checkpoint: mtime_ns, data",
         "txn-0/00000000000000000000.log: mtime_ns, data",
         "txn-0/00000000000000000000.timeindex: mtime_ns, data",
         "txn-0/00000000000000000311.snapshot: only in the second",
@@ -397,7 +398,7 @@ def test_a_high_watermark_above_the_common_log(diverged: Path, eoctl: Callable) 
     found = eoctl(*below, "--single-copy")
     assert cut(found) == (36, 73, 36)
     assert (
-        "broker-2/div-0: its leader epoch 0 ends at 36: the target is 36 instead of 73"
+        "broker-2/div-0: by its leader epochs the two part at 36: the target is that instead of 73"
     ) in notes_of(found)
 
 
@@ -830,3 +831,38 @@ def test_other_options_reach_the_plan(kafka: Path, eoctl: Callable) -> None:
     (journal,) = Path("place").iterdir()
     assert same_ids(notes_of(done)[-1]) == f"eoctl undo {Path.cwd()}/place/ID takes it back"
     assert eoctl("undo", journal).status == 0
+
+
+def test_a_shorter_replica_hides_no_other_one(diverged: Path, eoctl: Callable) -> None:
+    """Nothing is cut of the named one, but of another: the third would be left with more."""
+    call = ("truncate", "broker-3/div-0", "--to-offset", "36", "--all-replicas", "broker-1/div-0")
+    refused = eoctl(*call)
+    assert refused.status == 4
+    assert "broker-1/div-0: would end at 36, below its high watermark 37" in refused.errors
+    assert eoctl(*call, "--all-replicas", "broker-2/div-0").status == 0
+
+
+def test_an_assumed_high_watermark_is_no_licence(diverged: Path, eoctl: Callable) -> None:
+    """The checkpointed one is a lower bound, whatever somebody assumes."""
+    call = ("truncate", "broker-2/div-0", "--to-offset", "10", "--assume-hw", "0")
+    assert eoctl(*call).status == 4
+    rows = rows_of(eoctl(*call, "--single-copy", "--output", "jsonl"), "price")
+    assert rows[0]["acknowledged_records_count"] == 24  # of 26 offsets, two are of markers
+
+
+def test_a_resumed_run_says_so_whatever_its_target_means_now(
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    eoctl: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An epoch that was skipped is known no more once the later one is cut."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "tv2-clean", tmp_path / "kafka")
+    partition = log_dir / "__transaction_state-0"
+    call = ("truncate", partition, "--to-leader-epoch", "3", "--apply")
+    leave_unfinished(eoctl, monkeypatch, *call)
+    outcome = eoctl(*call)
+    assert outcome.status == 0
+    assert (
+        f"completed what an earlier run began: eoctl undo {journal_of(log_dir)}" in outcome.errors
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.fsio import FileSystem
 from tests.changes import (
     held,
     interrupt,
@@ -339,3 +341,86 @@ def test_no_journal_is_lost_by_going_back_and_forth(kafka: Path, eoctl: Callable
         done = eoctl("undo", journal_of(kafka), "--output", "jsonl")
         assert (done.status, notes_of(done)) == (0, [])
         assert difference(before, tree_of(kafka)) == []
+
+
+# --- what else happened in the log dir ------------------------------------------------------------
+
+
+def test_the_marker_does_not_vouch_for_what_was_changed_since(
+    applied: Applied, kafka: Path, eoctl: Callable
+) -> None:
+    """Another partition got batches, perhaps torn ones: the next start has to recover."""
+    with (kafka / "plain-0" / "00000000000000000000.log").open("ab") as log:
+        log.write(b"half a batch")
+    outcome = eoctl("undo", applied.journal)
+    assert outcome.status == 0
+    assert f"{kafka}/plain-0: was changed since: the clean-shutdown marker stays away" in (
+        outcome.errors
+    )
+    assert not (kafka / ".kafka_cleanshutdown").exists()
+    files = {name: each for name, each in tree_of(kafka).items() if each.data is not None}
+    old = {name: each for name, each in applied.before.items() if each.data is not None}
+    assert [each.split(":")[0] for each in difference(old, files)] == [
+        ".kafka_cleanshutdown",
+        "plain-0/00000000000000000000.log",
+    ]
+    assert leftovers(kafka) == []
+
+
+def test_the_order_is_that_of_applying_not_of_planning(kafka: Path, eoctl: Callable) -> None:
+    """A plan that was saved first and applied last is undone first."""
+    before = tree_of(kafka)
+    (kafka / "txn-1" / "00000000000000000000.timeindex").write_bytes(b"")
+    changed = tree_of(kafka)
+    assert eoctl("rebuild", "kafka/txn-1", "--save-plan", "saved").status == 0
+    assert eoctl(*TRUNCATE).status == 0
+    truncated = journal_of(kafka)
+    # The marker is gone since: the plan says that it goes, so it is stale, and has to be made anew.
+    assert eoctl("apply", "saved").status == 4
+    assert eoctl("rebuild", "kafka/txn-1", "--save-plan", "again").status == 0
+    assert eoctl("undo", truncated).status == 0
+    assert eoctl("apply", "again").status == 4  # it is there again
+    assert difference(changed, tree_of(kafka)) == []
+    assert difference(before, changed)
+
+
+def test_an_earlier_plan_that_was_applied_later_goes_first(killed: Path, eoctl: Callable) -> None:
+    (killed / "txn-1" / "00000000000000000000.index").write_bytes(b"")
+    before = tree_of(killed)
+    assert eoctl("rebuild", "killed/txn-1", "--save-plan", "saved").status == 0
+    assert eoctl("truncate", "killed/txn-0", "--to-offset", "311", "--apply").status == 0
+    assert eoctl("apply", "saved").status == 0
+    rebuilt, truncated = sorted(Path("killed.eoctl").iterdir())
+    assert "rebuild" in rebuilt.name
+    refused = eoctl("undo", truncated)
+    assert refused.status == 4
+    assert f"eoctl undo {rebuilt.resolve()} first" in refused.errors
+    assert eoctl("undo", truncated, rebuilt).status == 0
+    assert difference(before, tree_of(killed)) == []
+
+
+def test_a_journal_that_was_moved_to_another_disk(
+    applied: Applied, kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that cannot be renamed back are copied back."""
+    rename = FileSystem.rename
+
+    def other_disk(fs: FileSystem, old: str, new: str) -> None:
+        if Path(old).parent != Path(new).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(fs, old, new)
+
+    monkeypatch.setattr(FileSystem, "rename", other_disk)
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_a_log_dir_that_is_a_link(kafka: Path, eoctl: Callable) -> None:
+    Path("link").symlink_to("kafka")
+    before = tree_of(kafka)
+    assert eoctl("truncate", "link/txn-0", "--to-offset", "311", "--apply").status == 0
+    for name in ("link", "kafka"):
+        (row,) = rows_of(eoctl("journal", "list", name, "--output", "jsonl"))
+        assert row["status"] == "applied"
+    assert eoctl("undo", row["path"]).status == 0
+    assert difference(before, tree_of(kafka)) == []

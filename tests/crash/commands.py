@@ -54,12 +54,20 @@ def remove_snapshot(partition: Path) -> None:
     (partition / "00000000000000000329.snapshot").unlink()
 
 
+def remove_first_segment(partition: Path) -> None:
+    for path in partition.glob("00000000000000000000.*"):
+        path.unlink()
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
     ),
     "truncate over segments": Change(
         "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), nothing
+    ),
+    "truncate below the first segment": Change(
+        "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), remove_first_segment
     ),
     "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
     "recover-state": Change("txn-0", ("recover-state",), remove_snapshot),
@@ -127,6 +135,20 @@ class Runs:
     def require_after(self, root: Path) -> None:
         assert self.contents(root) == self.after
         assert leftovers(root / "log-dir") == []
+
+    def require_a_log(self, root: Path) -> None:
+        """While it is applied: checkpoints first, then segments from the last one; never none."""
+        now = self.contents(root)
+        before = {name: each.data for name, each in self.before.items() if each.data is not None}
+        logs = sorted(name for name in before if name.endswith(".log"))
+        is_changed = [now.get(name) != before[name] for name in logs]
+        assert is_changed == sorted(is_changed), is_changed
+        first = is_changed.index(True) if True in is_changed else len(logs)
+        assert [name for name in logs[first + 1 :] if name in now] == []
+        assert any(name.endswith(".log") for name in now)
+        if True in is_changed:
+            for name in LOG_DIR_NAMES:
+                assert now.get(name) == self.after.get(name)
 
     def require_safe(self, root: Path) -> None:
         """No marker beside a change; what is half done is flagged."""

@@ -27,6 +27,7 @@ FILES = {
     LOG: b"first batch|second batch" + bytes(40),
     "t-0/00000000000000000000.index": bytes(range(1, 25)),
     "t-0/00000000000000000020.log": b"a later segment",
+    "t-0/00000000000000000030.log": b"the last segment",
     "t-0/leader-epoch-checkpoint": b"0\n1\n0 0\n",
 }
 AFTER = {
@@ -35,7 +36,11 @@ AFTER = {
     "t-0/00000000000000000000.index": bytes(range(1, 9)),
     "t-0/00000000000000000012.snapshot": b"new",
 }
-GONE = {CLEAN_SHUTDOWN_NAME, "t-0/00000000000000000020.log"}
+GONE = {
+    CLEAN_SHUTDOWN_NAME,
+    "t-0/00000000000000000020.log",
+    "t-0/00000000000000000030.log",
+}
 
 
 def prepare(root: Path) -> None:
@@ -59,6 +64,7 @@ def plan_of(root: Path) -> Plan:
             AFTER["recovery-point-offset-checkpoint"],
             "lower",
         ),
+        remove_step(str(log_dir / "t-0/00000000000000000030.log"), "above the end"),
         remove_step(str(log_dir / "t-0/00000000000000000020.log"), "above the end"),
         truncate_step(str(log_dir / LOG), 12, "cut"),
         truncate_step(str(log_dir / "t-0/00000000000000000000.index"), 8, "cut"),

@@ -39,6 +39,7 @@ class Crashes(Runs):
 
         def check(root: Path, state: CrashState) -> None:
             self.require_safe(root)
+            self.require_a_log(root)
             if DONE in state.marks:
                 self.require_after(root)
                 assert {read_journal(each).status for each in self.journals(root)} == {

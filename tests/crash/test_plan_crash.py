@@ -14,7 +14,17 @@ from storage.fsio import TEMP_SUFFIX
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import Scenario, check_scenario, refusing_nothing, surviving_mutants
-from tests.crash.small_plan import AFTER, FILES, GONE, PLAN_ID, apply, plan_of, prepare, take_back
+from tests.crash.small_plan import (
+    AFTER,
+    FILES,
+    GONE,
+    LOG,
+    PLAN_ID,
+    apply,
+    plan_of,
+    prepare,
+    take_back,
+)
 from tests.crash.states import RUN_NAME
 from tests.crash.trees import difference, leftovers, tree_of
 
@@ -63,6 +73,18 @@ class Made:
         if changed and contents != self.after:
             assert (root / "log-dir" / UNFINISHED_NAME).exists(), changed
 
+    def require_a_log(self, root: Path) -> None:
+        """While it is applied: first the checkpoint, then segment by segment from the last one."""
+        found = self.changed(tree_of(root / "log-dir"))
+        order = [
+            "recovery-point-offset-checkpoint",
+            "t-0/00000000000000000030.log",
+            "t-0/00000000000000000020.log",
+            LOG,
+        ]
+        done = [name in found for name in order]
+        assert done == sorted(done, reverse=True), found
+
 
 @pytest.fixture
 def made(scratch: Path) -> Made:
@@ -84,6 +106,7 @@ def applying(made: Made, backup_dir: str | None = None, *, has_links: bool = Tru
     def check(root: Path, state: CrashState) -> None:
         """Undo, or nothing to undo; and what is said to be done is done."""
         made.require_safe(root)
+        made.require_a_log(root)
         journal = root / (backup_dir or "log-dir.eoctl") / PLAN_ID / JOURNAL_NAME
         if DONE in state.marks:
             made.require_after(root)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import command_targets, format_targets, message_targets, segment_targets, text_targets
+from . import (
+    command_targets,
+    format_targets,
+    message_targets,
+    plan_targets,
+    segment_targets,
+    text_targets,
+)
 
 TARGETS = {
     target.name: target
@@ -12,5 +19,6 @@ TARGETS = {
         *segment_targets.TARGETS,
         *text_targets.TARGETS,
         *command_targets.TARGETS,
+        *plan_targets.TARGETS,
     )
 }

@@ -115,14 +115,14 @@ def test_the_old_file_put_back_by_hand_is_a_change(root: Path, plan: Plan) -> No
     apply(FileSystem(), plan)
     journal = journal_dir(root)
     os.link(
-        journal / "00002-00000000000000000020.log", root / "log-dir/t-0/00000000000000000020.log"
+        journal / "00003-00000000000000000020.log", root / "log-dir/t-0/00000000000000000020.log"
     )
     with pytest.raises(RefusedError, match="changed"):
         check_undo(read_journal(journal))
 
 
 @pytest.mark.parametrize(
-    "name", ["00003-00000000000000000000.log", "00002-00000000000000000020.log"]
+    "name", ["00004-00000000000000000000.log", "00003-00000000000000000020.log"]
 )
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_damaged_backup_is_not_put_back(root: Path, plan: Plan, name: str, is_gone: bool) -> None:
@@ -182,7 +182,7 @@ def test_backups_are_links_and_cuts(root: Path) -> None:
     before = log.stat()
     apply(FileSystem(), plan)
     kept = {path.name: path.stat() for path in journal_dir(root).iterdir()}
-    assert kept["00002-00000000000000000020.log"].st_size == len(b"a later segment")
+    assert kept["00003-00000000000000000020.log"].st_size == len(b"a later segment")
     assert sum(each.st_blocks * 512 for each in kept.values()) < 100_000
     take_back(FileSystem(), root)
     found = log.stat()

@@ -73,6 +73,7 @@ def made(directory: str = "/j/x", log_dir: str = "/d") -> Journal:
         has_backup=True,
         applied_at_ms=1_700_000_000_123,
         directories={"/d": DirectoryFacts(5, {"a": (1, 2), "b": (3, 4)})},
+        neighbours={"/d/t-0": "00"},
         steps=steps,
         status=Status.UNFINISHED,
         valid_bytes=0,

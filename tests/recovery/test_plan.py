@@ -256,6 +256,7 @@ SAMPLE = {
     "arguments": {},
     "log_dirs": ["/d"],
     "price": {},
+    "sources": [{"path": "/d/t-0/x", "before": _FACTS}],
     "steps": [
         {
             "action": action, "path": f"/d/t-0/{number:020d}.log", "before": _FACTS,

@@ -11,6 +11,7 @@ from recovery.truncation_target import (
     Target,
     TargetKind,
     TargetRequest,
+    find_agreed_end,
     find_common_end,
     find_epoch_end,
     find_target,
@@ -116,6 +117,19 @@ def test_offsets_outside_of_the_log(golden: Callable[[str], Path]) -> None:
         target(path, OFFSET)
 
 
+def test_a_follower_asks_until_it_has_an_epoch_that_the_leader_has() -> None:
+    """EPOCH-7: an answer for an epoch that is not known here is a question about the one before."""
+    ours = [LeaderEpochEntry(1, 0), LeaderEpochEntry(3, 100)]
+    theirs = [LeaderEpochEntry(1, 0), LeaderEpochEntry(2, 50), LeaderEpochEntry(5, 80)]
+    assert find_agreed_end(ours, 200, theirs, 300, epoch=3) == 50
+    assert find_agreed_end(ours, 200, theirs, 300, epoch=1) == 50
+    assert find_agreed_end(ours, 200, ours, 150, epoch=3) == 150
+    assert find_agreed_end(ours, 200, [LeaderEpochEntry(0, 0)], 70, epoch=3) is None
+    later = [LeaderEpochEntry(2, 40), LeaderEpochEntry(4, 60)]
+    assert find_agreed_end([LeaderEpochEntry(3, 30)], 90, later, 99, epoch=3) == 30
+    assert find_agreed_end(ours, 200, (), 0, epoch=3) is None
+
+
 def test_inside_of_a_batch(golden: Callable[[str], Path]) -> None:
     path = golden("kafka-4.3.1") / "crash" / "rolled-0"
     for offset in (5, 10, 25, 50):
@@ -188,7 +202,7 @@ def test_leader_epochs(golden: Callable[[str], Path]) -> None:
     second = open_partition(diverged / "broker-2" / "div-0")
     found = target(diverged / "broker-1" / "div-0", EPOCH, 0, replicas=(second,))
     assert found.offset == 36
-    assert "ends at 36: the target is 36 instead of 73" in found.notes[0]
+    assert "the two part at 36: the target is that instead of 73" in found.notes[0]
     found = target(path, EPOCH, 1, replicas=(open_partition(diverged / "broker-1" / "div-0"),))
     assert found.offset == 66
     assert "cannot tell where leader epoch 1 ends" in found.notes[0]

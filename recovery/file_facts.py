@@ -1,8 +1,9 @@
 """What a file was when it was looked at, so that a later look tells whether it still is that.
 
-Size and modification time catch what a broker does; the digest catches a file that was put there
-with the same of both. It covers the bytes that a step touches and the last MiB, for a whole small
-file all of it: to look at terabytes of `.log` again would take hours.
+Size and modification time catch what a broker does, mode and owner what an administrator does; the
+digest catches a file that was put there with the same of all. It covers the bytes that a step
+touches and the last MiB, for a whole small file all of it: to look at terabytes of `.log` again
+would take hours.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def is_still(path: str, facts: FileFacts | None) -> bool:
             return facts is None
     if facts is None or not stat.S_ISREG(found.st_mode):
         return False
-    if (found.st_size, found.st_mtime_ns) != (facts.file_bytes, facts.mtime_ns):
+    mode = stat.S_IMODE(found.st_mode)
+    now = (found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid)
+    if now != (facts.file_bytes, facts.mtime_ns, facts.mode, facts.uid, facts.gid):
         return False
     return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
 

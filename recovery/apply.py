@@ -103,13 +103,19 @@ def apply_plan(
     """
     for log_dir in plan.log_dirs:
         path = journal.unfinished_path(log_dir)
-        if path is not None and Path(path).name == plan.plan_id:
+        if path is not None and _is_of(path, plan):
             return finish(fs, path)
     journal.require_finished(plan.log_dirs)
     place = backups.choose_place(plan, backup_dir)
     directory = str(Path(place, plan.plan_id))
     if Path(directory, JOURNAL_NAME).exists():
         earlier = journal.read_journal(directory)
+        is_needed = any(journal.unfinished_path(each) == directory for each in earlier.log_dirs)
+        if is_needed or not _is_of(directory, plan):
+            raise RefusedError(
+                f"{directory}: is the journal of another plan with that id; nothing was touched",
+                next_step="--backup-dir DIR with another place, or make the plan anew",
+            )
         if earlier.status in {Status.APPLIED, Status.UNDOING}:
             return finish(fs, directory)
         # Undone, or ended before its first change: as if it had never been.
@@ -120,6 +126,15 @@ def apply_plan(
         backups.require_room(plan, place, has_backup=has_backup)
         made = prepare(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
     return _run(fs, plan, made, [StepState.BEFORE] * len(made.steps))
+
+
+def _is_of(path: str, plan: Plan) -> bool:
+    """Whether the journal in a directory is that of a plan: the id alone may have been copied."""
+    if Path(path).name != plan.plan_id or not Path(path, JOURNAL_NAME).exists():
+        return False
+    found = journal.read_journal(path)
+    steps = [(each.action, each.path, each.after_bytes) for each in found.steps]
+    return steps == [(each.action, each.path, each.after_bytes) for each in plan.steps]
 
 
 def resume(
@@ -164,6 +179,9 @@ def finish(fs: FileSystem, path: str) -> Applied:
         AccessError, CorruptError: the journal cannot be used.
     """
     found = journal.read_journal(path)
+    for log_dir in found.log_dirs:
+        if journal.unfinished_path(log_dir) not in (None, found.path):
+            journal.require_finished([log_dir])
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{path}: its undo has begun; nothing was touched",

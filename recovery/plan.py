@@ -405,6 +405,9 @@ def _require_confined(plan: Plan, path: str) -> None:
     seen = [each.path for each in plan.steps]
     if len(set(seen)) != len(seen):
         raise RefusedError(f"{path}: two steps change one file")
+    is_marker = [Path(each.path).name == CLEAN_SHUTDOWN_NAME for each in plan.steps]
+    if is_marker != sorted(is_marker, reverse=True):
+        raise RefusedError(f"{path}: a clean-shutdown marker does not go first")
     if plan.steps and {*plan.log_dirs} != {each.log_dir for each in plan.steps}:
         raise RefusedError(f"{path}: its log dirs are not those of its steps")
 

@@ -25,7 +25,6 @@ from recovery.journal import (
 )
 from recovery.plan import encode_plan
 from storage import fsio
-from storage.broker_lock import LOCK_FILE_NAME
 from storage.errors import EoctlError
 from storage.file_attributes import attributes_for
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify
@@ -190,7 +189,8 @@ def list_files(directory: str) -> dict[str, tuple[int, int]]:
     with os_errors(directory), os.scandir(directory) as entries:
         for entry in entries:
             is_ours = entry.name == journal.UNFINISHED_NAME or entry.name.endswith(fsio.TEMP_SUFFIX)
-            if is_ours or entry.name == LOCK_FILE_NAME or not entry.is_file(follow_symlinks=False):
+            is_kafkas = classify(entry.name).kind not in (FileKind.UNKNOWN, FileKind.LOCK)
+            if is_ours or not is_kafkas or not entry.is_file(follow_symlinks=False):
                 continue
             status = entry.stat(follow_symlinks=False)
             found[entry.name] = (status.st_size, status.st_mtime_ns)

@@ -356,7 +356,9 @@ def remove_leftovers(fs: FileSystem, directory: StrPath) -> list[str]:
     """
     with os_errors(directory):
         files = Path(directory).iterdir()
-        paths = sorted(str(file) for file in files if file.name.endswith(TEMP_SUFFIX))
+        paths = sorted(
+            str(file) for file in files if file.name.endswith(TEMP_SUFFIX) and not file.is_dir()
+        )
         for path in paths:
             fs.unlink(path)
     if paths:

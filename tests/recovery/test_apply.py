@@ -111,6 +111,34 @@ def test_what_a_broker_did_since_is_kept(
     assert difference(found, tree_of(root, directory_times=True)) == []
 
 
+def test_what_is_not_kafkas_does_not_matter(root: Path, plan: Plan) -> None:
+    before = tree_of(root / "log-dir")
+    apply(FileSystem(), plan)
+    (root / "log-dir" / "out.log.txt").write_text("x")
+    (root / "log-dir" / "t-0" / "notes").write_text("x")
+    (root / "log-dir" / "x.eoctl-tmp").mkdir()
+    take_back(FileSystem(), root)
+    found = tree_of(root / "log-dir")
+    assert {name: found[name] for name in before} == before
+
+
+def test_a_journal_of_the_same_id_is_not_another_plan_s(root: Path, plan: Plan) -> None:
+    """A plan that was copied for another log dir must not clear, nor finish, the first one's."""
+    interrupt(plan)
+    other = root / "other"
+    prepare(other)
+    copied = plan_of(other)
+    found = tree_of(root, directory_times=True)
+    with pytest.raises(RefusedError, match="another plan with that id"):
+        apply(FileSystem(), copied, backup_dir=str(root / "log-dir.eoctl"))
+    (other / "log-dir" / UNFINISHED_NAME).write_text(f"{journal_dir(root)}\n")
+    with pytest.raises(RefusedError, match="has not been finished"):
+        apply(FileSystem(), copied)
+    (other / "log-dir" / UNFINISHED_NAME).unlink()
+    changed = difference(found, tree_of(root, directory_times=True))
+    assert [each for each in changed if not each.startswith("other/log-dir: ")] == []
+
+
 def test_the_old_file_put_back_by_hand_is_a_change(root: Path, plan: Plan) -> None:
     apply(FileSystem(), plan)
     journal = journal_dir(root)

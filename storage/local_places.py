@@ -1,0 +1,216 @@
+"""Listing segments in local directories, with wildcards: see `places`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.discovery import Selected, discover, duplicate_partitions
+from storage.errors import AccessError, UsageError
+from storage.log_dir import FileKind, classify, parse_partition_name
+from storage.partition_files import list_partition
+from storage.path_globs import Match, expand, has_wildcard
+from storage.places import DirectoryPlace, Listing, SegmentPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.discovery import Discovery
+    from storage.log_dir import LogDir, Problem
+    from storage.partition_files import SegmentFiles
+
+# Files that stand for their partition when a wildcard matches them. Others, such as the
+# checkpoints of a log dir, would bring in far more than what was meant.
+PARTITION_FILE_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+        FileKind.PARTITION_METADATA,
+    }
+)
+
+
+def no_match(pattern: str) -> AccessError:
+    """The error for a pattern that leads nowhere."""
+    words = "no log dir, partition or file of one matches"
+    return AccessError(FileNotFoundError(errno.ENOENT, words, pattern), pattern)
+
+
+def not_utf8(path: str) -> AccessError:
+    """The problem of a name that no URI and no Spark string can hold."""
+    shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return AccessError(OSError(errno.EILSEQ, "left out: the name is not valid UTF-8"), shown)
+
+
+def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool = True) -> Listing:
+    """List local PATHs; unsorted. With `is_only`, errors of a single PATH are raised."""
+    lister = _Lister()
+    for path in paths:
+        try:
+            lister.add(path, Path(base or Path.cwd(), path))
+        except AccessError as exc:
+            if is_only and len(paths) == 1:
+                raise
+            lister.problems.append(exc)
+    try:
+        return lister.listing()
+    except AccessError:
+        if is_only and len(paths) == 1:
+            raise
+        return lister.listing(with_paths=False)
+
+
+class _Lister:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.notes: list[str] = []
+        self._wanted: dict[str, None] = {}  # absolute paths without wildcards, in order
+        self._named: dict[str, str] = {}  # directories that a first wildcard matched -> their name
+
+    def add(self, given: str, path: Path) -> None:
+        """Take a PATH, as given and as it is from here."""
+        if not has_wildcard(str(path)) or os.path.lexists(path):
+            self._wanted.setdefault(_absolute(path))
+            return
+        is_met = False
+        for match in expand(str(path.absolute()), self._names):
+            target = self._target(match)
+            if target is not None:
+                is_met = True
+                self._wanted.setdefault(_absolute(Path(target)))
+                self._named.setdefault(match.first, Path(match.first).name)
+        if not is_met:
+            raise no_match(given)
+
+    def _names(self, directory: str) -> list[str]:
+        try:
+            return os.listdir(directory)  # noqa: PTH208 - names, not paths
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as exc:
+            self.problems.append(AccessError(exc, directory))
+            return []
+
+    def _target(self, match: Match) -> str | None:
+        """Return the directory that a match stands for, None if it stands for none."""
+        path = match.path
+        if not Path(path).is_dir():
+            is_wanted = classify(Path(path).name).kind in PARTITION_FILE_KINDS
+            return str(Path(path).parent) if is_wanted and os.path.lexists(path) else None
+        if parse_partition_name(Path(path).name) is not None:
+            return path
+        try:
+            discover([path])
+        except UsageError:
+            self.notes.append(f"{path}: passed over, neither a log dir nor a partition")
+            return None
+        except AccessError as exc:
+            self.problems.append(exc)
+            return None
+        return path
+
+    def listing(self, *, with_paths: bool = True) -> Listing:
+        """List all that was added."""
+        places: list[SegmentPlace] = []
+        directories: list[DirectoryPlace] = []
+        problems = self.problems
+        if self._wanted and with_paths:
+            found = discover(self._wanted)
+            problems += self._problems(found)
+            self.notes += filter(None, map(_use_note, found.log_dirs))
+            for selected in found.selected:
+                directory = DirectoryPlace(
+                    self._broker(selected),
+                    selected.partition.name.topic,
+                    selected.partition.name.partition,
+                    selected.partition.path,
+                )
+                if not is_text(directory.directory):
+                    problems.append(not_utf8(directory.directory))
+                    continue
+                directories.append(directory)
+                places += self._segments(directory)
+        return Listing(tuple(places), tuple(directories), tuple(problems), tuple(self.notes))
+
+    def _segments(self, directory: DirectoryPlace) -> list[SegmentPlace]:
+        try:
+            files = list_partition(directory.directory)
+        except AccessError as exc:
+            self.problems.append(exc)
+            return []
+        self.problems += files.problems
+        return [
+            SegmentPlace(
+                *directory,
+                path=each.log.path,
+                base_offset=each.base_offset,
+                is_active=each is files.segments[-1],
+                file_bytes=each.log.file_bytes,
+                modified_ns=_modified_ns(each),
+            )
+            for each in files.segments
+        ]
+
+    def _broker(self, selected: Selected) -> str:
+        node_id = _node_id(selected.log_dir)
+        if node_id is not None:
+            return node_id
+        around = Path(selected.partition.path).parent
+        for each in (around, *around.parents):
+            if str(each) in self._named:
+                return self._named[str(each)]
+        return str(around)
+
+    def _problems(self, found: Discovery) -> Iterable[Problem]:
+        """Return the problems; partitions in two log dirs are none if the brokers differ."""
+        yield from (each for each in found.problems if getattr(each, "check_id", "") != "DIR-2")
+        by_broker: dict[str, list[LogDir]] = {}
+        for log_dir in found.log_dirs:
+            name = _node_id(log_dir) or self._name_of(log_dir.path) or ""
+            by_broker.setdefault(name, []).append(log_dir)
+        for log_dirs in by_broker.values():
+            yield from duplicate_partitions(log_dirs)
+
+    def _name_of(self, path: str) -> str | None:
+        around = (Path(path), *Path(path).parents)
+        return next((self._named[str(each)] for each in around if str(each) in self._named), None)
+
+
+def is_text(path: str) -> bool:
+    """Is the path valid UTF-8?"""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _absolute(path: Path) -> str:
+    """Make a path absolute, links kept: their names may be those of partitions."""
+    return os.path.realpath(path) if ".." in path.parts else str(path.absolute())
+
+
+def _node_id(log_dir: LogDir | None) -> str | None:
+    if log_dir is None or log_dir.meta is None or log_dir.meta.node_id is None:
+        return None
+    return str(log_dir.meta.node_id)
+
+
+def _use_note(log_dir: LogDir) -> str | None:
+    if not log_dir.lock.is_held:
+        return None
+    holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
+    return f"{log_dir.path}: in use by {holder}; what is listed may have changed since"
+
+
+def _modified_ns(files: SegmentFiles) -> int:
+    try:
+        return os.stat(files.log.path).st_mtime_ns  # noqa: PTH116
+    except OSError:
+        return 0  # removed meanwhile: who reads it will say so

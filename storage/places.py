@@ -1,0 +1,137 @@
+"""From PATHs to segments, local or behind URIs: what a distributed reader has to know of them.
+
+A PATH is a local path or a URI, with wildcards or without, of a log dir, a partition directory or a
+file in one of them. Listing opens no segment; places are plain values that travel to where the
+segments are read.
+
+`broker` tells replicas of one partition from each other. It is, in this order,
+  the node id that the log dir's meta.properties states                     "1"
+  the name that the first wildcard of the PATH stands for, if that lies     "east" of /data/*/logs
+  above the partition's directory
+  the directory around the partition's directory                           "/data/kafka-logs"
+Log dirs of different clusters may state one node id: `directory` still tells them apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.log_dir import Problem
+    from storage.segment import Segment
+
+# PROD-12: their coordinators write what sequence rules do not hold for.
+UNSEQUENCED_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+
+
+class SegmentPlace(NamedTuple):
+    """One segment of a partition directory, as listed.
+
+    Attributes:
+        broker: see above.
+        topic, partition: by the directory's name; -1 if it is no partition's.
+        directory: an absolute path, or a URI.
+        path: of the `.log`; below `directory`.
+        base_offset: by its name.
+        is_active: the last of its directory, which may have a torn tail.
+        file_bytes: size when it was listed.
+        modified_ns: when it was last written to, since 1970; 0 where that is not known.
+    """
+
+    broker: str
+    topic: str
+    partition: int
+    directory: str
+    path: str
+    base_offset: int
+    is_active: bool
+    file_bytes: int
+    modified_ns: int
+
+    @property
+    def has_sequences(self) -> bool:
+        """Sequence rules hold in its topic (PROD-12)."""
+        return self.topic not in UNSEQUENCED_TOPICS
+
+
+class DirectoryPlace(NamedTuple):
+    """A partition directory; the fields are those of its segments' places."""
+
+    broker: str
+    topic: str
+    partition: int
+    directory: str
+
+
+class Listing(NamedTuple):
+    """What the PATHs of a call lead to.
+
+    Attributes:
+        places: by directory, then base offset.
+        directories: those without segments too, sorted by path.
+        problems: what could not be listed or breaks a rule; names that are not UTF-8, which
+            neither URIs nor Spark can hold, are left out and are problems too.
+        notes: what a person should know, such as a log dir in use.
+    """
+
+    places: tuple[SegmentPlace, ...]
+    directories: tuple[DirectoryPlace, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+
+def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
+    """List the segments behind the PATHs, each directory once.
+
+    Of what wildcards match, files that belong to no partition are passed over, and directories
+    that are neither log dirs nor partitions become notes.
+
+    Args:
+        paths: local paths and URIs.
+        base: what relative paths start from; by default the working directory.
+
+    Raises:
+        AccessError: there is one PATH, and it does not exist, matches nothing, or cannot be read.
+            With several PATHs that is a recorded problem.
+        UsageError: there is none, or one without wildcards is neither a log dir, nor a partition,
+            nor a file in one.
+    """
+    from storage.local_places import list_local
+
+    wanted = list(paths)
+    if not wanted:
+        raise UsageError("no PATH given", next_step="name a log dir or a partition directory")
+    return sort_listing(list_local(wanted, base=base))
+
+
+def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Segment:
+    """Open a segment by its place or its path, read-only.
+
+    Args:
+        place: as listed; or the path or URI of a `.log`.
+        base_offset: by the place or the name unless given.
+
+    Raises:
+        AccessError: it cannot be opened.
+    """
+    from storage.segment import open_segment
+
+    path = place
+    if isinstance(place, SegmentPlace):
+        path = place.path
+        base_offset = place.base_offset if base_offset is None else base_offset
+    return open_segment(str(path), base_offset=base_offset)
+
+
+def sort_listing(listing: Listing) -> Listing:
+    """Bring places and directories into their order."""
+    return listing._replace(
+        places=tuple(sorted(listing.places, key=lambda each: (each.directory, each.base_offset))),
+        directories=tuple(sorted(listing.directories, key=lambda each: each.directory)),
+    )

@@ -231,6 +231,7 @@ class Auditor:
             table.producer_epoch[rows],
             table.base_sequence[rows],
             sequences_count[rows],
+            table.base_offset[rows],
         )
         self._ranges, is_repeated = cover(batches, self._ranges)
         self._duplicates_count += int(is_repeated.sum())

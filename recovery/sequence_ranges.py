@@ -37,6 +37,7 @@ class SequencedBatches(NamedTuple):
     producer_epoch: NDArray[np.int16]
     base_sequence: NDArray[np.int32]
     sequences_count: NDArray[np.int64]
+    base_offset: NDArray[np.int64]
 
 
 class SequenceRanges(NamedTuple):
@@ -44,7 +45,8 @@ class SequenceRanges(NamedTuple):
 
     A row per producer id and epoch, in that order: the place of its first batch, and the one
     behind its last batch. Then a row per range, as long as possible, by group and start; `group`
-    is the row of its producer and epoch.
+    is the row of its producer and epoch, `base_offset` the least of the batches that begin where
+    the range begins (-1 at sequence 0, where no gap can be before it).
     """
 
     producer_id: NDArray[np.int64]
@@ -54,9 +56,10 @@ class SequenceRanges(NamedTuple):
     group: NDArray[np.int32]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    base_offset: NDArray[np.int64]
 
 
-RANGES_DTYPES = (np.int64, np.int16, np.int64, np.int64, np.int32, np.int64, np.int64)
+RANGES_DTYPES = (np.int64, np.int16, np.int64, np.int64, np.int32, np.int64, np.int64, np.int64)
 
 
 def no_ranges() -> SequenceRanges:
@@ -80,7 +83,7 @@ def cover(batches: SequencedBatches, before: SequenceRanges | None = None) -> Co
     is_repeated = np.zeros(len(order), np.bool_)
     if placed.goes_back:
         is_repeated[order] = _repeats(placed)
-        own = _with_ranges(own, placed.group, placed.start, placed.end)
+        own = _with_ranges(own, placed)
     if before is None or not len(before.producer_id):
         return Covered(own, is_repeated)
     aligned = _align(before, own)
@@ -88,11 +91,9 @@ def cover(batches: SequencedBatches, before: SequenceRanges | None = None) -> Co
     if is_overlapping:
         shift = aligned.right_shift[placed.group]
         group = aligned.right_group[placed.group]
-        _, _, batch_first, batch_end, covered = _covered_cells(
-            aligned, group, placed.start + shift, placed.end + shift
-        )
-        inside = np.concatenate(([0], np.cumsum(covered)))
-        is_repeated[order] |= inside[batch_end] > inside[batch_first]
+        cells = _covered_cells(aligned, group, placed.start + shift, placed.end + shift)
+        inside = np.concatenate(([0], np.cumsum(cells.coverage)))
+        is_repeated[order] |= inside[cells.end] > inside[cells.first]
     return Covered(merged, is_repeated)
 
 
@@ -114,6 +115,7 @@ class _Placed(NamedTuple):
     group: NDArray[np.int64]
     start: NDArray[np.int64]
     end: NDArray[np.int64]
+    base_offset: NDArray[np.int64]
     goes_back: bool  # some batch begins before the end of the one before it
 
 
@@ -135,6 +137,7 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
     total = np.cumsum(step)
     start = total + (base[firsts] - total[firsts])[group]
     end = start + count
+    base_offset = np.where(base == 0, -1, batches.base_offset[order])
     lasts = np.append(firsts[1:], len(order))[: len(firsts)] - 1
     # Ranges as they are if no batch goes back: a new one where a batch does not continue.
     opens = np.flatnonzero(is_first | (jump != 0))
@@ -147,8 +150,9 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
         group=group[opens].astype(np.int32),
         start=start[opens],
         end=end[closes],
+        base_offset=base_offset[opens],
     )
-    return ranges, order, _Placed(group, start, end, bool((jump < 0).any()))
+    return ranges, order, _Placed(group, start, end, base_offset, bool((jump < 0).any()))
 
 
 def _nearest(distance: Any) -> Any:
@@ -199,24 +203,44 @@ def _align(left: SequenceRanges, right: SequenceRanges) -> _Aligned:
 
 
 def _union(aligned: _Aligned) -> tuple[SequenceRanges, bool]:
-    right = aligned.right
+    left, right = aligned.left, aligned.right
     shift = aligned.right_shift[right.group]
-    group, place, first, end, covered = _covered_cells(
+    cells = _covered_cells(
         aligned, aligned.right_group[right.group], right.start + shift, right.end + shift
     )
-    both = covered + _coverage(first, end, len(place))
-    merged = aligned.merged
-    return _ranges_of_cells(merged, both > 0, group, place), bool((both > 1).any())
+    both = cells.coverage + _coverage(cells.first, cells.end, len(cells.place))
+    merged = _ranges_of_cells(
+        aligned.merged,
+        both > 0,
+        cells.group,
+        cells.place,
+        np.concatenate((cells.left_first, cells.first)),
+        np.concatenate((left.base_offset, right.base_offset)),
+    )
+    return merged, bool((both > 1).any())
+
+
+class _Cells(NamedTuple):
+    """All that the left piece and some given ranges touch, cut at every begin and end.
+
+    Attributes:
+        group, place: of each cell's begin.
+        first, end: first cell of each given range, and the cell behind its last one.
+        left_first: first cell of each range of the left piece.
+        coverage: of each cell, whether (1) or not (0) the left piece covers it.
+    """
+
+    group: NDArray[Any]
+    place: NDArray[Any]
+    first: NDArray[Any]
+    end: NDArray[Any]
+    left_first: NDArray[Any]
+    coverage: NDArray[Any]
 
 
 def _covered_cells(
     aligned: _Aligned, group: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Cut all that the left piece and the given ranges touch into cells.
-
-    Returns group and place of each cell's begin, first cell and cell behind the last one of each
-    given range, and for each cell whether (1) or not (0) the left piece covers it.
-    """
+) -> _Cells:
     left = aligned.left
     left_group = aligned.left_group[left.group]
     groups = np.concatenate((left_group, left_group, group, group))
@@ -224,13 +248,8 @@ def _covered_cells(
     ranks, cell_group, cell_place = _rank(groups, places)
     n, m = len(left_group), len(group)
     left_first, left_end, first, after = np.split(ranks, [n, 2 * n, 2 * n + m])
-    return (
-        cell_group,
-        cell_place,
-        first,
-        after,
-        _coverage(left_first, left_end, len(cell_place)),
-    )
+    coverage = _coverage(left_first, left_end, len(cell_place))
+    return _Cells(cell_group, cell_place, first, after, left_first, coverage)
 
 
 def _rank(
@@ -257,25 +276,34 @@ def _ranges_of_cells(
     is_covered: NDArray[np.bool_],
     cell_group: NDArray[Any],
     cell_place: NDArray[Any],
+    first: NDArray[Any],
+    base_offset: NDArray[np.int64],
 ) -> SequenceRanges:
-    """Turn covered cells into ranges. The last cell of a group is never covered."""
+    """Turn covered cells into ranges. The last cell of a group is never covered.
+
+    `first` and `base_offset` are those of the ranges that cover them: one of these begins where a
+    new range begins.
+    """
     before = np.concatenate(([False], is_covered[:-1]))
     opens = np.flatnonzero(is_covered & ~before)
     closes = np.flatnonzero(before & ~is_covered)
+    least = np.full(len(cell_place), np.iinfo(np.int64).max)
+    np.minimum.at(least, first, base_offset)
     return groups._replace(
-        group=cell_group[opens].astype(np.int32), start=cell_place[opens], end=cell_place[closes]
+        group=cell_group[opens].astype(np.int32),
+        start=cell_place[opens],
+        end=cell_place[closes],
+        base_offset=least[opens],
     )
 
 
-def _with_ranges(
-    groups: SequenceRanges, group: NDArray[Any], start: NDArray[Any], end: NDArray[Any]
-) -> SequenceRanges:
+def _with_ranges(groups: SequenceRanges, placed: _Placed) -> SequenceRanges:
     ranks, cell_group, cell_place = _rank(
-        np.concatenate((group, group)), np.concatenate((start, end))
+        np.concatenate((placed.group, placed.group)), np.concatenate((placed.start, placed.end))
     )
     first, after = np.split(ranks, 2)
     is_covered = _coverage(first, after, len(cell_place)) > 0
-    return _ranges_of_cells(groups, is_covered, cell_group, cell_place)
+    return _ranges_of_cells(groups, is_covered, cell_group, cell_place, first, placed.base_offset)
 
 
 def _repeats(placed: _Placed) -> NDArray[np.bool_]:

@@ -39,45 +39,97 @@ class Batch(NamedTuple):
     kind: str = "data"  # data, txn, commit, abort, control, corrupt
 
 
+class Figures(NamedTuple):
+    """What the definition says: figures, gaps and the offsets of violations by kind."""
+
+    figures: dict[str, int]
+    gaps: list[tuple[int, int, int, int, int]]
+    violations: list[tuple[int, str]]
+
+
 ENDED = {"commit": "committed_transactions", "abort": "aborted_transactions"}
 CONTROL_KINDS = {"commit": COMMIT, "abort": ABORT, "control": NO_MARKER}
 
 
 def define(batches: Sequence[Batch]) -> dict[str, int]:
-    """One batch at a time; every batch is taken to have 100 bytes."""
-    counts = dict.fromkeys(COUNTED, 0)
+    """The figures of `COUNTED`, one batch at a time; every batch has 100 bytes."""
+    figures = define_all(batches).figures
+    return {name: figures[name] for name in COUNTED}
+
+
+def define_all(batches: Sequence[Batch]) -> Figures:
+    counts = dict.fromkeys((*COUNTED, "empty_markers", "epoch_regressions", "late_batches"), 0)
     pending: dict[int, int] = {}
-    places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    places: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    last: dict[int, tuple[int, bool]] = {}
+    first_epoch: dict[int, int] = {}
+    violations: list[tuple[int, str]] = []
+    next_offset = 0
     for each in batches:
+        is_control = each.kind in CONTROL_KINDS
+        offset = next_offset
+        next_offset += 1 if is_control else each.count
         if each.kind == "corrupt":
             counts["corrupt_batches"] += 1
             continue
-        is_control = each.kind in CONTROL_KINDS
         counts["batches"] += 1
         counts["records"] += 1 if is_control else each.count
         counts["bytes"] += 100
         counts["control_batches"] += is_control
         counts["transactional_batches"] += each.kind == "txn"
-        if each.pid < 0:
+        if each.pid < 0 or each.kind == "control":
             continue
+        before = last.get(each.pid, (-1, False))
+        last[each.pid] = (each.epoch, is_control)
+        if each.epoch < before[0]:
+            is_late = before[1] and not is_control
+            counts["epoch_regressions"] += 1
+            counts["late_batches"] += is_late
+            violations.append((offset, "data-after-marker" if is_late else "epoch-regression"))
         if each.kind == "txn":
             pending[each.pid] = pending.get(each.pid, 0) + 1
-        elif each.kind in {"commit", "abort"} and each.pid in pending:
+        elif is_control and each.pid in pending:
             count = pending.pop(each.pid)
             counts["aborted_batches"] += count if each.kind == "abort" else 0
             counts[ENDED[each.kind]] += 1
-        if is_control or each.sequence < 0:
+        elif is_control:
+            counts["empty_markers"] += 1
+        if is_control:
+            continue
+        first_epoch.setdefault(each.pid, each.epoch)
+        if each.sequence < 0:
             continue
         known = places.setdefault((each.pid, each.epoch), [])
         start = each.sequence
         if known:
             near = known[-1][1] - LAP // 2
             start = near + (each.sequence - near) % LAP
-        place = (start, start + each.count)
-        counts["duplicate_batches"] += any(a < place[1] and place[0] < b for a, b in known)
-        known.append(place)
+        end = start + each.count
+        if any(a < end and start < b for a, b, _ in known):
+            counts["duplicate_batches"] += 1
+            violations.append((offset, "duplicate"))
+        known.append((start, end, offset))
     counts["open_transactions"] = len(pending)
-    return counts
+    gaps = [
+        (pid, epoch, *gap)
+        for (pid, epoch), known in sorted(places.items())
+        for gap in _holes(known, is_later=first_epoch[pid] != epoch)
+    ]
+    counts["gaps"], counts["missing_sequences"] = len(gaps), sum(gap[3] for gap in gaps)
+    return Figures(counts, gaps, sorted(violations))
+
+
+def _holes(known: list[tuple[int, int, int]], *, is_later: bool) -> list[tuple[int, int, int]]:
+    """First sequence and size of each hole, and the offset of what begins behind it."""
+    holes = []
+    end = 0 if is_later else LAP
+    end = min(end, *(start for start, _, _ in known), LAP)
+    for start, stop, _ in sorted(known):
+        if start > end:
+            behind = min(offset for place, _, offset in known if place == start)
+            holes.append((end % LAP, start - end, -1 if start % LAP == 0 else behind))
+        end = max(end, stop)
+    return holes
 
 
 def encoded(batch: Batch, offset: int) -> bytes:

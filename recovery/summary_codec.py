@@ -1,0 +1,115 @@
+"""A summary as bytes, to be sent between processes or kept for the next run."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recovery.ended_epochs import ENDED_DTYPE
+from recovery.fingerprint import Fingerprint
+from recovery.producer_summary import PRODUCER_DTYPE
+from recovery.sequence_ranges import RANGES_DTYPES, SequenceRanges
+from recovery.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
+from recovery.summary import Counts, Extent, Summary
+from recovery.violations import VIOLATION_DTYPE
+from storage.errors import CorruptError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+PACKED_VERSION = 2
+FINGERPRINT_DTYPES = (np.int64, np.uint64, np.int64)
+COLUMN_DTYPES = [
+    np.dtype(each).newbyteorder("<")
+    for each in (
+        PRODUCER_DTYPE,
+        ENDED_DTYPE,
+        VIOLATION_DTYPE,
+        *RANGES_DTYPES,
+        *SETTLED_DTYPES,
+        *FINGERPRINT_DTYPES,
+    )
+]
+COMPRESSION_LEVEL = 1  # columns of small numbers shrink a lot at any level
+
+
+def pack_summary(summary: Summary) -> bytes:
+    """Encode a summary. Equal summaries give equal bytes."""
+    from msgpack import packb
+
+    columns = (
+        summary.producers,
+        summary.ended,
+        summary.violations,
+        *summary.sequences.ranges,
+        *summary.sequences.settled,
+        *summary.fingerprint[1:],
+    )
+    value = [
+        PACKED_VERSION,
+        [*summary.counts],
+        [*summary.extent],
+        summary.duplicate_batches,
+        summary.fingerprint.width_bits,
+        [*_packed(columns)],
+    ]
+    return zlib.compress(packb(value, use_bin_type=True), COMPRESSION_LEVEL)
+
+
+def _packed(columns: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    for column, dtype in zip(columns, COLUMN_DTYPES, strict=True):
+        yield np.ascontiguousarray(column, dtype).tobytes()
+
+
+def unpack_summary(data: bytes) -> Summary:
+    """Decode what `pack_summary` made.
+
+    Raises:
+        UnsupportedError: another version made it.
+        CorruptError: nothing of that kind.
+    """
+    from msgpack import unpackb
+
+    try:
+        version, *values = unpackb(zlib.decompress(data), strict_map_key=False)
+        if version == PACKED_VERSION:
+            return _unpacked(*values)
+    except (ValueError, TypeError, zlib.error) as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
+    raise UnsupportedError(
+        "summary of another version",
+        check_id="AUD-1",
+        pos=0,
+        expected=str(PACKED_VERSION),
+        found=str(version),
+    )
+
+
+def _unpacked(
+    counts: list[int],
+    extent: list[int],
+    duplicate_batches: int | None,
+    width_bits: int,
+    packed: list[bytes],
+) -> Summary:
+    columns = [
+        np.frombuffer(column, dtype).astype(dtype.newbyteorder("="))
+        for column, dtype in zip(packed, COLUMN_DTYPES, strict=True)
+    ]
+    producers, ended, violations, *columns = columns
+    ranges, columns = columns[: len(RANGES_DTYPES)], columns[len(RANGES_DTYPES) :]
+    settled, columns = columns[: len(SETTLED_DTYPES)], columns[len(SETTLED_DTYPES) :]
+    return Summary(
+        counts=Counts(*counts),
+        extent=Extent(*extent),
+        duplicate_batches=duplicate_batches,
+        producers=producers,
+        sequences=Sequences(SequenceRanges._make(ranges), SettledEpochs._make(settled)),
+        ended=ended,
+        violations=violations,
+        fingerprint=Fingerprint(width_bits, *columns),
+    )

@@ -14,15 +14,17 @@ Log dirs of different clusters may state one node id: `directory` still tells th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from storage.log_dir import Problem
     from storage.segment import Segment
+
+T = TypeVar("T")
 
 # PROD-12: their coordinators write what sequence rules do not hold for.
 UNSEQUENCED_TOPICS = frozenset(
@@ -127,6 +129,11 @@ def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Seg
         path = place.path
         base_offset = place.base_offset if base_offset is None else base_offset
     return open_segment(str(path), base_offset=base_offset)
+
+
+def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPlace]) -> list[T]:
+    """Call a function for each place; remote ones in threads, for what they cost is waiting."""
+    return [function(each) for each in places]
 
 
 def sort_listing(listing: Listing) -> Listing:

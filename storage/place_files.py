@@ -1,0 +1,61 @@
+"""Opening what places name: the `.log`, and the indexes beside it, by whichever file system."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.errors import AccessError
+from storage.formats import offset_index, time_index
+from storage.positioned_file import PositionedFile
+
+if TYPE_CHECKING:
+    from storage.formats.offset_index import OffsetIndexEntry
+    from storage.formats.time_index import TimeIndexEntry
+    from storage.places import SegmentPlace
+
+CHUNK_BYTES = 256 << 10  # the live index of an active segment is 10 MiB of zeros behind little
+MAX_INDEX_BYTES = 64 << 20
+
+
+def open_file(path: str) -> PositionedFile:
+    """Open a file by its path or URI. Raises AccessError."""
+    return PositionedFile(path)
+
+
+def offset_entries(place: SegmentPlace) -> list[OffsetIndexEntry]:
+    """Return the entries of a segment's `.index`, good or not; [] if it cannot be read."""
+    return offset_index.parse_entries(_read(_beside(place.path, ".index")))
+
+
+def time_entries(place: SegmentPlace) -> list[TimeIndexEntry]:
+    """Return the entries of a segment's `.timeindex`, good or not; [] if it cannot be read.
+
+    Empty too if it breaks a rule of its own (TIM-1): one that lacks an entry looks like a good one.
+    """
+    data = _read(_beside(place.path, ".timeindex"))
+    if time_index.problems(data, place.base_offset):
+        return []
+    return time_index.parse_entries(data)
+
+
+def _beside(log_path: str, suffix: str) -> str:
+    """Return the path of an index; a URI's query stays behind it."""
+    stem, found, query = log_path.rpartition(".log")
+    return f"{stem}{suffix}{query}" if found else f"{log_path}{suffix}"
+
+
+def _read(path: str) -> bytes:
+    """Read an index up to a chunk that ends with zeros; nothing if a part is unreadable."""
+    data = bytearray()
+    try:
+        with open_file(path) as file:
+            while len(data) < MAX_INDEX_BYTES:
+                reading = file.read_at(len(data), CHUNK_BYTES)
+                if reading.unreadable:
+                    return b""
+                data += reading.data
+                if len(reading.data) < CHUNK_BYTES or not any(reading.data[-512:]):
+                    break
+    except AccessError:
+        return b""
+    return bytes(data)

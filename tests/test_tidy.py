@@ -25,6 +25,11 @@ FORBIDDEN_IMPORTS = {
     "recovery": {"eoctl", "typer", "click", "rich", "pyspark", "pyarrow", "logging"},
     "eoctl": {"click", "logging"},
 }
+# Module -> what it may import nevertheless: Arrow is what records are handed on in.
+MAY_IMPORT = {
+    "recovery/record_columns.py": {"pyarrow"},
+    "recovery/record_reader.py": {"pyarrow"},
+}
 # storage/formats is pure: bytes in, value out.
 IMPURE_IMPORTS = {
     "datetime", "mmap", "multiprocessing", "os", "pathlib", "random", "shutil", "socket",
@@ -145,6 +150,7 @@ def test_imports_go_in_one_direction(name: str) -> None:
         forbidden = forbidden | IMPURE_IMPORTS
     if name.startswith("eoctl/") and not name.startswith("eoctl/spark/"):
         forbidden = forbidden | {"pyspark"}
+    forbidden = forbidden - MAY_IMPORT.get(name, set())
     bad = [(line, module) for line, module in _imports(name) if module.split(".")[0] in forbidden]
     assert bad == []
 

@@ -1,0 +1,184 @@
+"""What a reader of records could not give: stretches of a segment, and the offsets in them.
+
+The offsets of a bad stretch are known from its neighbours: they begin behind the last good batch
+before it and end before the first good one behind it. That is the most that can be missing; control
+records and what compaction has removed are among them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from storage.errors import AccessError
+from storage.kernels.protocol import Verdict, VerdictKind
+from storage.lookup import END_KINDS
+
+if TYPE_CHECKING:
+    from storage.errors import FormatError
+    from storage.kernels.numpy_kernel import BulkScan
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.splits import Split
+
+
+class ReadFinding(NamedTuple):
+    """One bad stretch of a segment. Positions are half open, in bytes.
+
+    Attributes:
+        path: of the segment.
+        start_pos, end_pos: the stretch.
+        kind: of the verdict; content that does not decode is corrupt.
+        check_id: the broken rule, "" for what cannot be read.
+        reason: in words.
+        errno: of the failed read, else 0.
+        base_offset, last_offset: what may be missing, both included; None if unknown on that side.
+            `last_offset` is below `base_offset` if nothing is.
+        is_lost: there are no records from it; False if only its frame is wrong, or for what a
+            crash leaves at the end of a log.
+    """
+
+    path: str
+    start_pos: int
+    end_pos: int
+    kind: VerdictKind
+    check_id: str
+    reason: str
+    errno: int = 0
+    base_offset: int | None = None
+    last_offset: int | None = None
+    is_lost: bool = True
+
+
+class FindingsList:
+    """Turns the verdicts of a scan into findings, with the offsets around them.
+
+    Attributes:
+        found: the findings so far; complete after `finish`.
+    """
+
+    def __init__(self, split: Split) -> None:
+        self.found: list[ReadFinding] = []
+        self._split = split
+        self._path = split.place.path
+        self._seen_count = 0
+        self._waiting: list[ReadFinding] = []  # for the good batch behind them
+        self._told: set[int] = set()  # where a verdict says that a batch is bad
+        self._next_offset: int | None = None if split.start_pos else split.place.base_offset
+
+    def look_at(self, scan: BulkScan) -> None:
+        """Take the verdicts that are new; call it before the rows that were given after them."""
+        for verdict in scan.verdicts[self._seen_count :]:
+            self._told.add(verdict.start_pos)
+            self._waiting.append(self._of_verdict(verdict))
+        self._seen_count = len(scan.verdicts)
+
+    def is_told(self, pos: int) -> bool:
+        """Does a verdict begin there?"""
+        return pos in self._told
+
+    def passed(self, table: HeaderTable) -> None:
+        """Take healthy batches that follow each other."""
+        if self._waiting:
+            still = []
+            for each in self._waiting:
+                at = int(np.searchsorted(table.pos, each.start_pos))
+                behind = int(np.searchsorted(table.pos, each.end_pos))
+                base_offset = int(table.last_offset[at - 1]) + 1 if at else each.base_offset
+                finding = each._replace(base_offset=base_offset)
+                if behind < table.row_count:
+                    last_offset = int(table.base_offset[behind]) - 1
+                    self.found.append(finding._replace(last_offset=last_offset))
+                else:
+                    still.append(finding)
+            self._waiting = still
+        self._next_offset = int(table.last_offset[-1]) + 1
+
+    def passed_batch(self, batch: ScannedBatch) -> None:
+        """Take a batch that was given by itself; its offsets count if nothing is said of it."""
+        if batch.crc_ok is False or self.is_told(batch.pos):
+            return
+        still = []
+        for each in self._waiting:
+            if each.end_pos <= batch.pos:
+                last_offset = batch.header.base_offset - 1
+                self.found.append(each._replace(last_offset=last_offset))
+            elif each.start_pos > batch.pos:
+                still.append(each._replace(base_offset=batch.header.last_offset + 1))
+            else:
+                still.append(each)
+        self._waiting = still
+        self._next_offset = batch.header.last_offset + 1
+
+    def given(self, pos: int) -> None:
+        """Note that the records of a batch are there although a verdict says something of it."""
+        if self.is_told(pos):
+            self._waiting = [self._kept(each, pos) for each in self._waiting]
+            self.found = [self._kept(each, pos) for each in self.found]
+
+    def add_error(
+        self, batch: ScannedBatch, error: FormatError | AccessError, *, is_lost: bool = True
+    ) -> None:
+        """Tell of a batch whose content cannot be had."""
+        if self.is_told(batch.pos):
+            return
+        header = batch.header
+        kind, check_id, errno = VerdictKind.CORRUPT, getattr(error, "check_id", ""), 0
+        if isinstance(error, AccessError):
+            kind, errno = VerdictKind.UNREADABLE, error.errno
+        self.found.append(
+            ReadFinding(
+                self._path,
+                batch.pos,
+                batch.pos + header.batch_bytes,
+                kind,
+                check_id,
+                error.message,
+                errno,
+                header.base_offset,
+                header.last_offset,
+                is_lost,
+            )
+        )
+
+    def add_unreadable(self, error: AccessError, start_pos: int, end_pos: int) -> None:
+        """Tell of a stretch of the file that cannot be had at all."""
+        self._waiting.append(
+            ReadFinding(
+                self._path,
+                start_pos,
+                end_pos,
+                VerdictKind.UNREADABLE,
+                "",
+                error.message,
+                error.errno,
+                self._next_offset,
+            )
+        )
+
+    def finish(self) -> None:
+        """Take those that no good batch follows, and bring all into order."""
+        self.found += self._waiting
+        self._waiting = []
+        self.found.sort(key=lambda each: (each.start_pos, each.end_pos))
+
+    def _of_verdict(self, verdict: Verdict) -> ReadFinding:
+        kind, start_pos, end_pos, check_id, reason, errno = verdict
+        if not self._split.is_last and check_id == "SEG-5":
+            # The end of a split is no end of the segment: it is a batch that does not lead there.
+            kind, check_id = VerdictKind.CORRUPT, "BAT-2"
+        return ReadFinding(
+            self._path,
+            start_pos,
+            end_pos,
+            kind,
+            check_id,
+            reason,
+            errno,
+            self._next_offset,
+            is_lost=kind not in END_KINDS,
+        )
+
+    def _kept(self, finding: ReadFinding, pos: int) -> ReadFinding:
+        is_same = finding.start_pos == pos and finding.kind is VerdictKind.CORRUPT
+        return finding._replace(is_lost=False) if is_same else finding

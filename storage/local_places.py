@@ -15,9 +15,10 @@ from storage.path_globs import Match, expand, has_wildcard
 from storage.places import DirectoryPlace, Listing, SegmentPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from storage.discovery import Discovery
+    from storage.errors import CorruptError
     from storage.log_dir import LogDir, Problem
     from storage.partition_files import SegmentFiles
 
@@ -36,14 +37,20 @@ PARTITION_FILE_KINDS = frozenset(
 )
 
 
-def no_match(pattern: str) -> AccessError:
-    """The error for a pattern that leads nowhere."""
+def no_match(pattern: str, problems: list[Problem], problems_count: int) -> AccessError:
+    """Return the error for a pattern that leads nowhere.
+
+    It is the last problem, taken back, if more were met than `problems_count` on the way.
+    """
+    if len(problems) > problems_count and isinstance(last := problems[-1], AccessError):
+        problems.pop()
+        return last
     words = "no log dir, partition or file of one matches"
     return AccessError(FileNotFoundError(errno.ENOENT, words, pattern), pattern)
 
 
 def not_utf8(path: str) -> AccessError:
-    """The problem of a name that no URI and no Spark string can hold."""
+    """Return the problem of a name that no URI and no Spark string can hold."""
     shown = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return AccessError(OSError(errno.EILSEQ, "left out: the name is not valid UTF-8"), shown)
 
@@ -59,11 +66,12 @@ def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool =
                 raise
             lister.problems.append(exc)
     try:
-        return lister.listing()
-    except AccessError:
+        lister.find()
+    except AccessError as exc:
         if is_only and len(paths) == 1:
             raise
-        return lister.listing(with_paths=False)
+        lister.problems.append(exc)
+    return lister.listing()
 
 
 class _Lister:
@@ -71,6 +79,7 @@ class _Lister:
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self._wanted: dict[str, None] = {}  # absolute paths without wildcards, in order
+        self._found: list[DirectoryPlace] = []
         self._named: dict[str, str] = {}  # directories that a first wildcard matched -> their name
 
     def add(self, given: str, path: Path) -> None:
@@ -78,7 +87,7 @@ class _Lister:
         if not has_wildcard(str(path)) or os.path.lexists(path):
             self._wanted.setdefault(_absolute(path))
             return
-        is_met = False
+        is_met, problems_count = False, len(self.problems)
         for match in expand(str(path.absolute()), self._names):
             target = self._target(match)
             if target is not None:
@@ -86,7 +95,7 @@ class _Lister:
                 self._wanted.setdefault(_absolute(Path(target)))
                 self._named.setdefault(match.first, Path(match.first).name)
         if not is_met:
-            raise no_match(given)
+            raise no_match(given, self.problems, problems_count)
 
     def _names(self, directory: str) -> list[str]:
         try:
@@ -115,28 +124,25 @@ class _Lister:
             return None
         return path
 
-    def listing(self, *, with_paths: bool = True) -> Listing:
-        """List all that was added."""
-        places: list[SegmentPlace] = []
-        directories: list[DirectoryPlace] = []
-        problems = self.problems
-        if self._wanted and with_paths:
-            found = discover(self._wanted)
-            problems += self._problems(found)
-            self.notes += filter(None, map(_use_note, found.log_dirs))
-            for selected in found.selected:
-                directory = DirectoryPlace(
-                    self._broker(selected),
-                    selected.partition.name.topic,
-                    selected.partition.name.partition,
-                    selected.partition.path,
-                )
-                if not is_text(directory.directory):
-                    problems.append(not_utf8(directory.directory))
-                    continue
-                directories.append(directory)
-                places += self._segments(directory)
-        return Listing(tuple(places), tuple(directories), tuple(problems), tuple(self.notes))
+    def find(self) -> None:
+        """Find the partitions behind all that was added. Raises AccessError if it is one path."""
+        if not self._wanted:
+            return
+        found = discover(self._wanted)
+        self.problems += self._problems(found)
+        self.notes += filter(None, map(_use_note, found.log_dirs))
+        for selected in found.selected:
+            path, name = selected.partition
+            if is_text(path):
+                broker = self._broker(selected)
+                self._found.append(DirectoryPlace(broker, name.topic, name.partition, path))
+            else:
+                self.problems.append(not_utf8(path))
+
+    def listing(self) -> Listing:
+        """List all that was found."""
+        places = tuple(place for each in self._found for place in self._segments(each))
+        return Listing(places, tuple(self._found), tuple(self.problems), tuple(self.notes))
 
     def _segments(self, directory: DirectoryPlace) -> list[SegmentPlace]:
         try:
@@ -170,16 +176,26 @@ class _Lister:
     def _problems(self, found: Discovery) -> Iterable[Problem]:
         """Return the problems; partitions in two log dirs are none if the brokers differ."""
         yield from (each for each in found.problems if getattr(each, "check_id", "") != "DIR-2")
-        by_broker: dict[str, list[LogDir]] = {}
-        for log_dir in found.log_dirs:
-            name = _node_id(log_dir) or self._name_of(log_dir.path) or ""
-            by_broker.setdefault(name, []).append(log_dir)
-        for log_dirs in by_broker.values():
-            yield from duplicate_partitions(log_dirs)
+        yield from duplicates(
+            (_node_id(each) or self._name_of(each.path) or each.path, each)
+            for each in found.log_dirs
+        )
 
     def _name_of(self, path: str) -> str | None:
         around = (Path(path), *Path(path).parents)
         return next((self._named[str(each)] for each in around if str(each) in self._named), None)
+
+
+def duplicates(log_dirs: Iterable[tuple[str, LogDir]]) -> Iterator[CorruptError]:
+    """Find the partitions that are live in two log dirs, given with their brokers, of one broker.
+
+    Unlike in `discover`, log dirs that do not tell their node are not taken for those of one.
+    """
+    by_broker: dict[str, list[LogDir]] = {}
+    for broker, log_dir in log_dirs:
+        by_broker.setdefault(broker, []).append(log_dir)
+    for each in by_broker.values():
+        yield from duplicate_partitions(each)
 
 
 def is_text(path: str) -> bool:

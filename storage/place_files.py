@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from storage.errors import AccessError
 from storage.formats import offset_index, time_index
 from storage.positioned_file import PositionedFile
+from storage.uris import Uri, is_uri, local_path
 
 if TYPE_CHECKING:
     from storage.formats.offset_index import OffsetIndexEntry
@@ -18,8 +19,21 @@ MAX_INDEX_BYTES = 64 << 20
 
 
 def open_file(path: str) -> PositionedFile:
-    """Open a file by its path or URI. Raises AccessError."""
-    return PositionedFile(path)
+    """Open a file by its path or URI.
+
+    Raises:
+        AccessError: it cannot be opened.
+        UsageError: nothing here reads such URIs.
+    """
+    if not is_uri(path):
+        return PositionedFile(path)
+    uri = Uri.parse(path)
+    local = local_path(uri)
+    if local is not None:
+        return PositionedFile(local)
+    from storage.remote_file import RemoteFile
+
+    return RemoteFile(path)
 
 
 def offset_entries(place: SegmentPlace) -> list[OffsetIndexEntry]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+THREADS_COUNT = 16  # requests to remote file systems that wait at the same time
+
 # PROD-12: their coordinators write what sequence rules do not hold for.
 UNSEQUENCED_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -102,38 +104,69 @@ def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
         AccessError: there is one PATH, and it does not exist, matches nothing, or cannot be read.
             With several PATHs that is a recorded problem.
         UsageError: there is none, or one without wildcards is neither a log dir, nor a partition,
-            nor a file in one.
+            nor a file in one; nothing here reads such URIs.
     """
     from storage.local_places import list_local
+    from storage.uris import Uri, is_uri, local_path
 
     wanted = list(paths)
     if not wanted:
         raise UsageError("no PATH given", next_step="name a log dir or a partition directory")
-    return sort_listing(list_local(wanted, base=base))
+    local, remote = [], []
+    for path in wanted:
+        below = local_path(Uri.parse(path)) if is_uri(path) else path
+        if below is None:
+            remote.append(path)
+        else:
+            local.append(below)
+    is_only = len(wanted) == 1
+    found = list_local(local, base=base, is_only=is_only)
+    if remote:
+        from storage.remote_places import list_remote
+
+        more = list_remote(remote, is_only=is_only)
+        found = Listing(
+            found.places + more.places,
+            found.directories + more.directories,
+            found.problems + more.problems,
+            found.notes + more.notes,
+        )
+    return sort_listing(found)
 
 
 def open_place(place: SegmentPlace | str, base_offset: int | None = None) -> Segment:
     """Open a segment by its place or its path, read-only.
 
     Args:
-        place: as listed; or the path or URI of a `.log`.
+        place: as listed; or the path or URI of a `.log`, which is then read by ranges.
         base_offset: by the place or the name unless given.
 
     Raises:
         AccessError: it cannot be opened.
+        UsageError: nothing here reads such URIs.
     """
-    from storage.segment import open_segment
+    from storage.place_files import open_file
+    from storage.segment import Segment, parse_base_offset
+    from storage.uris import Uri, is_uri
 
-    path = place
-    if isinstance(place, SegmentPlace):
-        path = place.path
-        base_offset = place.base_offset if base_offset is None else base_offset
-    return open_segment(str(path), base_offset=base_offset)
+    path = place if isinstance(place, str) else place.path
+    if base_offset is None and isinstance(place, SegmentPlace):
+        base_offset = place.base_offset
+    if base_offset is None and is_uri(path):
+        base_offset = parse_base_offset(Uri.parse(path).name)
+    return Segment(open_file(path), base_offset)
 
 
 def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPlace]) -> list[T]:
-    """Call a function for each place; remote ones in threads, for what they cost is waiting."""
-    return [function(each) for each in places]
+    """Call a function for each place; in threads if any is remote, where most time is waiting."""
+    from storage.uris import is_uri
+
+    if len(places) < 2 or not any(is_uri(each.path) for each in places):
+        return [function(each) for each in places]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(THREADS_COUNT, len(places))) as pool:
+        return list(pool.map(function, places))
 
 
 def sort_listing(listing: Listing) -> Listing:

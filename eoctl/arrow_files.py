@@ -1,0 +1,112 @@
+"""URIs through pyarrow: S3, HDFS, Google and Azure storage, and whatever else pyarrow.fs opens.
+
+Importing this module makes it the default for all schemes that nothing else is registered for;
+pyarrow itself is imported when the first URI is opened. Credentials, end points, timeouts and
+retries are pyarrow's, from the environment or the URI's query. For other file systems:
+
+    register_file_system("sim", lambda uri: (ArrowTree(my_file_system), ""))
+
+`my_file_system` being any pyarrow.fs.FileSystem, one that wraps fsspec included.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from storage.errors import UsageError
+from storage.file_systems import RemoteEntry, register_default
+from storage.remote_file import as_os_error
+
+if TYPE_CHECKING:
+    from storage.file_systems import OpenedFile
+
+
+class ArrowTree:
+    """A pyarrow.fs.FileSystem as `storage` wants it: a FileTree."""
+
+    def __init__(self, file_system: Any) -> None:
+        self.file_system = file_system
+
+    def entry(self, path: str) -> RemoteEntry | None:
+        """Return what is at a path; None if nothing is. Raises OSError."""
+        try:
+            info = self.file_system.get_file_info(path)
+            return _entry(info)
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            raise as_os_error(exc) from exc
+
+    def entries(self, path: str, *, is_recursive: bool = False) -> list[RemoteEntry]:
+        """List a directory; [] if it is not there. Raises OSError."""
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(path, allow_not_found=True, recursive=is_recursive)
+        try:
+            found = map(_entry, self.file_system.get_file_info(selector))
+            return [each for each in found if each is not None]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as exc:
+            raise as_os_error(exc) from exc
+
+    def open(self, path: str) -> OpenedFile:
+        """Open a file. Raises OSError."""
+        try:
+            return _Opened(self.file_system.open_input_file(path))
+        except Exception as exc:
+            raise as_os_error(exc) from exc
+
+
+class _Opened:
+    """A pyarrow.NativeFile."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def size(self) -> int:
+        return int(self._file.size())
+
+    def read_at(self, count: int, pos: int) -> bytes:
+        return bytes(self._file.read_at(count, pos))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_tree(uri: str) -> tuple[ArrowTree, str]:
+    """Open the file system of a URI, and give the path that the URI stands for in it.
+
+    Raises:
+        UsageError: pyarrow is not installed, or does not know the scheme.
+        OSError: the file system cannot be opened.
+    """
+    if find_spec("pyarrow") is None:
+        raise UsageError(f"{uri}: pyarrow is not installed", next_step="pip install pyarrow")
+    from pyarrow.fs import FileSystem
+    from pyarrow.lib import ArrowException
+
+    try:
+        file_system, path = FileSystem.from_uri(uri)
+    except OSError as exc:
+        raise as_os_error(exc) from exc
+    except (ArrowException, ValueError) as exc:
+        raise UsageError(f"{uri}: {exc}") from exc
+    return ArrowTree(file_system), path
+
+
+def _entry(info: Any) -> RemoteEntry | None:
+    from pyarrow.fs import FileType
+
+    if info.type == FileType.NotFound:
+        return None
+    try:
+        path = info.path
+    except UnicodeDecodeError:
+        path = ""
+    is_dir = info.type == FileType.Directory
+    return RemoteEntry(path, is_dir, info.size or 0, info.mtime_ns or 0)
+
+
+register_default(open_tree)

@@ -51,7 +51,7 @@ class ArrowTree:
         except Exception as exc:
             raise as_os_error(exc) from exc
 
-    def open(self, path: str) -> OpenedFile:
+    def open_file(self, path: str) -> OpenedFile:
         """Open a file. Raises OSError."""
         try:
             return _Opened(self.file_system.open_input_file(path))

@@ -63,7 +63,7 @@ class FileTree(Protocol):
     def entries(self, path: str, *, is_recursive: bool = False) -> list[RemoteEntry]:
         """List a directory, with everything below it if wanted; [] if it is not there."""
 
-    def open(self, path: str) -> OpenedFile:
+    def open_file(self, path: str) -> OpenedFile:
         """Open a file."""
 
 

@@ -40,7 +40,7 @@ class RemoteFile(PositionedFile):
         self._media_errors_count = 0
         located = locate(uri)
         try:
-            self._file = located.tree.open(located.path)
+            self._file = located.tree.open_file(located.path)
             self._file_bytes = int(self._file.size())
         except EoctlError:
             raise

@@ -1,0 +1,336 @@
+"""Sort more rows than fit in memory: sorted runs in a temporary file, merged when they are read.
+
+A `Sorter` takes rows of one numpy structured dtype in any order and gives them back by key, in
+chunks. It never holds more than `max_rows` of them, whatever they are: equal keys are no special
+case, since nothing is looked up. Runs are written one behind the other to one file that has no name
+(or loses it at once), so that nothing stays behind, not even of a killed process. If there are
+more runs than can be merged at a time, some of them are first merged into longer ones.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from storage.errors import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.void]
+
+MIN_ROWS = 16
+MAX_CHUNK_ROWS = 65_536
+MAX_FAN_IN = 128
+MIN_READ_BYTES = 64 << 10  # of a run: below this a merge is all seeks
+SORT_BYTES = 32  # per row, beside the row: its key, its place, and what sorting them needs
+NEXT_STEP = "--spill-dir DIR on a file system with more space, or more --memory"
+
+
+class SpillSpace(NamedTuple):
+    """How much memory all sorters together may use, and where the rest goes.
+
+    Attributes:
+        memory_bytes: for rows; what a scan needs comes on top.
+        directory: for temporary files.
+    """
+
+    memory_bytes: int
+    directory: str
+
+    def sorter(self, dtype: np.dtype[Any], keys: Sequence[str], share: float) -> Sorter:
+        """Return a sorter that may use a share (0 to 1) of the memory."""
+        row_bytes = dtype.itemsize + SORT_BYTES
+        max_rows = int(self.memory_bytes * share) // row_bytes
+        return Sorter(dtype, keys, max_rows=max_rows, directory=self.directory)
+
+
+class _Run(NamedTuple):
+    """Sorted rows in the file, by row number; half open."""
+
+    start: int
+    end: int
+
+
+class Sorter:
+    """A context manager; `add` rows, then read `chunks`, which may be done more than once.
+
+    Attributes:
+        rows_count: what was added.
+        spilled_bytes: what was written to disk, rewritten runs included.
+        peak_rows_count: the most rows that were held at a time; at most the larger of `max_rows`
+            and MIN_ROWS.
+    """
+
+    def __init__(
+        self, dtype: np.dtype[Any], keys: Sequence[str], *, max_rows: int, directory: str
+    ) -> None:
+        self._dtype = dtype
+        self._keys = tuple(keys)
+        self._max_rows = max(max_rows, MIN_ROWS)
+        self._directory = directory
+        self._slice_rows = min(self._max_rows // 4, MAX_CHUNK_ROWS)
+        self._capacity = self._max_rows - self._slice_rows
+        self._buffer: Rows = np.empty(0, dtype)
+        self._held = 0
+        self._runs: list[_Run] = []
+        self._file: IO[bytes] | None = None
+        self.rows_count = 0
+        self.spilled_bytes = 0
+        self.peak_rows_count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of memory and file; a second call does nothing."""
+        self._buffer = np.empty(0, self._dtype)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def add(self, rows: Rows) -> None:
+        """Take rows.
+
+        Raises:
+            AccessError: the temporary file cannot be made or written, as on a full disk.
+        """
+        self.rows_count += len(rows)
+        while len(rows):
+            if self._held == len(self._buffer):
+                self._make_room(len(rows))
+            count = min(len(rows), len(self._buffer) - self._held)
+            self._buffer[self._held : self._held + count] = rows[:count]
+            self._held += count
+            rows = rows[count:]
+            self._note_held(self._held)
+
+    def chunks(self) -> Iterator[Rows]:
+        """Give all rows by key; rows of equal keys in no particular order.
+
+        Raises:
+            AccessError: the temporary file cannot be written or read.
+        """
+        if not self._runs:
+            yield from self._sorted_buffer()
+            return
+        if self._held:
+            self._write_buffer()
+        self._buffer = np.empty(0, self._dtype)
+        while len(self._runs) > self._fan_in:
+            self._merge_runs()
+        yield from self._merged(self._runs)
+
+    @property
+    def _fan_in(self) -> int:
+        by_bytes = self._max_rows * self._dtype.itemsize // (2 * MIN_READ_BYTES)
+        return max(2, min(MAX_FAN_IN, by_bytes, self._max_rows // 4))
+
+    def _note_held(self, count: int) -> None:
+        self.peak_rows_count = max(self.peak_rows_count, count)
+
+    def _make_room(self, wanted: int) -> None:
+        """Let the buffer grow while it may, else empty it."""
+        if self._held >= self._capacity:
+            self._write_buffer()
+            return
+        # Old and new buffer are there together for a moment: the last step goes to disk instead.
+        size = min(self._capacity, max(2 * self._held, wanted, MIN_ROWS // 2))
+        if self._held + size > self._max_rows:
+            self._write_buffer()
+            self._buffer = np.empty(self._capacity, self._dtype)
+            return
+        self._note_held(self._held + size)
+        grown = np.empty(size, self._dtype)
+        grown[: self._held] = self._buffer[: self._held]
+        self._buffer = grown
+
+    def _sorted_buffer(self) -> Iterator[Rows]:
+        rows = self._buffer[: self._held]
+        order = sorted_order(rows, self._keys)
+        for start in range(0, len(rows), self._slice_rows):
+            part = rows[order[start : start + self._slice_rows]]
+            self._note_held(self._held + len(part))
+            yield part
+
+    def _write_buffer(self) -> None:
+        self._write_run(self._sorted_buffer())
+        self._held = 0
+
+    def _write_run(self, parts: Iterator[Rows]) -> None:
+        start = end = self._runs[-1].end if self._runs else 0
+        for part in parts:
+            self._write(part)
+            end += len(part)
+        self._runs.append(_Run(start, end))
+
+    def _write(self, rows: Rows) -> None:
+        try:
+            if self._file is None:
+                self._file = self._new_file()
+            left = rows.view(np.uint8).data
+            self.spilled_bytes += len(left)
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as exc:
+            raise AccessError(exc, self._directory, next_step=NEXT_STEP) from exc
+
+    def _new_file(self) -> IO[bytes]:
+        # Not buffered: what is left in a buffer after an error would be tried again at the end.
+        return tempfile.TemporaryFile(prefix="eoctl-", dir=self._directory, buffering=0)
+
+    def _merge_runs(self) -> None:
+        """Merge neighbouring runs into as many as can be merged at once, in a new file."""
+        before, old = self._runs, self._file
+        groups_count = max(self._fan_in, -(-len(before) // self._fan_in))
+        groups_count = min(groups_count, -(-len(before) // 2))
+        bounds = [len(before) * each // groups_count for each in range(groups_count + 1)]
+        self._runs = []
+        target = self._new_file_or_error()
+        try:
+            for first, last in pairwise(bounds):
+                merged = self._merged(before[first:last], old)
+                self._file = target
+                self._write_run(merged)
+        finally:
+            self._file = target
+            if old is not None:
+                old.close()
+
+    def _new_file_or_error(self) -> IO[bytes]:
+        try:
+            return self._new_file()
+        except OSError as exc:
+            raise AccessError(exc, self._directory, next_step=NEXT_STEP) from exc
+
+    def _merged(self, runs: list[_Run], file: IO[bytes] | None = None) -> Iterator[Rows]:
+        """Merge runs: all rows up to the smallest last key of the blocks at hand are next."""
+        source = self._file if file is None else file
+        assert source is not None
+        block_rows = max(self._max_rows // (2 * len(runs)), 1)
+        fronts = [_Front(source, self._dtype, run, block_rows, self._directory) for run in runs]
+        while fronts := [each for each in fronts if each.load()]:
+            bound = min(each.last_key(self._keys) for each in fronts)
+            parts = [each.take(bound, self._keys) for each in fronts]
+            taken = np.concatenate([each for each in parts if len(each)])
+            self._note_held(sum(each.held for each in fronts) + len(taken))
+            order = sorted_order(taken, self._keys)
+            for start in range(0, len(taken), MAX_CHUNK_ROWS):
+                yield taken[order[start : start + MAX_CHUNK_ROWS]]
+
+
+class _Front:
+    """The block of a run that is being merged."""
+
+    def __init__(
+        self, file: IO[bytes], dtype: np.dtype[Any], run: _Run, block_rows: int, directory: str
+    ) -> None:
+        self._file = file
+        self._dtype = dtype
+        self._next, self._end = run
+        self._block_rows = block_rows
+        self._directory = directory
+        self._rows: Rows = np.empty(0, dtype)
+
+    @property
+    def held(self) -> int:
+        """Rows in memory, used ones too: they share the block with the others."""
+        return 0 if self._rows.base is None else len(self._rows.base)
+
+    def load(self) -> bool:
+        """Make sure that there are rows; False at the end of the run."""
+        if len(self._rows) or self._next == self._end:
+            return bool(len(self._rows))
+        block = np.empty(min(self._block_rows, self._end - self._next), self._dtype)
+        left = block.view(np.uint8).data
+        pos = self._next * self._dtype.itemsize
+        try:
+            while left:
+                count = os.preadv(self._file.fileno(), [left], pos)
+                left, pos = left[count:], pos + count
+                assert count, "nobody else has this file open"
+        except OSError as exc:
+            raise AccessError(exc, self._directory) from exc
+        self._next += len(block)
+        self._rows = block[:]
+        return True
+
+    def last_key(self, keys: tuple[str, ...]) -> tuple[int, ...]:
+        return _key_of(self._rows[-1], keys)
+
+    def take(self, bound: tuple[int, ...], keys: tuple[str, ...]) -> Rows:
+        """Take the rows with keys up to `bound`."""
+        low, high = 0, len(self._rows)
+        while low < high:
+            middle = (low + high) // 2
+            if _key_of(self._rows[middle], keys) <= bound:
+                low = middle + 1
+            else:
+                high = middle
+        taken, self._rows = self._rows[:low], self._rows[low:]
+        return taken
+
+
+def _key_of(row: Any, keys: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(int(row[name]) for name in keys)
+
+
+def sorted_order(rows: Rows, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Return the order of rows by some columns.
+
+    First by the first column alone; only where it is the same do the others matter. With a hash
+    in that place this is several times as fast as comparing all columns of all rows.
+    """
+    first = np.ascontiguousarray(rows[keys[0]])
+    order: NDArray[np.int64] = np.argsort(first, kind="stable")
+    if len(keys) == 1 or not len(rows):
+        return order
+    first = first[order]
+    is_same = first[1:] == first[:-1]
+    is_tied = np.zeros(len(rows), np.bool_)
+    is_tied[1:] = is_same
+    is_tied[:-1] |= is_same
+    tied = np.flatnonzero(is_tied)
+    among = order[tied]
+    columns = [rows[name][among] for name in keys]
+    # Rows that come in the order of a log need no more: the first sort has kept it.
+    if not _is_sorted(columns):
+        order[tied] = among[np.lexsort(columns[::-1])]
+    return order
+
+
+def _is_sorted(columns: list[NDArray[Any]]) -> bool:
+    is_open = np.ones(max(len(columns[0]) - 1, 0), np.bool_)  # equal in the columns so far
+    for column in columns:
+        if (is_open & (column[1:] < column[:-1])).any():
+            return False
+        is_open &= column[1:] == column[:-1]
+    return True
+
+
+def check_spill_directory(path: str) -> None:
+    """Make sure that temporary files may be made in a directory.
+
+    Raises:
+        AccessError: it is none, or may not be written to.
+    """
+    if not Path(path).is_dir():
+        raise AccessError(NotADirectoryError(20, "Not a directory"), path, next_step=NEXT_STEP)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise AccessError(PermissionError(13, "Permission denied"), path, next_step=NEXT_STEP)

@@ -61,6 +61,9 @@ COMMANDS = {
     "journal": CommandEntry(
         "eoctl.commands.journal", "List, show and prune the journals of applied plans."
     ),
+    "export": CommandEntry(
+        "eoctl.commands.export", "Write the records of partitions as Parquet or JSON Lines."
+    ),
     "spark-audit": CommandEntry(
         "eoctl.commands.spark_audit", "Count transactions and duplicates with Spark."
     ),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.splits import Split
 
+GONE = "gone"
+
 
 class ReadFinding(NamedTuple):
     """One bad stretch of a segment. Positions are half open, in bytes.
@@ -28,7 +30,7 @@ class ReadFinding(NamedTuple):
     Attributes:
         path: of the segment.
         start_pos, end_pos: the stretch.
-        kind: of the verdict; content that does not decode is corrupt.
+        kind: a VerdictKind, that of the verdict; content that does not decode is corrupt. Or GONE.
         check_id: the broken rule, "" for what cannot be read.
         reason: in words.
         errno: of the failed read, else 0.
@@ -41,7 +43,7 @@ class ReadFinding(NamedTuple):
     path: str
     start_pos: int
     end_pos: int
-    kind: VerdictKind
+    kind: str
     check_id: str
     reason: str
     errno: int = 0
@@ -49,16 +51,46 @@ class ReadFinding(NamedTuple):
     last_offset: int | None = None
     is_lost: bool = True
 
+    @property
+    def is_corrupt(self) -> bool:
+        """It is damage; a torn tail of the last segment is none."""
+        return self.kind == VerdictKind.CORRUPT
+
+    @property
+    def is_unreadable(self) -> bool:
+        """The operating system refused it."""
+        return self.kind == VerdictKind.UNREADABLE
+
+    def __str__(self) -> str:
+        if self.kind == GONE:
+            return f"{self.path}: {self.reason}"
+        check_id = f" [{self.check_id}]" if self.check_id else ""
+        return (
+            f"{self.path}: positions {self.start_pos} to {self.end_pos}: "
+            f"{self.kind}: {self.reason}{check_id}"
+        )
+
+
+def gone(path: str) -> ReadFinding:
+    """Tell of a segment that retention has removed meanwhile: no damage."""
+    return ReadFinding(
+        path, 0, 0, GONE, "", "removed since the directory was listed", is_lost=False
+    )
+
 
 class FindingsList:
     """Turns the verdicts of a scan into findings, with the offsets around them.
 
     Attributes:
         found: the findings so far; complete after `finish`.
+        first_offset, end_offset: of the first good batch, and one above the last one; None as long
+            as there is none.
     """
 
     def __init__(self, split: Split) -> None:
         self.found: list[ReadFinding] = []
+        self.first_offset: int | None = None
+        self.end_offset: int | None = None
         self._split = split
         self._path = split.place.path
         self._seen_count = 0
@@ -92,7 +124,7 @@ class FindingsList:
                 else:
                     still.append(finding)
             self._waiting = still
-        self._next_offset = int(table.last_offset[-1]) + 1
+        self._went_on(int(table.base_offset[0]), int(table.last_offset[-1]))
 
     def passed_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that was given by itself; its offsets count if nothing is said of it."""
@@ -108,7 +140,12 @@ class FindingsList:
             else:
                 still.append(each)
         self._waiting = still
-        self._next_offset = batch.header.last_offset + 1
+        self._went_on(batch.header.base_offset, batch.header.last_offset)
+
+    def _went_on(self, base_offset: int, last_offset: int) -> None:
+        if self.first_offset is None:
+            self.first_offset = base_offset
+        self.end_offset = self._next_offset = last_offset + 1
 
     def given(self, pos: int) -> None:
         """Note that the records of a batch are there although a verdict says something of it."""

@@ -26,7 +26,8 @@ from recovery.outcomes import (
 )
 from recovery.producer_summary import ABORT, COMMIT, NO_MARKER
 from recovery.read_findings import FindingsList, ReadFinding
-from recovery.read_options import Bounds, Isolation, ReadCounts, ReadOptions
+from recovery.read_options import Isolation, ReadCounts, ReadOptions
+from recovery.record_bounds import Bounds
 from recovery.record_columns import OUTCOMES, ColumnBuilder, DecodedBatch
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
@@ -93,6 +94,16 @@ class RecordReader:
     def findings(self) -> list[ReadFinding]:
         """Bad stretches so far."""
         return self._notes.found
+
+    @property
+    def first_batch_offset(self) -> int | None:
+        """Base offset of the first good batch; None if there is none."""
+        return self._notes.first_offset
+
+    @property
+    def end_batch_offset(self) -> int | None:
+        """One above the last offset of the last good batch; None if there is none."""
+        return self._notes.end_offset
 
     @property
     def counts(self) -> ReadCounts:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import errno
-import json
 import os
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,25 +26,21 @@ from storage.formats.record import Record, RecordHeader, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.protocol import VerdictKind
 from storage.markers import marker_is_commit
-from storage.places import SegmentPlace, list_places
 from storage.segment import open_segment
 from storage.splits import Split
 from tests.audit_logs import Batch, write_segments
 from tests.made_logs import batches, with_right_checksums
+from tests.read_back import PARTITIONS, consumed, cut, places_in, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from storage.kernels.protocol import ScannedBatch
+    from storage.places import SegmentPlace
     from storage.segment import Segment
 
 Row = dict[str, Any]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-PARTITIONS = [
-    "append-time-0", "compacted-0", "ctp-out-0", "idem-gzip-0", "idem-lz4-0", "idem-none-0",
-    "idem-snappy-0", "idem-zstd-0", "many-producers-0", "plain-0", "plain-1", "rolled-0",
-    "trimmed-0", "txn-0", "txn-1",
-]  # fmt: skip
 
 
 # --- the definition: one batch at a time ----------------------------------------------------------
@@ -132,44 +125,7 @@ def read(splits: Iterable[Split], options: ReadOptions | None = None, **more: An
     return rows
 
 
-def whole(places: Iterable[SegmentPlace]) -> list[Split]:
-    return [Split(place, 0, place.file_bytes, is_last=True) for place in places]
-
-
-def cut(places: Iterable[SegmentPlace], *, every: int) -> list[Split]:
-    """Cut at good batches, after each so many."""
-    splits = []
-    for place in places:
-        with open_segment(place.path) as segment:
-            scan = segment.scan(is_active=place.is_active)
-            starts = [each.pos for each in scan if each.crc_ok][every::every]
-        edges = [0, *(pos for pos in starts if pos), place.file_bytes]
-        for start, end in pairwise(edges):
-            splits.append(Split(place, start, end, is_last=end == edges[-1]))
-    return splits
-
-
-def places_in(directory: Path | str) -> list[SegmentPlace]:
-    return list(list_places([str(directory)]).places)
-
-
 # --- what a client consumed -----------------------------------------------------------------------
-
-
-def consumed(golden: Callable[[str], Path], name: str, isolation: str) -> tuple[Row, list[Row]]:
-    root = golden("kafka-4.3.1-clean.consumed")
-    (path,) = root.rglob(f"{name}.{isolation}.jsonl")
-    first, *rows = (json.loads(line) for line in path.read_text().splitlines())
-    for row in rows:
-        row["key"], row["value"] = decoded(row["key"]), decoded(row["value"])
-        row["headers"] = [
-            {"key": key.encode(), "value": decoded(value)} for key, value in row["headers"]
-        ]
-    return first, rows
-
-
-def decoded(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
 
 
 def test_all_partitions_are_here(golden: Callable[[str], Path]) -> None:

@@ -1,0 +1,271 @@
+"""`eoctl export` as it is called: reports, exit status, interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
+
+from tests.audit_logs import Batch, write_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-m", "eoctl"]
+FIELDS = [
+    "topic", "partition", "broker", "records", "bytes", "files", "first_offset", "last_offset",
+    "committed", "aborted", "open", "skipped", "lost_ranges", "lost_offsets", "path",
+]  # fmt: skip
+
+
+def rows_of(outcome: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in outcome.text.splitlines()]
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def test_a_whole_log_dir(eoctl: Callable[..., Any], kafka: Path, tmp_path: Path) -> None:
+    before = files_of(kafka)
+    outcome = eoctl("export", kafka, "--to", "out", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    rows = rows_of(outcome)
+    assert list(rows[0]) == ["kind", *FIELDS]
+    assert [(row["topic"], row["partition"]) for row in rows] == sorted(
+        (row["topic"], row["partition"]) for row in rows
+    )
+    for row in rows:
+        folder = tmp_path / "out" / f"topic={row['topic']}" / f"partition={row['partition']}"
+        files = sorted(folder.glob("*.parquet"))
+        assert len(files) == row["files"]
+        assert sum(path.stat().st_size for path in files) == row["bytes"]
+        assert sum(pq.ParquetFile(path).metadata.num_rows for path in files) == row["records"]
+    assert files_of(kafka) == before
+
+
+def test_text_and_msgpack(eoctl: Callable[..., Any], kafka: Path) -> None:
+    outcome = eoctl("export", kafka / "txn-0", "--to", "a", "--columns", "offset", "--jobs", "1")
+    head, row = outcome.text.splitlines()
+    assert head.split("\t") == FIELDS
+    assert row.split("\t")[:4] == ["txn", "0", "1", "291"]
+    assert row.split("\t")[8:14] == ["199", "85", "7", "0", "0", "0"]
+    assert outcome.errors.startswith("verified: ")
+    outcome = eoctl("export", kafka / "txn-0", "--to", "b", "--output", "msgpack")
+    assert msgpack.unpackb(outcome.stdout)["records"] == 291
+
+
+def test_example_of_the_man_page(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    page = (ROOT / "man" / "eoctl-export.1").read_text().replace("\\e\n    ", "")
+    match = re.search(r"^\$ eoctl (.*)\n(\{(?:.*\n)+?)\.Ed", page, re.MULTILINE)
+    assert match is not None
+    monkeypatch.chdir(tmp_path)
+    place = str(golden("kafka-4.3.1") / "clean")
+    outcome = eoctl(*match[1].replace("/var/lib/kafka", place).split())
+    shown = re.sub(r"\n ?", "", match[2]).replace("/var/lib/kafka", place)
+    expected, found = json.loads(shown), json.loads(outcome.text)
+    assert abs(found.pop("bytes") - expected.pop("bytes")) < 5000  # paths are in the file
+    assert list(found.items()) == list(expected.items())
+
+
+def test_lines_and_text(eoctl: Callable[..., Any], kafka: Path, tmp_path: Path) -> None:
+    columns = "offset,key,value,headers"
+    outcome = eoctl(
+        "export", kafka / "plain-0", "--to", "out", "--format", "jsonl", "--text", "--columns",
+        columns, "--from-offset", "3", "--to-offset", "5",
+    )  # fmt: skip
+    assert outcome.status == 0
+    (path,) = (tmp_path / "out").rglob("topic=plain/partition=0/*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["offset"] for row in rows] == [3, 4]
+    assert all(set(row) == {"offset", "key", "value", "headers"} for row in rows)
+
+
+def test_losses(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    directory = write_segments(
+        tmp_path / "t-0", [Batch()], [Batch(sequence=1)], [Batch(sequence=2)]
+    )
+    second = sorted(directory.iterdir())[1]
+    second.unlink()
+    second.symlink_to(tmp_path / "t-1")
+    (tmp_path / "t-1").mkdir()
+    third = sorted(directory.iterdir())[2]
+    data = third.read_bytes()
+    third.write_bytes(data[:-1] + b"\xff")
+    outcome = eoctl("export", directory, "--to", tmp_path / "out", "--output", "jsonl")
+    assert outcome.status == 1
+    assert "BAT-1" in (tmp_path / "out" / "_lost.jsonl").read_text()
+    assert "_lost.jsonl" in outcome.errors
+    third.write_bytes(data)
+    third.unlink()
+    third.mkdir()
+    outcome = eoctl("export", directory, "--to", tmp_path / "out2", "--output", "jsonl")
+    assert rows_of(outcome)[0]["records"] == 1
+
+
+def test_an_unreadable_segment(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    """Root may read everything: a pipe in the place of a segment will do."""
+    directory = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)])
+    last = max(directory.iterdir())
+    last.unlink()
+    os.mkfifo(last)
+    outcome = eoctl("export", directory, "--to", tmp_path / "out", "--output", "jsonl")
+    assert outcome.status == 5
+    (row,) = rows_of(outcome)
+    assert (row["records"], row["lost_ranges"], row["lost_offsets"]) == (1, 1, None)
+    (lost,) = (tmp_path / "out" / "_lost.jsonl").read_text().splitlines()
+    assert json.loads(lost)["missing_offsets"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--to", "out"], 2),
+        (["txn-0"], 2),
+        (["txn-0", "--to", "out", "--format", "xml"], 2),
+        (["txn-0", "--to", "../out", "--columns", "nothing"], 2),
+        (["txn-0", "--to", "../out", "--format", "jsonl", "--codec", "zstd"], 2),
+        (["txn-0", "--to", "../out", "--text"], 2),
+        (["txn-0", "--to", "../out", "--from-time", "soon"], 2),
+        (["txn-0", "--to", "../out", "--engine", "abacus"], 2),
+        (["nowhere-0", "--to", "../out"], 3),
+        (["txn-0", "--to", "../file/out"], 3),
+        (["txn-0", "--to", "out"], 4),
+        (["txn-0", "--to", "txn-1/out"], 4),
+        (["txn-0", "--to", "../full"], 4),
+        (["txn-0", "--to", "../full", "--resume"], 4),
+    ],
+)
+def test_wrong_calls(
+    eoctl: Callable[..., Any],
+    kafka: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    status: int,
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").touch()
+    monkeypatch.chdir(kafka)
+    before = sorted(tmp_path.rglob("*"))
+    outcome = eoctl("export", *arguments)
+    assert (outcome.status, outcome.stdout) == (status, b""), outcome.errors
+    assert outcome.errors
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_without_arrow(
+    eoctl: Callable[..., Any], kafka: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eoctl.commands.export.find_spec", lambda name: None)
+    outcome = eoctl("export", kafka / "txn-0", "--to", "out")
+    assert outcome.status == 3
+    assert "pyarrow" in outcome.errors
+
+
+def test_a_full_disk_and_then_room(
+    eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from storage.fsio import FileSystem
+
+    write = FileSystem.write
+    left = [60_000]
+
+    def full(self: Any, file: Any, data: Any) -> None:
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        write(self, file, data)
+
+    monkeypatch.setattr(FileSystem, "write", full)
+    outcome = eoctl("export", kafka, "--to", "out", "--jobs", "1", "--output", "jsonl")
+    assert (outcome.status, outcome.stdout) == (3, b"")
+    assert "No space left on device" in outcome.errors
+    assert "--resume" in outcome.errors
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    outcome = eoctl("export", kafka, "--to", "out")
+    assert outcome.status == 4
+    outcome = eoctl("export", kafka, "--to", "out", "--resume", "--jobs", "1")
+    assert outcome.status == 0
+    assert "finished already" in outcome.errors
+    assert eoctl("export", kafka, "--to", "whole", "--jobs", "1").status == 0
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A log dir that takes a while: thirty partitions of some segments."""
+    root = tmp_path / "many"
+    root.mkdir()
+    for number in range(30):
+        segments = [[Batch(count=60, sequence=0)] * 20] * 3
+        write_segments(root / f"t-{number}", *segments)
+    return root
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupted_and_killed(many: Path, tmp_path: Path, jobs: str) -> None:
+    arguments = [*PROGRAM, "export", str(many), "--jobs", jobs, "--to"]
+    done = subprocess.run(
+        [*arguments, str(tmp_path / "whole")], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    expected = files_of(tmp_path / "whole")
+    for number, how in enumerate([signal.SIGINT, signal.SIGKILL, signal.SIGINT]):
+        to = tmp_path / f"{how.name}-{number}"
+        process = subprocess.Popen(
+            [*arguments, str(to)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        wanted = 5 + 20 * number
+        while process.poll() is None and len(list(to.rglob("*.parquet"))) < wanted:
+            time.sleep(0.01)
+        if process.poll() is None:
+            (os.killpg if how is signal.SIGINT else os.kill)(process.pid, how)
+        _, errors = process.communicate()
+        if how is signal.SIGINT and process.returncode != 0:
+            assert process.returncode == 130
+            assert b"--resume" in errors
+            assert b"Traceback" not in errors
+        done = subprocess.run(
+            [*arguments, str(to), "--resume"], cwd=ROOT, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert files_of(to) == expected
+
+
+def test_several_brokers(eoctl: Callable[..., Any], diverged: Path, tmp_path: Path) -> None:
+    outcome = eoctl("export", f"{diverged}/broker-*", "--to", tmp_path / "out")
+    assert outcome.status == 0
+    assert "several copies" in outcome.errors
+    names = {path.name[:2] for path in (tmp_path / "out" / "topic=div").rglob("*.parquet")}
+    assert names == {"1-", "2-", "3-"}
+
+
+def test_set_aside_is_told(eoctl: Callable[..., Any], kafka: Path) -> None:
+    shutil.move(kafka / "plain-0", kafka / f"plain-0.{'0' * 32}-delete")
+    outcome = eoctl("export", kafka, "--to", "out")
+    assert outcome.status == 0
+    assert "left out (delete)" in outcome.errors

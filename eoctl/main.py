@@ -64,6 +64,9 @@ COMMANDS = {
     "export": CommandEntry(
         "eoctl.commands.export", "Write the records of partitions as Parquet or JSON Lines."
     ),
+    "duplicates": CommandEntry(
+        "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
+    ),
     "spark-audit": CommandEntry(
         "eoctl.commands.spark_audit", "Count transactions and duplicates with Spark."
     ),

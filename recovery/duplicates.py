@@ -75,7 +75,6 @@ class DuplicateSearch:
         notes: sentences about what was left out, and why.
         is_skipped: a part could not be read.
         opened_count: segments that could be opened.
-        error: the first directory that could not be listed.
         spilled_bytes: what was written to temporary files.
     """
 
@@ -109,7 +108,6 @@ class DuplicateSearch:
         self.notes: list[str] = []
         self.is_skipped = False
         self.opened_count = 0
-        self.error: AccessError | None = None
         self.spilled_bytes = 0
 
     def duplicates(self, limit: int | None = None) -> Iterator[Duplicate]:
@@ -187,7 +185,6 @@ class DuplicateSearch:
             try:
                 partition = Partition.of(each)
             except AccessError as exc:
-                self.error = self.error or exc
                 self._leave_out([str(exc)])
             else:
                 self._leave_out(map(str, partition.problems))

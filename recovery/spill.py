@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from storage.errors import AccessError
+from storage.discovery import is_in_log_dir
+from storage.errors import AccessError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -324,13 +325,21 @@ def _is_sorted(columns: list[NDArray[Any]]) -> bool:
     return True
 
 
-def check_spill_directory(path: str) -> None:
-    """Make sure that temporary files may be made in a directory.
+def spill_space(directory: str | None, memory_bytes: int) -> SpillSpace:
+    """Check a directory for temporary files; None is the system's own.
 
     Raises:
-        AccessError: it is none, or may not be written to.
+        AccessError: it is no directory, or may not be written to.
+        RefusedError: it is in a log dir, where a broker does not expect other files.
     """
+    path = tempfile.gettempdir() if directory is None else directory
     if not Path(path).is_dir():
         raise AccessError(NotADirectoryError(20, "Not a directory"), path, next_step=NEXT_STEP)
     if not os.access(path, os.W_OK | os.X_OK):
         raise AccessError(PermissionError(13, "Permission denied"), path, next_step=NEXT_STEP)
+    if is_in_log_dir(path):
+        raise RefusedError(
+            f"{path}: in a log dir, where a broker expects no other files",
+            next_step="--spill-dir DIR elsewhere",
+        )
+    return SpillSpace(memory_bytes, path)

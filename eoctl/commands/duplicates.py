@@ -1,0 +1,108 @@
+"""`eoctl duplicates`: what is in a log twice, proved by sequences or suspected by content."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from eoctl.output import OutputFormat
+from recovery.findings import Severity
+from storage.errors import UsageError
+
+MIB = 1 << 20
+
+
+class Kind(StrEnum):
+    """What `--kind` takes."""
+
+    ALL = "all"
+    PROVED = "proved"
+    SUSPECTED = "suspected"
+
+
+class Isolation(StrEnum):
+    """What `--isolation` takes; the words are Kafka's."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+def command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
+    ] = None,
+    server_properties: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
+    ] = None,
+    kind: Annotated[Kind, typer.Option(help="What to look for.")] = Kind.ALL,
+    window: Annotated[
+        str,
+        typer.Option(metavar="DURATION", help="How far apart suspected ones may be: 30s, 5m, 1h."),
+    ] = "10m",
+    record_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="key|header:NAME", help="Compare this, not whole records."),
+    ] = None,
+    min_bytes: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Leave smaller contents (or ids) out.")
+    ] = 1,
+    across_partitions: Annotated[
+        bool,
+        typer.Option("--across-partitions", help="Compare with the topic's other partitions."),
+    ] = False,
+    isolation: Annotated[
+        Isolation, typer.Option(help="Look at all batches, or at committed ones.")
+    ] = Isolation.READ_UNCOMMITTED,
+    limit: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Print no more; all are counted.")
+    ] = None,
+    fail_on: Annotated[
+        Severity, typer.Option(help="Exit with 1 from here on: warning proved, note suspected.")
+    ] = Severity.WARNING,
+    spill_dir: Annotated[
+        str | None, typer.Option(metavar="DIR", help="For what does not fit into memory.")
+    ] = None,
+    memory: Annotated[
+        int, typer.Option(min=1, metavar="MIB", help="How much of it is for rows.")
+    ] = 256,
+    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+) -> int:
+    """Find duplicates: proved ones by sequence numbers, suspected ones by their content.
+
+    Proved: two batches of one producer id and epoch share sequences, at different offsets.
+    Suspected: two records say the same within the window, and no session kept retries out.
+    """
+    from eoctl.duplicates_run import DuplicatesRun
+    from eoctl.durations import parse_duration_ms
+    from eoctl.output import Report, emit, use_format
+    from recovery.duplicate_rows import Duplicate, DuplicateKind
+    from recovery.duplicates import DuplicateOptions
+    from recovery.record_digests import parse_record_id
+    from recovery.spill import spill_space
+    from storage.discovery import discover, read_server_properties
+
+    use_format(output)
+    kinds = frozenset(DuplicateKind) if kind is Kind.ALL else {DuplicateKind(kind.value)}
+    if DuplicateKind.SUSPECTED not in kinds and (across_partitions or record_id is not None):
+        raise UsageError("--id and --across-partitions look for suspected ones, not --kind proved")
+    options = DuplicateOptions(
+        kinds=frozenset(kinds),
+        window_ms=parse_duration_ms(window),
+        record_id=None if record_id is None else parse_record_id(record_id),
+        min_bytes=min_bytes,
+        is_across_partitions=across_partitions,
+        is_committed_only=isolation is Isolation.READ_COMMITTED,
+    )
+    wanted = list(paths or [])
+    if server_properties is not None:
+        wanted += read_server_properties(server_properties).all_dirs
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl duplicates PATH...")
+    space = spill_space(spill_dir, memory * MIB)
+    run = DuplicatesRun(discover(wanted), wanted, options, space, limit=limit, fail_on=fail_on)
+    emit(Report("duplicate", Duplicate._fields, run.rows(), run.notes), output)
+    return run.status

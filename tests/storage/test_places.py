@@ -141,7 +141,7 @@ def test_what_wildcards_pass_over(tmp_path: Path) -> None:
     log_dir = make_broker(tmp_path / "logs", 1, "mine-0", "other-0")
     (tmp_path / "music").mkdir()
     (tmp_path / "music" / "song.ogg").touch()
-    (tmp_path / ".hidden").mkdir()
+    make_broker(tmp_path / ".hidden", 2, "t-0")
     assert brokers_of(list_places([f"{log_dir}/m*"])) == [("1", "mine-0")]
     found = list_places([f"{tmp_path}/*"])
     assert len(found.directories) == 2

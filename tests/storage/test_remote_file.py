@@ -265,6 +265,15 @@ def test_cutting_reads_a_small_part(tree: WatchedHandler, monkeypatch: pytest.Mo
     assert opened.count("t-0/00000000000000000000.log") == 1
 
 
+def test_the_zeros_of_a_live_index_are_not_fetched(tree: WatchedHandler) -> None:
+    place, splits = make_segment(tree.root)
+    index = tree.root / "t-0" / "00000000000000000000.index"
+    index.write_bytes(index.read_bytes() + bytes(10 << 20))
+    tree.ranges.clear()
+    assert split_places([place], place.file_bytes // 4) == splits
+    assert sum(each.count for each in tree.ranges if each.path.endswith(".index")) <= 512 << 10
+
+
 def test_an_unreadable_range_is_a_verdict(tree: WatchedHandler) -> None:
     place, splits = make_segment(tree.root)
     tree.errors["t-0/00000000000000000000.log", splits[1].start_pos + 100] = OSError("AWS Error X")

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recovery.index_builder import IndexBuilder
+from storage.formats import time_index
 from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.numpy_kernel import table_of
@@ -231,6 +232,47 @@ def test_a_time_index_that_has_lost_its_end(tmp_path: Path) -> None:
             assert lost(splits, Bounds(min_timestamp_ms=least)) == set()
     path.write_bytes(whole[:60])
     assert 100 not in kept_places(splits, Bounds(min_timestamp_ms=2_091))
+
+
+def test_damage_behind_the_last_entry_of_a_time_index(tmp_path: Path) -> None:
+    """What a broken length hides may be newer."""
+    batches = [(1, 50), (1, 60), (1, 10), (1, 10), (1, 90)]
+    splits = write_log(tmp_path / "t-0", [batches, [(1, 1)]])
+    log, times = (tmp_path / "t-0" / f"{0:020d}{suffix}" for suffix in (".log", ".timeindex"))
+    data = bytearray(log.read_bytes())
+    times.write_bytes(times.read_bytes()[:12])  # (60, offset 1) is left
+    data[3 * (len(data) // 5) + 8] = 0xFF  # a negative length
+    log.write_bytes(data)
+    for least in (61, 70, 90):
+        assert lost(splits, Bounds(min_timestamp_ms=least)) == set()
+        assert 0 in {
+            each.place.base_offset for each in prune_splits(splits, Bounds(None, None, least))
+        }
+
+
+def test_a_time_index_that_is_not_borne_out(tmp_path: Path) -> None:
+    """Of another log: its entries are below the times of this one."""
+    splits = write_log(tmp_path / "t-0", GROWING)
+    path = tmp_path / "t-0" / f"{100:020d}.timeindex"
+    entry = time_index.TimeIndexEntry
+    for entries in (
+        [entry(7, 99)],
+        [entry(7, 49)],
+        [entry(1, 9), entry(2, 59)],
+        [entry(7, 10_000)],
+    ):
+        path.write_bytes(time_index.encode_entries(entries))
+        assert kept_places(splits, Bounds(min_timestamp_ms=1_500)) == {100: ALL, 200: ALL}
+
+
+def test_a_damaged_batch_bears_nothing_out(tmp_path: Path) -> None:
+    splits = write_log(tmp_path / "t-0", GROWING)
+    assert kept_places(splits, Bounds(min_timestamp_ms=2_055))[100] == [6, 7, 8, 9]
+    path = tmp_path / "t-0" / f"{100:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[5 * (len(data) // 10) + 100] ^= 1
+    path.write_bytes(data)
+    assert kept_places(splits, Bounds(min_timestamp_ms=2_055))[100] == [5, 6, 7, 8, 9]
 
 
 def test_the_offset_of_a_batch_is_covered_by_no_checksum(tmp_path: Path) -> None:

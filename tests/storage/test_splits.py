@@ -315,6 +315,20 @@ def test_the_chain_may_begin_far_from_the_last_piece(
         assert [each / SIZE for each in found] == [0, 21, 41]
 
 
+def test_a_chain_begins_only_at_an_entry_that_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two entries into one value the first tells another offset than the batch there has."""
+    monkeypatch.setattr("storage.splits.CHAIN_BYTES", 200)
+    inner = batch(5, b"inner") + batch(6, b"another one") + batch(7, b"the last one")
+    data, pos = with_batches_in_a_value(inner + b"tail")
+    second_pos = pos + len(batch(5, b"inner"))
+    for offset, starts in ((5, [0, second_pos]), (9, [0])):
+        # No value may be longer than a chain: what is told apart here is the anchor alone.
+        place = write_segment(tmp_path / "t-0", data, [(offset, pos), (6, second_pos)])
+        assert starts_of(split_places([place], len(data) // 2)) == starts
+
+
 def test_a_foreign_index_cuts_only_where_it_happens_to_be_right(tmp_path: Path) -> None:
     other = b"".join(batch(offset, b"v" * (offset % 7)) for offset in range(60))
     entries = true_entries(write_segment(tmp_path / "u-0", other))

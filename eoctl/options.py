@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class Severity(StrEnum):
+    """What `--fail-on` takes: the least severe finding that makes the exit status 1."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
 
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
 SavePlan = Annotated[
@@ -30,3 +40,4 @@ Now = Annotated[
 ProducerExpiryMs = Annotated[
     int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
 ]
+FailOn = Annotated[Severity, typer.Option(help="Exit with 1 for findings from this severity on.")]

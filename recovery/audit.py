@@ -1,315 +1,321 @@
-"""Counts over a partition, made of counts over pieces of it: any split gives the same result.
+"""The reports of an audit, from the summaries of partition directories.
 
-What is counted (all of it over batches with a right checksum)
-  batches                 v2 batches and outer messages of v0 and v1
-  records                 as the headers of v2 say; inside of v0 and v1 wrappers they are counted
-  bytes                   of the batches, headers included
-  control_batches         markers, and KRaft's own control batches
-  transactional_batches   data batches of transactions (a marker is a control batch)
-  aborted_batches         those of them whose producer's next marker is ABORT (RC-5)
-  duplicate_batches       data batches with a sequence that an earlier batch of the same producer
-                          id and epoch has, at another offset; none in the topics that coordinators
-                          write (PROD-12)
-  open, committed, aborted transactions                                       (TXN-1, TXN-2)
-and of the rest: corrupt_batches, batches of believable length with a wrong checksum.
-
-All that is in the files counts, also below the log start offset and above the high watermark.
-
-A piece is counted as if it were the whole log, and keeps what its neighbours must know: see
-`transaction_counts` and `sequence_ranges`. Its size grows with producers and with gaps in their
-sequences, not with batches. One thing cannot be told from ranges: how many batches of the right
-piece lie in what the left one covers. If that is so, which only duplicates bring about, the right
-piece is read again.
+Directories of one topic and partition are copies of it. Counts by topic and by transactional id,
+and torn transactions, take one copy of each partition: that with the highest offset (of equals that
+with most batches, then the first by path).
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery import sequence_ranges, transaction_counts
-from recovery.sequence_ranges import SequencedBatches, SequenceRanges, cover, no_ranges
-from recovery.transaction_counts import (
-    NO_MARKER,
-    TransactionCounts,
-    TransactionEnds,
-    count_transactions,
-    no_transactions,
-)
-from storage.errors import CorruptError, UnsupportedError
-from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable
+from recovery.producer_summary import pending
+from recovery.replica_check import Copy, compare_copies
+from recovery.sequence_gaps import find_gaps
+from recovery.summary import Summary
+from recovery.torn import find_torn
+from recovery.violations import CHECK_IDS, DUPLICATE, NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from recovery.partition_summary import PartitionSummary
+    from storage.places import DirectoryPlace, SegmentPlace
 
-    Recount = Callable[[SequenceRanges], int | None]
+MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
 
-# PROD-12: their coordinators write what sequence rules do not hold for.
-UNSEQUENCED_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
-PACKED_VERSION = 1
+FIGURES = tuple(Summary().figures())
+PLACE = ("broker", "topic", "partition")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "partitions": (
+        "topic",
+        "partition",
+        *FIGURES,
+        "problems_count",
+        "first_offset",
+        "last_offset",
+        "broker",
+        "path",
+    ),
+    "topics": ("topic", "partitions_count", *FIGURES),
+    "producers": (
+        *("topic", "partition", "producer_id", "transactional_id", "last_epoch"),
+        *("batches", "records", "bytes", "transactional_batches"),
+        *("committed_transactions", "aborted_transactions", "committed_records"),
+        *("aborted_batches", "aborted_records", "open_batches", "duplicate_batches"),
+        *("epoch_regressions", "late_batches", "empty_markers"),
+        *("first_offset", "last_offset", "last_timestamp_ms", "broker"),
+    ),
+    "transactional-ids": (
+        *("transactional_id", "producer_ids", "partitions_count", "batches", "records", "bytes"),
+        *("committed_transactions", "aborted_transactions", "open_transactions"),
+        *("committed_records", "aborted_records", "duplicate_batches"),
+    ),
+    "open": (
+        *("topic", "partition", "first_offset", "producer_id", "producer_epoch"),
+        *("transactional_id", "batches", "records", "last_offset"),
+        *("first_timestamp_ms", "last_timestamp_ms", "holds_last_stable_offset", "broker"),
+    ),
+    "violations": (
+        *("topic", "partition", "violation", "check_id", "offset", "last_offset"),
+        *("producer_id", "producer_epoch", "expected", "found", "broker"),
+    ),
+    "torn": (
+        *("producer_id", "producer_epoch", "transactional_id", "why"),
+        *("committed_in", "aborted_in", "open_in", "first_offset"),
+    ),
+    "replicas": (
+        *("topic", "partition", "is_equal", "first_different_offset"),
+        *("first_common_offset", "last_common_offset", "last_offset", "other_last_offset"),
+        *("broker", "other_broker", "path", "other_path"),
+    ),
+    "corrupt": (
+        *("topic", "partition", "finding", "check_id", "start_pos", "end_pos"),
+        *("base_offset", "last_offset", "reason", "broker", "path"),
+    ),
+}
 
 
-class AuditRows(NamedTuple):
-    """Batches of a piece in log order, with what their headers do not say.
+class Audited(NamedTuple):
+    """A partition directory, its segments, and what was found in them.
 
-    Attributes:
-        table: the headers.
-        marker: NO_MARKER, COMMIT or ABORT, by the record of a control batch.
-        records_count: of legacy messages too.
-        is_misplaced: the offset cannot be right, so that nothing can be said of duplicates.
+    `found` is None for a directory that could not be listed.
     """
 
-    table: HeaderTable
-    marker: NDArray[np.int8]
-    records_count: NDArray[np.int64]
-    is_misplaced: NDArray[np.bool_]
-
-
-class AuditCounts(NamedTuple):
-    """Sums over a piece that need no neighbour."""
-
-    batches: int = 0
-    records: int = 0
-    bytes: int = 0
-    control_batches: int = 0
-    transactional_batches: int = 0
-    corrupt_batches: int = 0
-
-    def plus(self, other: AuditCounts) -> AuditCounts:
-        """Return the sums."""
-        return AuditCounts._make(map(sum, zip(self, other, strict=True)))
-
-
-class PieceAudit(NamedTuple):
-    """A contiguous piece of a partition's log, counted as if nothing were before it.
-
-    `duplicate_batches` is None in the one case that `merge` cannot decide by itself.
-    """
-
-    counts: AuditCounts = AuditCounts()
-    transactions: TransactionCounts = TransactionCounts()
-    duplicate_batches: int | None = 0
-    ends: TransactionEnds = no_transactions()
-    ranges: SequenceRanges = no_ranges()
+    place: DirectoryPlace
+    segments: tuple[SegmentPlace, ...]
+    found: PartitionSummary | None
 
     @property
-    def open_transactions(self) -> int:
-        """Transactions without a marker by the end of the piece."""
-        return int((self.ends.pending_count > 0).sum())
+    def summary(self) -> Summary:
+        """Return what was found; nothing if the directory could not be listed."""
+        return Summary() if self.found is None else self.found.summary
 
-    def summary(self) -> dict[str, int | None]:
-        """Return the counts by the names above."""
-        counts, transactions = self.counts, self.transactions
-        return {
-            "batches": counts.batches,
-            "records": counts.records,
-            "bytes": counts.bytes,
-            "control_batches": counts.control_batches,
-            "transactional_batches": counts.transactional_batches,
-            "aborted_batches": transactions.aborted_batches,
-            "duplicate_batches": self.duplicate_batches,
-            "open_transactions": self.open_transactions,
-            "committed_transactions": transactions.committed_transactions,
-            "aborted_transactions": transactions.aborted_transactions,
-            "corrupt_batches": counts.corrupt_batches,
+
+Row = list[Any]
+
+
+class Audit:
+    """Builds reports; each has the columns of `COLUMNS`, rows are sorted.
+
+    Args:
+        audited: in any order; topic and partition may repeat.
+        transactional_ids: by producer id; what is not in it is unknown.
+    """
+
+    def __init__(self, audited: Iterable[Audited], transactional_ids: Mapping[int, str]) -> None:
+        self._all = sorted(audited, key=_order)
+        self._ids = transactional_ids
+        self._copies = {
+            key: [*group] for key, group in groupby(self._all, key=lambda each: each.place[1:3])
         }
+        self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
+        self._built: dict[str, list[Row]] = {}
 
+    def rows(self, name: str) -> list[Row]:
+        """Return the rows of one report."""
+        if name not in self._built:
+            builders: dict[str, Callable[[], Iterable[Row]]] = {
+                "partitions": self._partitions,
+                "topics": self._topics,
+                "producers": self._producers,
+                "transactional-ids": self._transactional_ids,
+                "open": self._open,
+                "violations": self._violations,
+                "torn": self._torn,
+                "replicas": self._replicas,
+                "corrupt": self._corrupt,
+            }
+            self._built[name] = [*builders[name]()]
+        return self._built[name]
 
-SUMMARY_FIELDS = tuple(PieceAudit().summary())
-
-
-def merge(
-    left: PieceAudit,
-    right: PieceAudit,
-    recount: Recount | None = None,
-) -> PieceAudit:
-    """Join the audits of two neighbouring pieces.
-
-    Args:
-        left: the piece before.
-        right: the piece behind.
-        recount: called only if sequences of the right piece are in the left one too, with what the
-            left one covers; returns the right piece's duplicates given that, or None. Without it
-            they are then unknown.
-    """
-    ends, seam = transaction_counts.join(left.ends, right.ends)
-    ranges, is_overlapping = sequence_ranges.join(left.ranges, right.ranges)
-    in_right = right.duplicate_batches
-    if is_overlapping:
-        in_right = recount(left.ranges) if recount is not None else None
-    is_known = left.duplicate_batches is not None and in_right is not None
-    return PieceAudit(
-        counts=left.counts.plus(right.counts),
-        transactions=left.transactions.plus(right.transactions).plus(seam),
-        duplicate_batches=(left.duplicate_batches or 0) + (in_right or 0) if is_known else None,
-        ends=ends,
-        ranges=ranges,
-    )
-
-
-class Auditor:
-    """Counts over the batches of one piece, given in blocks of any size.
-
-    Args:
-        has_sequences: sequence rules hold in this topic.
-        before: what is covered by the pieces before this one, for `merge`'s `recount`.
-    """
-
-    def __init__(self, *, has_sequences: bool = True, before: SequenceRanges | None = None) -> None:
-        self._has_sequences = has_sequences
-        self._ranges = no_ranges() if before is None else before
-        self._counts = AuditCounts()
-        self._transactions = TransactionCounts()
-        self._ends = no_transactions()
-        self._duplicates_count = 0
-        self._waiting: list[AuditRows] = []
-        self._waiting_rows_count = 0
-
-    def add(self, rows: AuditRows) -> None:
-        """Take the next batches. Small blocks are put together: joining costs by producer."""
-        self._waiting.append(rows)
-        self._waiting_rows_count += rows.table.row_count
-        if self._waiting_rows_count >= MAX_BLOCK_ROWS:
-            self._count_waiting()
-
-    def finish(self) -> PieceAudit:
-        """Return the counts of all that was added."""
-        self._count_waiting()
-        return PieceAudit(
-            self._counts, self._transactions, self._duplicates_count, self._ends, self._ranges
-        )
-
-    def _count_waiting(self) -> None:
-        waiting, self._waiting, self._waiting_rows_count = self._waiting, [], 0
-        rows = _put_together(waiting)
-        if rows is None:
-            return
-        table, is_good = rows.table, rows.table.crc_ok
-        is_v2 = is_good & (table.magic >= MAGIC_V2)
-        is_control = is_v2 & ((table.attributes & CONTROL_MASK) != 0)
-        is_data = is_v2 & ~is_control
-        is_transactional = is_data & ((table.attributes & TRANSACTIONAL_MASK) != 0)
-        counts = AuditCounts(
-            batches=int(is_good.sum()),
-            records=int(rows.records_count[is_good].sum()),
-            bytes=int(table.batch_bytes[is_good].sum()),
-            control_batches=int(is_control.sum()),
-            transactional_batches=int(is_transactional.sum()),
-            corrupt_batches=int((~is_good).sum()),
-        )
-        self._counts = self._counts.plus(counts)
-        has_producer = table.producer_id >= 0
-        is_marker = is_control & (rows.marker != NO_MARKER)
-        events = np.flatnonzero(has_producer & (is_transactional | is_marker))
-        marker = np.where(is_marker[events], rows.marker[events], NO_MARKER)
-        self._add_transactions(table.producer_id[events], marker)
-        if self._has_sequences:
-            self._add_sequences(table, is_data & has_producer & ~rows.is_misplaced)
-
-    def _add_transactions(self, producer_id: NDArray[np.int64], marker: NDArray[np.int8]) -> None:
-        if not len(producer_id):
-            return
-        ends, inside = count_transactions(producer_id, marker)
-        self._ends, seam = transaction_counts.join(self._ends, ends)
-        self._transactions = self._transactions.plus(inside).plus(seam)
-
-    def _add_sequences(self, table: HeaderTable, is_wanted: NDArray[np.bool_]) -> None:
-        sequences_count = table.last_offset - table.base_offset + 1
-        is_wanted &= (table.base_sequence >= 0) & (sequences_count > 0)
-        is_wanted &= sequences_count <= sequence_ranges.LAP
-        rows = np.flatnonzero(is_wanted)
-        if not rows.size:
-            return
-        batches = SequencedBatches(
-            table.producer_id[rows],
-            table.producer_epoch[rows],
-            table.base_sequence[rows],
-            sequences_count[rows],
-            table.base_offset[rows],
-        )
-        self._ranges, is_repeated = cover(batches, self._ranges)
-        self._duplicates_count += int(is_repeated.sum())
-
-
-def _put_together(blocks: list[AuditRows]) -> AuditRows | None:
-    if len(blocks) <= 1:
-        return blocks[0] if blocks else None
-    tables = zip(*(each.table for each in blocks), strict=True)
-    return AuditRows(
-        HeaderTable._make(np.concatenate(columns) for columns in tables),
-        *(np.concatenate(columns) for columns in zip(*(each[1:] for each in blocks), strict=True)),
-    )
-
-
-class AuditedPiece(NamedTuple):
-    """The audit of a piece, and how to read it once more given what is covered before it."""
-
-    audit: PieceAudit
-    recount: Recount
-
-
-def merge_all(pieces: Iterable[AuditedPiece]) -> PieceAudit:
-    """Join the pieces of one partition, given in log order."""
-    whole = PieceAudit()
-    for audit, recount in pieces:
-        whole = merge(whole, audit, recount)
-    return whole
-
-
-# -- as bytes, to be sent or kept
-
-
-def pack_audit(audit: PieceAudit) -> bytes:
-    """Encode an audit."""
-    from msgpack import packb
-
-    columns = [_packed(column) for column in (*audit.ends, *audit.ranges)]
-    value = [PACKED_VERSION, *map(list, audit[:2]), audit.duplicate_batches, columns]
-    return bytes(packb(value, use_bin_type=True))
-
-
-def unpack_audit(data: bytes) -> PieceAudit:
-    """Decode what `pack_audit` made.
-
-    Raises:
-        UnsupportedError: another version made it.
-        CorruptError: nothing of that kind.
-    """
-    from msgpack import unpackb
-
-    try:
-        version, *values = unpackb(data, strict_map_key=False)
-        if version == PACKED_VERSION:
-            counts, transactions, duplicate_batches, packed = values
-            dtypes = (*transaction_counts.ENDS_DTYPES, *sequence_ranges.RANGES_DTYPES)
-            columns = [
-                np.frombuffer(column, np.dtype(dtype).newbyteorder("<")).astype(dtype)
-                for column, dtype in zip(packed, dtypes, strict=True)
+    def _partitions(self) -> Iterable[Row]:
+        for each in self._all:
+            extent, found = each.summary.extent, each.found
+            figures: Iterable[int | None] = each.summary.figures().values()
+            if found is None:
+                figures = [None] * len(FIGURES)
+            yield [
+                each.place.topic,
+                _number(each.place.partition),
+                *figures,
+                1 if found is None else found.findings_count,
+                _number(extent.first_offset),
+                _number(extent.top_offset),
+                each.place.broker,
+                each.place.directory,
             ]
-            ends_count = len(transaction_counts.ENDS_DTYPES)
-            return PieceAudit(
-                AuditCounts(*counts),
-                TransactionCounts(*transactions),
-                duplicate_batches,
-                TransactionEnds._make(columns[:ends_count]),
-                SequenceRanges._make(columns[ends_count:]),
-            )
-    except (ValueError, TypeError) as exc:
-        raise CorruptError(f"not a packed audit: {exc}", check_id="AUD-1", pos=0) from None
-    raise UnsupportedError(
-        "audit of another version",
-        check_id="AUD-1",
-        pos=0,
-        expected=str(PACKED_VERSION),
-        found=str(version),
-    )
+
+    def _topics(self) -> Iterable[Row]:
+        for topic, group in groupby(self._chosen, key=lambda each: each.place.topic):
+            columns = zip(*(each.summary.figures().values() for each in group), strict=True)
+            partitions_count = sum(key[0] == topic for key in self._copies)
+            yield [topic, partitions_count, *map(_sum, columns)]
+
+    def _producers(self) -> Iterable[Row]:
+        names = COLUMNS["producers"][4:-1]
+        for each in self._all:
+            rows = each.summary.producers
+            opened = pending(rows)["batches"]
+            columns = [opened if name == "open_batches" else rows[name] for name in names]
+            values = zip(*(column.tolist() for column in columns), strict=True)
+            for producer_id, row in zip(rows["producer_id"].tolist(), values, strict=True):
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    producer_id,
+                    self._ids.get(producer_id),
+                    *row,
+                    each.place.broker,
+                ]
+
+    def _transactional_ids(self) -> Iterable[Row]:
+        names = ("batches", "records", "bytes", "committed_transactions", "aborted_transactions")
+        more = ("committed_records", "aborted_records", "duplicate_batches")
+        totals: dict[str, dict[str, Any]] = {}
+        for each in self._chosen:
+            rows = each.summary.producers
+            opened = pending(rows)["batches"] > 0
+            for row, is_open in zip(rows, opened.tolist(), strict=True):
+                producer_id = int(row["producer_id"])
+                transactional_id = self._ids.get(producer_id)
+                if transactional_id is None:
+                    continue
+                total = totals.setdefault(
+                    transactional_id,
+                    {"ids": set(), "partitions": set(), "open": 0}
+                    | dict.fromkeys((*names, *more), 0),
+                )
+                total["ids"].add(producer_id)
+                total["partitions"].add(each.place[1:3])
+                total["open"] += is_open
+                for name in (*names, *more):
+                    total[name] += int(row[name])
+        for transactional_id, total in sorted(totals.items()):
+            yield [
+                transactional_id,
+                sorted(total["ids"]),
+                len(total["partitions"]),
+                *(total[name] for name in names),
+                total["open"],
+                *(total[name] for name in more),
+            ]
+
+    def _open(self) -> Iterable[Row]:
+        for each in self._all:
+            producers = each.summary.producers
+            opened = pending(producers)
+            rows = np.flatnonzero(opened["batches"] > 0)
+            rows = rows[np.argsort(opened["first_offset"][rows], kind="stable")]
+            for number, row in enumerate(rows.tolist()):
+                part, producer_id = opened[row], int(producers["producer_id"][row])
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    int(part["first_offset"]),
+                    producer_id,
+                    int(part["epoch"]),
+                    self._ids.get(producer_id),
+                    int(part["batches"]),
+                    int(part["records"]),
+                    int(part["last_offset"]),
+                    int(part["first_timestamp_ms"]),
+                    int(part["last_timestamp_ms"]),
+                    number == 0,
+                    each.place.broker,
+                ]
+
+    def _violations(self) -> Iterable[Row]:
+        for each in self._all:
+            place = each.place.topic, _number(each.place.partition)
+            rows: list[Row] = []
+            for row in each.summary.violations.tolist():
+                offset, kind, producer_id, expected, found, last_offset = row
+                epoch = expected if kind == DUPLICATE else found
+                sequence = (None, found) if kind == DUPLICATE else (expected, found)
+                values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
+                rows.append([*place, *values, *sequence, each.place.broker])
+            gaps = find_gaps(each.summary)
+            columns = (column[:MAX_GAPS_COUNT].tolist() for column in gaps)
+            for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
+                offset = _number(next_offset)
+                values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)
+                rows.append([*place, *values, first, first + count, each.place.broker])
+            yield from sorted(rows, key=lambda row: (-1 if row[4] is None else row[4], row[2:4]))
+
+    def _torn(self) -> Iterable[Row]:
+        chosen = self._chosen
+        names = [f"{each.place.topic}-{each.place.partition}" for each in chosen]
+        for each in find_torn([each.summary for each in chosen]):
+            yield [
+                each.producer_id,
+                each.epoch,
+                self._ids.get(each.producer_id),
+                each.kind,
+                *([names[place] for place in places] for places in each[3:6]),
+                each.first_offset if each.open else None,
+            ]
+
+    def _replicas(self) -> Iterable[Row]:
+        for (topic, partition), group in self._copies.items():
+            known = [each for each in group if each.found is not None]
+            if len(known) < 2 or partition < 0:
+                continue
+            best = max(known, key=_fullness)
+            for each in known:
+                if each is best:
+                    continue
+                found = compare_copies(
+                    Copy(best.segments, best.summary), Copy(each.segments, each.summary)
+                )
+                yield [
+                    topic,
+                    partition,
+                    found.is_equal,
+                    found.first_different_offset,
+                    found.first_common_offset,
+                    found.last_common_offset,
+                    _number(best.summary.extent.top_offset),
+                    _number(each.summary.extent.top_offset),
+                    best.place.broker,
+                    each.place.broker,
+                    best.place.directory,
+                    each.place.directory,
+                ]
+
+    def _corrupt(self) -> Iterable[Row]:
+        for each in self._all:
+            for found in () if each.found is None else each.found.findings:
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    found.kind,
+                    found.check_id or None,
+                    found.start_pos,
+                    found.end_pos,
+                    found.base_offset,
+                    found.last_offset,
+                    found.reason,
+                    each.place.broker,
+                    found.path,
+                ]
 
 
-def _packed(column: NDArray[Any]) -> bytes:
-    return column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes()
+def _order(each: Audited) -> tuple[Any, ...]:
+    return each.place.topic, each.place.partition, each.place.directory
+
+
+def _fullness(each: Audited) -> tuple[int, int]:
+    return each.summary.extent.top_offset, each.summary.counts.batches
+
+
+def _number(value: int) -> int | None:
+    """Show what is not there as unknown."""
+    return None if value < 0 else value
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    return None if None in values else sum(value or 0 for value in values)

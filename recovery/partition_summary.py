@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.damage import GONE, MAX_DAMAGES_COUNT, Damage
-from recovery.segment_summary import PieceSummary, read_split
+from recovery.read_findings import GONE, ReadFinding
+from recovery.segment_summary import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summary import Before, Piece, Summary, merge, merge_all
 from storage.splits import Split
 
@@ -27,23 +27,23 @@ class PartitionSummary(NamedTuple):
     """What was found in a partition directory.
 
     Attributes:
-        damages: the first bad stretches, in log order; also of files that have gone meanwhile.
-        damages_count: all bad stretches.
+        findings: the first bad stretches, in log order; also of files that have gone meanwhile.
+        findings_count: all bad stretches.
     """
 
     summary: Summary
-    damages: tuple[Damage, ...]
-    damages_count: int
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
 
     @property
     def is_corrupt(self) -> bool:
         """There is damage."""
-        return any(each.is_corrupt for each in self.damages)
+        return any(each.is_corrupt for each in self.findings)
 
     @property
     def is_unreadable(self) -> bool:
         """The operating system refused a part."""
-        return any(each.is_unreadable for each in self.damages)
+        return any(each.is_unreadable for each in self.findings)
 
 
 def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> PartitionSummary:
@@ -54,16 +54,16 @@ def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) ->
         read: reads a split again, where a seam cannot be resolved without its batches.
     """
     ordered = sorted(pieces, key=lambda each: (each.split.place.base_offset, each.split.start_pos))
-    damages: list[Damage] = []
-    damages_count = 0
+    findings: list[ReadFinding] = []
+    findings_count = 0
     segments = []
     for _, group in groupby(ordered, key=lambda each: each.split.place.path):
         segment = join_segment([*group], read)
         segments.append(_piece_of(segment, read))
-        damages += segment.piece.damages
-        damages_count += segment.piece.damages_count
+        findings += segment.piece.findings
+        findings_count += segment.piece.findings_count
     summary = merge_all(segments)
-    return PartitionSummary(summary, tuple(damages[:MAX_DAMAGES_COUNT]), damages_count)
+    return PartitionSummary(summary, tuple(findings[:MAX_FINDINGS_COUNT]), findings_count)
 
 
 def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> ReadPiece:
@@ -85,8 +85,8 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
     lowest = [each.lowest_leader_epoch for each in found if each.lowest_leader_epoch >= 0]
     piece = PieceSummary(
         joined.summary,
-        found[-1].damages,
-        found[-1].damages_count,
+        found[-1].findings,
+        found[-1].findings_count,
         found[-1].walked_end_pos,
         min(lowest, default=-1),
         max(each.highest_leader_epoch for each in found),
@@ -104,9 +104,11 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
         top_offset = max(top_offset, extent.top_offset)
         highest_epoch = max(highest_epoch, piece.highest_leader_epoch)
         is_last = place == len(pieces) - 1
-        if is_last:
-            return not any(each.is_corrupt or each.is_unreadable for each in piece.damages)
-        if piece.damages or piece.walked_end_pos != split.end_pos:
+        if is_last and piece.findings:
+            # What is said of a torn end depends on the batch before it.
+            is_bad = any(each.is_corrupt or each.is_unreadable for each in piece.findings)
+            return not is_bad and piece.summary.counts.batches > 0
+        if piece.findings or (not is_last and piece.walked_end_pos != split.end_pos):
             return False
     return True
 
@@ -114,7 +116,7 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
 def _piece_of(read_piece: ReadPiece, read: ReadSplit) -> Piece:
     def reread(before: Before) -> Summary | None:
         again = read(read_piece.split, before)
-        if any(each.kind == GONE or each.is_unreadable for each in again.damages):
+        if any(each.kind == GONE or each.is_unreadable for each in again.findings):
             return None
         return again.summary
 

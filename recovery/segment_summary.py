@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.damage import GONE, Damage, DamageList
-from recovery.end_markers import marker_rows, read_marker, read_markers
+from recovery.end_markers import batch_at, marker_rows, read_marker, read_markers
 from recovery.producer_summary import ABORT, COMMIT
+from recovery.read_findings import FindingsList, ReadFinding, gone
 from recovery.summary import Before, Summarizer, Summary, SummaryRows
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from storage.splits import Split
 
 MAX_SINGLES_COUNT = 16_384
+MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
 
 
 class PieceSummary(NamedTuple):
@@ -37,15 +38,16 @@ class PieceSummary(NamedTuple):
 
     Attributes:
         summary: of its batches.
-        damages: the first bad stretches, and batches whose content does not decode.
-        damages_count: all of them.
+        findings: bad stretches, and batches whose content does not decode, by position; of very
+            many the first.
+        findings_count: all of them.
         walked_end_pos: end of the last batch: where the next piece must begin.
         lowest_leader_epoch, highest_leader_epoch: of its batches; -1 if none has one.
     """
 
     summary: Summary
-    damages: tuple[Damage, ...]
-    damages_count: int
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
     walked_end_pos: int
     lowest_leader_epoch: int
     highest_leader_epoch: int
@@ -65,35 +67,37 @@ def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
             end_pos=None if split.is_last else split.end_pos,
             is_active=place.is_active and split.is_last,
         )
-        reading = _Reading(segment, scan, place.has_sequences, before)
+        reading = _Reading(segment, scan, split, before)
         for part in scan.parts():
             if isinstance(part, BulkWindow):
                 reading.take_window(part)
             else:
                 reading.take_batch(part)
-        return reading.finish(split.start_pos)
+        return reading.finish()
 
 
 class _Reading:
     """Hands the batches of one scan to a Summarizer, with markers and all that is wrong."""
 
     def __init__(
-        self, segment: Segment, scan: BulkScan, has_sequences: bool, before: Before | None
+        self, segment: Segment, scan: BulkScan, split: Split, before: Before | None
     ) -> None:
         self._segment = segment
         self._scan = scan
-        self._summarizer = Summarizer(has_sequences=has_sequences, before=before)
+        self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
+        self._notes = FindingsList(split)
         self._doubtful = DoubtfulOffsets(scan, with_order=True)
         self._top_offset = -1 if before is None else before.top_offset
         self._singles: list[ScannedBatch] = []
-        self._damages = DamageList(segment.path)
-        self._walked_end_pos = 0
+        self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
 
     def take_window(self, window: BulkWindow) -> None:
         """Take healthy batches."""
+        self._notes.look_at(self._scan)
         self._take_singles()
         table = window.table
+        self._notes.passed(table)
         marker = np.zeros(table.row_count, np.int8)
         rows = marker_rows(table)
         while len(rows):
@@ -102,27 +106,29 @@ class _Reading:
             if failed is None:
                 break
             row, error = failed
-            self._damages.add_error(error, int(table.pos[row]), int(table.batch_bytes[row]))
+            self._notes.add_error(batch_at(table, row), error)
             rows = rows[rows > row]
         self._take(table, marker, np.maximum(table.records_count, 0).astype(np.int64))
 
     def take_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that is not healthy, or of an old format."""
+        self._notes.look_at(self._scan)
+        self._notes.passed_batch(batch)
         self._singles.append(batch)
         if len(self._singles) >= MAX_SINGLES_COUNT:
             self._take_singles()
 
-    def finish(self, start_pos: int) -> PieceSummary:
+    def finish(self) -> PieceSummary:
         """Return what was found."""
         self._take_singles()
-        summary = self._summarizer.finish()
-        self._damages.take_verdicts(self._scan.verdicts)
+        self._notes.look_at(self._scan)
+        self._notes.finish()
         lowest, highest = self._epochs
         return PieceSummary(
-            summary,
-            tuple(self._damages.first),
-            self._damages.count,
-            max(self._walked_end_pos, start_pos),
+            self._summarizer.finish(),
+            tuple(self._notes.found[:MAX_FINDINGS_COUNT]),
+            len(self._notes.found),
+            self._walked_end_pos,
             lowest,
             highest,
         )
@@ -146,14 +152,12 @@ class _Reading:
                     records_count[row] = 0
                     records_count[row] = sum(1 for _ in self._segment.records(singles[row]))
             except (FormatError, AccessError) as exc:
-                self._damages.add_error(exc, singles[row].pos, header.batch_bytes)
+                self._notes.add_error(singles[row], exc.without_frames())
         self._take(table, marker, records_count.astype(np.int64))
 
     def _take(
         self, table: HeaderTable, marker: NDArray[np.int8], records_count: NDArray[np.int64]
     ) -> None:
-        self._damages.take_verdicts(self._scan.verdicts)
-        self._damages.see(table)
         is_misplaced = self._misplaced(table)
         self._walked_end_pos = int(table.pos[-1] + table.batch_bytes[-1])
         epochs = table.partition_leader_epoch[table.crc_ok & (table.partition_leader_epoch >= 0)]
@@ -186,13 +190,14 @@ def _note_markers(marker: NDArray[np.int8], found: MarkerColumns) -> None:
 
 def read_split(split: Split, before: Before | None = None) -> PieceSummary:
     """Do what `summarize_split` does; a file that does not open is damage, one that is gone not."""
-    path = split.place.path
     try:
         return summarize_split(split, before)
     except AccessError as exc:
-        damages = DamageList(path)
-        if exc.errno == ENOENT:
-            gone = Damage(path, GONE, "", 0, 0, -1, -1, "removed since the directory was listed")
-            return PieceSummary(Summary(), (gone,), 0, split.end_pos, -1, -1)
-        damages.add_error(exc, split.start_pos, split.end_pos - split.start_pos)
-        return PieceSummary(Summary(), tuple(damages.first), damages.count, split.end_pos, -1, -1)
+        found = gone(split.place.path)
+        if exc.errno != ENOENT:
+            notes = FindingsList(split)
+            notes.add_unreadable(exc, split.start_pos, split.end_pos)
+            notes.finish()
+            (found,) = notes.found
+        count = int(found.is_unreadable)
+        return PieceSummary(Summary(), (found,), count, split.end_pos, -1, -1)

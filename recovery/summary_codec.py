@@ -1,4 +1,4 @@
-"""A summary as bytes, to be sent between processes or kept for the next run."""
+"""Summaries as bytes, to be sent between processes or kept for the next run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import numpy as np
 
 from recovery.ended_epochs import ENDED_DTYPE
 from recovery.fingerprint import Fingerprint
+from recovery.partition_summary import PartitionSummary
 from recovery.producer_summary import PRODUCER_DTYPE
+from recovery.read_findings import ReadFinding
+from recovery.segment_summary import PieceSummary
 from recovery.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
 from recovery.summary import Counts, Extent, Summary
 from recovery.violations import VIOLATION_DTYPE
 from storage.errors import CorruptError, UnsupportedError
+from storage.places import SegmentPlace
+from storage.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,6 +70,61 @@ def _packed(columns: Iterable[NDArray[Any]]) -> Iterator[bytes]:
         yield np.ascontiguousarray(column, dtype).tobytes()
 
 
+def pack_piece(piece: PieceSummary) -> bytes:
+    """Encode what was found in a split."""
+    from msgpack import packb
+
+    return bytes(packb([pack_summary(piece.summary), *piece[1:]], use_bin_type=True))
+
+
+def unpack_piece(data: bytes) -> PieceSummary:
+    """Decode what `pack_piece` made. Raises as `unpack_summary`."""
+    summary, findings, *rest = _unpacked_list(data)
+    return PieceSummary(
+        unpack_summary(summary), tuple(ReadFinding(*each) for each in findings), *rest
+    )
+
+
+def pack_split(split: Split) -> bytes:
+    """Encode where a piece lies."""
+    from msgpack import packb
+
+    return bytes(packb([list(split.place), *split[1:]], use_bin_type=True))
+
+
+def unpack_split(data: bytes) -> Split:
+    """Decode what `pack_split` made. Raises as `unpack_summary`."""
+    place, *rest = _unpacked_list(data)
+    return Split(SegmentPlace(*place), *rest)
+
+
+def pack_partition(found: PartitionSummary) -> bytes:
+    """Encode what was found in a partition directory."""
+    from msgpack import packb
+
+    return bytes(packb([pack_summary(found.summary), *found[1:]], use_bin_type=True))
+
+
+def unpack_partition(data: bytes) -> PartitionSummary:
+    """Decode what `pack_partition` made. Raises as `unpack_summary`."""
+    summary, findings, count = _unpacked_list(data)
+    return PartitionSummary(
+        unpack_summary(summary), tuple(ReadFinding(*each) for each in findings), count
+    )
+
+
+def _unpacked_list(data: bytes) -> list[Any]:
+    from msgpack import unpackb
+
+    try:
+        values = unpackb(data)
+    except ValueError as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
+    if not isinstance(values, list):
+        raise CorruptError("not a packed summary", check_id="AUD-1", pos=0)
+    return values
+
+
 def unpack_summary(data: bytes) -> Summary:
     """Decode what `pack_summary` made.
 
@@ -111,5 +171,5 @@ def _unpacked(
         sequences=Sequences(SequenceRanges._make(ranges), SettledEpochs._make(settled)),
         ended=ended,
         violations=violations,
-        fingerprint=Fingerprint(width_bits, *columns),
+        fingerprint=Fingerprint._make([width_bits, *columns]),
     )

@@ -1,329 +1,313 @@
-"""Python data sources over log directories: one row per batch, or one audit per segment.
+"""Python data sources over log directories.
 
   kafka-log-batches   the headers of all batches, whatever their checksum (`crc_ok` tells)
-  kafka-log-audit     a row per segment: counts that `eoctl.spark.audit` joins per partition
+  kafka-log-records   records with key, value, headers and the outcome of their transaction
+  kafka-log-findings  what is bad: stretches that are corrupt or cannot be read, whole directories
+  kafka-log-audit     a row per split with its packed summary; `eoctl.spark.audit` joins them
 
 Options
-  path        a log dir, a partition directory or a file in one of them; also what load() is given
-  paths       several of them, as a JSON list; load([...]) sets it
-  pack_bytes  small segments share a task up to this many bytes (default 32 MiB)
+  path, paths              what load() is given: log dirs, partition directories or files in them,
+                           local or URIs, wildcards too; several as a JSON list
+  split_bytes              large segments are cut into pieces of about this size (default 128 MiB),
+                           where batches are proven to begin
+  task_bytes               small pieces share a task up to this size (default 32 MiB)
+  isolation                read_uncommitted (default) or read_committed, of records
+  columns                  of records: those that are decoded, with commas (default: all)
+  from_offset, to_offset   bounds of records, the second excluded; of batches, what is read at all
+  from_time_ms, to_time_ms the same for timestamps
 
-Rows come out of the reader as Arrow batches. A segment that is damaged, cannot be read or has gone
-since the listing never fails a job: for batches its rows are missing, for audits its row says so.
-The directories must be reachable under the same path on every executor.
+  push_filters             true: filters of the query on broker, topic, partition, directory, path,
+                           offsets and timestamp_ms choose the files and the parts of them that are
+                           read. Spark 4.1 or later does it if the setting
+                           spark.sql.python.filterPushdown.enabled is true, and fails if it is not
+
+Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what cannot be
+read has no rows, and is a row of kafka-log-findings. The directories must be reachable under the
+same path on every executor.
 """
 
 from __future__ import annotations
 
-import json
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from recovery.audit import UNSEQUENCED_TOPICS
-from storage.errors import AccessError, UsageError
+import eoctl.arrow_files
+from eoctl.spark.columns import (
+    AUDIT_COLUMNS,
+    BATCH_COLUMNS,
+    FINDING_COLUMNS,
+    batch_rows,
+    ddl_of,
+    ddl_of_records,
+    finding_rows,
+    rows_of,
+)
+from eoctl.spark.source_options import ReadBounds, Wanted, parse_options, read_splits
+from recovery.local_audit import tasks_of
+from recovery.read_options import Isolation, ReadOptions
+from storage.errors import AccessError
+from storage.split_pruning import prune_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from storage.kernels.protocol import HeaderTable
+    from storage.splits import Split
 
-DEFAULT_PACK_BYTES = 32 << 20
-
-# Columns and their Spark types.
-PLACE_COLUMNS = {
-    "topic": "string",
-    "partition": "int",
-    "directory": "string",
-    "path": "string",
-}
-BATCH_COLUMNS = {
-    **PLACE_COLUMNS,
-    "pos": "bigint",
-    "batch_bytes": "bigint",
-    "base_offset": "bigint",
-    "last_offset": "bigint",
-    "partition_leader_epoch": "int",
-    "magic": "tinyint",
-    "attributes": "smallint",
-    "base_timestamp_ms": "bigint",
-    "max_timestamp_ms": "bigint",
-    "producer_id": "bigint",
-    "producer_epoch": "smallint",
-    "base_sequence": "int",
-    "records_count": "int",
-    "crc": "bigint",
-    "crc_ok": "boolean",
-}
-AUDIT_COLUMNS = {
-    **PLACE_COLUMNS,
-    "segment_base_offset": "bigint",
-    "is_active": "boolean",
-    "audit": "binary",
-    "problems_count": "int",
-    "notes": "array<string>",
-    "is_corrupt": "boolean",
-    "is_unreadable": "boolean",
-}
-
-
-def ddl_of(columns: Mapping[str, str]) -> str:
-    """Return a schema in Spark's words."""
-    return ", ".join(f"{name} {type_name}" for name, type_name in columns.items())
-
-
-def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
-    """Return the same schema for Arrow; Spark's own translation would need its JVM."""
-    import pyarrow as pa
-
-    types = {
-        "string": pa.string(),
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "boolean": pa.bool_(),
-        "binary": pa.binary(),
-        "array<string>": pa.list_(pa.string()),
-    }
-    return pa.schema([(name, types[type_name]) for name, type_name in columns.items()])
-
-
-class SegmentPlace(NamedTuple):
-    """One segment of a partition directory."""
-
-    topic: str
-    partition: int
-    directory: str
-    path: str
-    base_offset: int
-    is_active: bool
-
-    @property
-    def has_sequences(self) -> bool:
-        """Sequence rules hold in its topic (PROD-12)."""
-        return self.topic not in UNSEQUENCED_TOPICS
+__all__ = ["SOURCES", "register"]
+_IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 
 
 @dataclass
-class SegmentsInput(InputPartition):
-    """The segments of one task."""
+class SplitsInput(InputPartition):
+    """The splits of one task; `problems` are rows of findings that planning has made."""
 
-    places: tuple[SegmentPlace, ...]
-
-
-class KafkaLogBatches(DataSource):
-    """The headers of all batches."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return "kafka-log-batches"
-
-    def schema(self) -> str:
-        """Return the columns."""
-        return ddl_of(BATCH_COLUMNS)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader."""
-        del schema
-        return BatchesReader(self.options)
+    splits: tuple[Split, ...]
+    stable_offsets: tuple[int | None, ...] = ()  # of each split's partition
+    problems: tuple[tuple[Any, ...], ...] = ()
 
 
-class KafkaLogAudit(DataSource):
-    """A row per segment with its audit, packed."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name of the format."""
-        return "kafka-log-audit"
-
-    def schema(self) -> str:
-        """Return the columns."""
-        return ddl_of(AUDIT_COLUMNS)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader."""
-        del schema
-        return AuditReader(self.options)
-
-
-class SegmentsReader(DataSourceReader):
-    """Plans tasks over segments; what a task gives is up to the class."""
+class SplitsReader(DataSourceReader):
+    """Plans tasks over splits; what a task gives is up to the class."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.paths = paths_of(options)
-        self.pack_bytes = int(options.get("pack_bytes", DEFAULT_PACK_BYTES))
+        self.options = parse_options(options)
+        self.wanted = Wanted()
+
+    def bounds(self) -> ReadBounds:
+        """Return what the options and the filters ask for."""
+        return self.options.bounds.narrowed(self.wanted.bounds)
+
+    def pruned(self, splits: list[Split]) -> list[Split]:
+        """Leave out what certainly holds nothing that is asked for."""
+        bounds = self.bounds()
+        return splits if bounds == ReadBounds() else prune_splits(splits, bounds.inclusive())
 
     def partitions(self) -> Sequence[InputPartition]:
-        """List the directories; a task for each large segment, or for several small ones."""
-        return [
-            SegmentsInput(places) for places in pack(list_segments(self.paths), self.pack_bytes)
-        ]
+        """List the directories; a task for each large split, or for several small ones."""
+        splits, _ = read_splits(self.options, self.wanted)
+        splits = self.pruned(splits)
+        return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of a task."""
-        if isinstance(partition, SegmentsInput):
-            for place in partition.places:
-                yield from self.read_segment(place)
+        if isinstance(partition, SplitsInput):
+            for split in partition.splits:
+                yield from self.read_split(split)
 
-    def read_segment(self, place: SegmentPlace) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a segment."""
-        raise NotImplementedError
+    @abstractmethod
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a split."""
 
 
-class BatchesReader(SegmentsReader):
+class BatchesReader(SplitsReader):
     """Reads the headers of batches."""
 
-    def read_segment(self, place: SegmentPlace) -> Iterator[pa.RecordBatch]:
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per batch; nothing if the file cannot be opened."""
-        from storage.segment import open_segment
+        from storage.places import open_place
 
+        place = split.place
         try:
-            segment = open_segment(place.path, base_offset=place.base_offset)
+            segment = open_place(place)
         except AccessError:
             return
         with segment:
-            for table in segment.scan_tables(is_active=place.is_active):
-                yield _batch_rows(place, table)
+            for table in segment.scan_tables(
+                start_pos=split.start_pos,
+                end_pos=None if split.is_last else split.end_pos,
+                is_active=place.is_active and split.is_last,
+            ):
+                yield batch_rows(place, table)
 
 
-class AuditReader(SegmentsReader):
-    """Counts over segments where they are read: only sums leave the task."""
+class RecordsReader(SplitsReader):
+    """Reads records."""
 
-    def read_segment(self, place: SegmentPlace) -> Iterator[pa.RecordBatch]:
-        """Give the row of a segment; none if it has gone since the listing."""
-        from errno import ENOENT
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan as for batches; read_committed looks for each partition's last stable offset."""
+        splits, listing = read_splits(self.options, self.wanted)
+        stable_offsets: dict[str, int] = {}
+        if self.options.isolation is Isolation.READ_COMMITTED:
+            from recovery.outcomes import last_stable_offset
 
-        from recovery.audit import PieceAudit, pack_audit
-        from recovery.segment_audit import SegmentAudit, audit_segment
-
-        try:
-            found = audit_segment(
-                place.path,
-                base_offset=place.base_offset,
-                is_active=place.is_active,
-                has_sequences=place.has_sequences,
+            wanted = {each.place.directory for each in splits}
+            places = () if listing is None else listing.places
+            for directory in sorted(wanted):
+                stable_offsets[directory] = last_stable_offset(
+                    each for each in places if each.directory == directory
+                )
+        splits = self.pruned(splits)
+        return [
+            SplitsInput(
+                tuple(task),
+                stable_offsets=tuple(stable_offsets.get(each.place.directory) for each in task),
             )
-        except AccessError as exc:
-            is_gone = exc.errno == ENOENT
-            note = f"{place.path}: removed since the directory was listed" if is_gone else str(exc)
-            found = SegmentAudit(
-                PieceAudit(),
-                problems_count=0 if is_gone else 1,
-                notes=(note,),
-                is_corrupt=False,
-                is_unreadable=not is_gone,
+            for task in tasks_of(splits, self.options.task_bytes)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the records of a task."""
+        from recovery.record_reader import RecordReader
+
+        if not isinstance(partition, SplitsInput):
+            return
+        bounds = self.bounds()
+        for split, stable_offset in zip(partition.splits, partition.stable_offsets, strict=True):
+            options = ReadOptions(
+                columns=self.options.columns,
+                isolation=self.options.isolation,
+                stable_offset=stable_offset,
+                **bounds._asdict(),
             )
-        values = (
-            *place,
-            pack_audit(found.audit),
-            found.problems_count,
-            list(found.notes),
-            found.is_corrupt,
-            found.is_unreadable,
-        )
-        yield _one_row(values)
+            yield from RecordReader(split, options)
+
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Give nothing: `read` knows more of a split."""
+        del split
+        yield from ()
 
 
-def paths_of(options: Mapping[str, str]) -> list[str]:
-    """Return the directories that the options name.
+class _Pushing(SplitsReader):
+    """A reader that Spark tells the filters of the query; it fails where that is switched off."""
 
-    Raises:
-        UsageError: none, or `paths` is no JSON list of strings.
-    """
-    paths = [options["path"]] if options.get("path") else []
-    if options.get("paths"):
-        try:
-            more = json.loads(options["paths"])
-        except ValueError:
-            more = None
-        if not isinstance(more, list) or not all(isinstance(each, str) for each in more):
-            raise UsageError("option paths: not a JSON list of strings")
-        paths += more
-    if not paths:
-        raise UsageError("no directory given", next_step='.load("DIR") or .option("paths", JSON)')
-    return paths
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take the filters as hints; Spark applies all of them to the rows."""
+        self.wanted.take(filters)
+        return filters
 
 
-def list_segments(paths: Iterable[str]) -> list[tuple[SegmentPlace, int]]:
-    """Return the segments behind the paths, with their sizes, by directory and base offset.
+class PushedBatchesReader(_Pushing, BatchesReader):
+    """Reads the headers of batches that filters ask for."""
 
-    What cannot be listed is left out, as are names that no Spark string can hold.
-    """
-    from storage.discovery import discover
-    from storage.partition import Partition
 
-    found = []
-    for selected in discover(paths).selected:
-        if not is_text(selected.partition.path):
-            continue
-        try:
-            partition = Partition.of(selected)
-        except AccessError:
-            continue
-        for files in partition.segments:
-            place = SegmentPlace(
-                topic=partition.topic,
-                partition=partition.partition,
-                directory=partition.path,
-                path=files.log.path,
-                base_offset=files.base_offset,
-                is_active=partition.is_active(files),
+class PushedRecordsReader(_Pushing, RecordsReader):
+    """Reads records that filters ask for."""
+
+
+class FindingsReader(SplitsReader):
+    """Reads segments for what is bad in them."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Add a task for what could not even be listed."""
+        splits, listing = read_splits(self.options, self.wanted)
+        tasks: list[InputPartition] = [
+            SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)
+        ]
+        if listing is not None and listing.problems:
+            problems = tuple(
+                (getattr(each, "path", "") or None, getattr(each, "check_id", None), str(each))
+                for each in listing.problems
             )
-            found.append((place, files.log.file_bytes))
-    return found
+            tasks.append(SplitsInput((), problems=problems))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the findings of a task."""
+        yield from super().read(partition)
+        if isinstance(partition, SplitsInput) and partition.problems:
+            unknown = (None,) * 4
+            rows = [
+                (*unknown, path, "unreadable" if rule is None else "corrupt", rule, *unknown, text)
+                for path, rule, text in partition.problems
+            ]
+            yield rows_of(FINDING_COLUMNS, rows)
+
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Give a row per bad stretch."""
+        from recovery.segment_summary import read_split
+
+        piece = read_split(split)
+        if piece.findings:
+            yield finding_rows(split.place, piece.findings)
 
 
-def is_text(path: str) -> bool:
-    """Is the path valid UTF-8, as every Spark string must be?"""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+class AuditReader(SplitsReader):
+    """Summarizes splits where they are read: only summaries leave the task."""
+
+    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
+        """Give the row of a split."""
+        from recovery.segment_summary import read_split
+        from recovery.summary_codec import pack_piece, pack_split
+
+        place = split.place
+        row = (*place[:4], pack_split(split), pack_piece(read_split(split)))
+        yield rows_of(AUDIT_COLUMNS, [row])
 
 
-def pack(
-    segments: Iterable[tuple[SegmentPlace, int]], pack_bytes: int
-) -> Iterator[tuple[SegmentPlace, ...]]:
-    """Put neighbours together as long as they are not larger than `pack_bytes` in sum."""
-    places: list[SegmentPlace] = []
-    sum_bytes = 0
-    for place, file_bytes in segments:
-        if places and sum_bytes + file_bytes > pack_bytes:
-            yield tuple(places)
-            places, sum_bytes = [], 0
-        places.append(place)
-        sum_bytes += file_bytes
-    if places:
-        yield tuple(places)
+class _Source(DataSource):
+    """What our data sources have in common."""
+
+    format_name: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]]
+    reader_class: ClassVar[type[SplitsReader]]
+    pushed_class: ClassVar[type[SplitsReader] | None] = None
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return cls.format_name
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return ddl_of(self.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader."""
+        del schema
+        wants_filters = self.options.get("push_filters", "false").lower() == "true"
+        return ((wants_filters and self.pushed_class) or self.reader_class)(self.options)
 
 
-def _batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
-    import pyarrow as pa
+class KafkaLogBatches(_Source):
+    """The headers of all batches."""
 
-    schema = arrow_schema(BATCH_COLUMNS)
-    constants = place[: len(PLACE_COLUMNS)]
-    fields = list(schema)
-    columns = [
-        pa.repeat(pa.scalar(value, field.type), table.row_count)
-        for value, field in zip(constants, fields, strict=False)
-    ]
-    columns += [
-        pa.array(column).cast(field.type)
-        for column, field in zip(table, fields[len(constants) :], strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    format_name = "kafka-log-batches"
+    columns = BATCH_COLUMNS
+    reader_class = BatchesReader
+    pushed_class = PushedBatchesReader
 
 
-def _one_row(values: Sequence[Any]) -> pa.RecordBatch:
-    import pyarrow as pa
+class KafkaLogRecords(_Source):
+    """Records and the outcome of their transactions."""
 
-    schema = arrow_schema(AUDIT_COLUMNS)
-    columns = [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    format_name = "kafka-log-records"
+    reader_class = RecordsReader
+    pushed_class = PushedRecordsReader
+
+    def schema(self) -> str:
+        """Return the columns that the option `columns` asks for."""
+        return ddl_of_records(parse_options(self.options).columns)
+
+
+class KafkaLogFindings(_Source):
+    """What is bad in the files."""
+
+    format_name = "kafka-log-findings"
+    columns = FINDING_COLUMNS
+    reader_class = FindingsReader
+
+
+class KafkaLogAudit(_Source):
+    """A row per split with its summary, packed."""
+
+    format_name = "kafka-log-audit"
+    columns = AUDIT_COLUMNS
+    reader_class = AuditReader
+
+
+SOURCES = (KafkaLogBatches, KafkaLogRecords, KafkaLogFindings, KafkaLogAudit)
+
+
+def register(session: Any) -> None:
+    """Make the formats known to a Spark session."""
+    for source in SOURCES:
+        session.dataSource.register(source)

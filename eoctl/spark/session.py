@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-DEFAULT_MASTER = "local[*]"
+DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster
 JAVA_MIN = 17
 PYSPARK_MIN = 4
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
@@ -175,6 +175,7 @@ def defaults(master: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.executorEnv.PYTHONPATH": root,
     }
     if is_local(master):

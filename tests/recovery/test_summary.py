@@ -410,7 +410,7 @@ def test_transactions_and_duplicates_across_segments(tmp_path: Path) -> None:
     assert figures["bytes"] == sum(path.stat().st_size for path in (tmp_path / "t-0").iterdir())
     assert (figures["aborted_batches"], figures["duplicate_batches"]) == (2, 3)
     assert found_in(found.summary) == (expected.gaps, expected.violations)
-    assert found.damages_count == 0
+    assert found.findings_count == 0
 
 
 def hand_splits(path: Path, edges: list[int]) -> list[Split]:
@@ -448,7 +448,7 @@ def test_any_split_of_a_file(
     pieces = [ReadPiece(each, read_split(each)) for each in hand_splits(directory, chosen)]
     joined = join_partition(pieces)
     assert pack_summary(joined.summary) == pack_summary(whole.summary)
-    assert joined.damages == whole.damages
+    assert joined.findings == whole.findings
 
 
 def test_internal_topics_repeat_sequences(tmp_path: Path) -> None:
@@ -494,12 +494,12 @@ def test_damaged_batches_are_counted_apart(golden: Callable[[str], Path], tmp_pa
     for split_bytes in (1, 1 << 30):
         found = summarize_path(directory, split_bytes)
         counts = found.summary.counts
-        assert (counts.corrupt_batches, found.damages_count) == (1, 1)
+        assert (counts.corrupt_batches, found.findings_count) == (1, 1)
         assert (found.is_corrupt, found.is_unreadable) == (True, False)
-        (damage,) = found.damages
-        assert (damage.start_pos, damage.offset_before, damage.check_id) == (0, -1, "BAT-1")
-        assert damage.offset_after == 1
-        assert str(damage).startswith(f"{log}: positions 0 to ")
+        (finding,) = found.findings
+        assert (finding.start_pos, finding.base_offset, finding.check_id) == (0, 0, "BAT-1")
+        assert finding.last_offset == 0
+        assert str(finding).startswith(f"{log}: positions 0 to ")
         assert counts.batches == right.counts.batches - 1
         assert counts.transactional_batches == right.counts.transactional_batches - 1
 
@@ -515,8 +515,8 @@ def test_offsets_around_damage(tmp_path: Path) -> None:
     data[9 * size + 70] ^= 1
     log.write_bytes(data)
     found = summarize_path(directory)
-    places = [(each.start_pos, each.offset_before, each.offset_after) for each in found.damages]
-    assert places == [(3 * size, 5, 8), (9 * size, 17, -1)]
+    places = [(each.start_pos, each.base_offset, each.last_offset) for each in found.findings]
+    assert places == [(3 * size, 6, 7), (9 * size, 18, None)]
 
 
 def test_a_marker_that_does_not_decode_ends_nothing(tmp_path: Path) -> None:
@@ -540,7 +540,7 @@ def test_a_marker_that_does_not_decode_ends_nothing(tmp_path: Path) -> None:
     assert (figures["open_transactions"], figures["aborted_batches"]) == (1, 0)
     assert (figures["control_batches"], figures["committed_transactions"]) == (2, 1)
     assert found.is_corrupt
-    assert "CTL-1" in str(found.damages[0])
+    assert "CTL-1" in str(found.findings[0])
 
 
 def test_empty_and_torn_segments(tmp_path: Path) -> None:
@@ -550,11 +550,11 @@ def test_empty_and_torn_segments(tmp_path: Path) -> None:
     last.write_bytes(encoded(Batch(sequence=1), 1) + encoded(Batch(sequence=2), 2)[:-1])
     found = summarize_path(directory)
     assert found.summary.counts.batches == 2
-    assert (found.is_corrupt, found.damages_count) == (False, 1)
-    assert "torn_tail" in str(found.damages[0])
+    assert (found.is_corrupt, found.findings_count) == (False, 1)
+    assert "torn_tail" in str(found.findings[0])
 
 
-def test_damages_are_limited(tmp_path: Path) -> None:
+def test_findings_are_limited(tmp_path: Path) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch(sequence=n) for n in range(2100)])
     (log,) = directory.iterdir()
     data = bytearray(log.read_bytes())
@@ -562,8 +562,8 @@ def test_damages_are_limited(tmp_path: Path) -> None:
         data[pos] ^= 1
     log.write_bytes(data)
     found = summarize_path(directory)
-    assert found.summary.counts.corrupt_batches == found.damages_count == 1050
-    assert len(found.damages) == 1000
+    assert found.summary.counts.corrupt_batches == found.findings_count == 1050
+    assert len(found.findings) == 1000
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
@@ -573,9 +573,9 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(AccessError):
         summarize_split(splits[0])
     found = join_partition(ReadPiece(each, read_split(each)) for each in splits)
-    assert (found.summary.counts.batches, found.damages_count) == (1, 0)
+    assert (found.summary.counts.batches, found.findings_count) == (1, 0)
     assert (found.is_corrupt, found.is_unreadable) == (False, False)
-    assert str(found.damages[0]).endswith("removed since the directory was listed")
+    assert str(found.findings[0]).endswith("removed since the directory was listed")
 
 
 def test_a_corrupt_batch_with_a_high_offset_hides_no_duplicate(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""What `eoctl spark-audit` does: list, read on one of two engines, join, and report."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import eoctl.arrow_files  # noqa: F401 - for URIs
+from eoctl.options import Severity
+from eoctl.progress import Progress
+from recovery.audit import Audit, Audited
+from recovery.audit_state import AuditState
+from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
+from recovery.segment_summary import PieceSummary, read_split
+from recovery.transactional_ids import TRANSACTION_STATE_TOPIC, read_transactional_ids
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
+from storage.places import list_places
+from storage.splits import split_places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.spark.session import Setting
+    from storage.places import Listing, SegmentPlace
+    from storage.splits import Split
+
+# What one machine reads in less time than it takes to bring it to several.
+LOCAL_MAX_BYTES = 64 << 30
+GIB = 1 << 30
+MAX_TOLD_COUNT = 10  # of one partition
+VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
+# Figures and reports that are findings, by severity.
+WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
+
+
+class Engine(NamedTuple):
+    """Where the work is done, and why there."""
+
+    is_spark: bool
+    why: str
+
+
+class AuditOptions(NamedTuple):
+    """What the call asks for.
+
+    Attributes:
+        engine: "auto", "local" or "spark".
+        jobs: processes of the local engine; None: one for each processor.
+        master, settings: of Spark; a master that was not given is None.
+        split_bytes: see `storage.splits`.
+        state_path: of an earlier run, None to read everything.
+        coordinator_dirs: more PATHs to look for `__transaction_state` in.
+    """
+
+    engine: str = "auto"
+    jobs: int | None = None
+    master: str | None = None
+    settings: tuple[Setting, ...] = ()
+    split_bytes: int = 128 << 20
+    state_path: str | None = None
+    coordinator_dirs: tuple[str, ...] = ()
+
+
+class AuditResult(NamedTuple):
+    """The reports, sentences for people, and what the exit status depends on."""
+
+    audit: Audit
+    notes: list[str]
+    is_corrupt: bool
+    is_unreadable: bool
+
+
+def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
+    """Audit all partitions behind the PATHs.
+
+    Raises:
+        EoctlError: nothing can be read at all, Spark does not start, or it gave the job up.
+    """
+    state = None if options.state_path is None else AuditState(options.state_path)
+    listing = list_places(paths)
+    notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
+    known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
+    splits = split_places(wanted, options.split_bytes)
+    engine = choose_engine(options, sum(each.file_bytes for each in wanted))
+    notes.append(engine.why)
+    if known:
+        count = f"{len(known)} of {len(listing.places)} segments"
+        notes.append(f"{count} are unchanged, and taken from {options.state_path}")
+    found = _summarize(listing, known, splits, engine, options, state)
+    ids, id_problems = read_transactional_ids(_coordinator_places(listing, options))
+    notes += id_problems
+    audited = [
+        Audited(
+            each,
+            tuple(place for place in listing.places if place.directory == each.directory),
+            found.get(each.directory),
+        )
+        for each in listing.directories
+    ]
+    summaries = [each.found for each in audited if each.found is not None]
+    notes += _damage_notes(summaries)
+    problems = listing.problems
+    return AuditResult(
+        Audit(audited, ids),
+        notes,
+        any(isinstance(each, FormatError) for each in problems)
+        or any(each.is_corrupt for each in summaries),
+        any(isinstance(each, AccessError) for each in problems)
+        or any(each.is_unreadable for each in summaries),
+    )
+
+
+def choose_engine(options: AuditOptions, total_bytes: int) -> Engine:
+    """Choose by what was asked for, else by size."""
+    if options.engine != "auto":
+        return Engine(options.engine == "spark", f"engine: {options.engine}, as asked for")
+    if options.master is not None or options.settings:
+        return Engine(True, "engine: spark, as --master or --conf was given")
+    size = f"{total_bytes / GIB:.1f} GiB to read"
+    limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
+    if total_bytes <= LOCAL_MAX_BYTES:
+        return Engine(False, f"engine: local, as {size} are not above {limit}")
+    return Engine(True, f"engine: spark, as {size} are above {limit}")
+
+
+def _summarize(
+    listing: Listing,
+    known: list[ReadPiece],
+    splits: list[Split],
+    engine: Engine,
+    options: AuditOptions,
+    state: AuditState | None,
+) -> dict[str, PartitionSummary | None]:
+    """Return what was found by directory; None for those that could not be listed."""
+    total_bytes = sum(each.end_pos - each.start_pos for each in splits)
+    joined: dict[str, PartitionSummary] = {}
+    pieces = list(known)
+    if engine.is_spark and splits:
+        from eoctl.spark.session import DEFAULT_MASTER, spark_session
+
+        with spark_session(options.master or DEFAULT_MASTER, options.settings) as session:
+            from eoctl.spark.audit import read_pieces as read_on_spark
+            from eoctl.spark.audit import summarize_directories
+
+            if state is None:
+                joined = summarize_directories(session, splits)
+            else:
+                pieces += read_on_spark(session, splits)
+    elif splits:
+        from recovery.local_audit import read_pieces
+
+        with Progress("reading", total_bytes) as progress:
+            jobs = options.jobs or len(os.sched_getaffinity(0))
+            pieces += read_pieces(splits, jobs, progress.advance, read_anywhere)
+    if state is not None:
+        state.save(pieces)
+    joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
+    failed = {getattr(each, "path", "") for each in listing.problems}
+    return {
+        each.directory: joined.get(
+            each.directory, None if each.directory in failed else join_partition(())
+        )
+        for each in listing.directories
+    }
+
+
+def read_anywhere(split: Split) -> PieceSummary:
+    """Do what `read_split` does, also behind URIs; in a process that has imported this module."""
+    return read_split(split)
+
+
+def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:
+    groups: dict[str, list[ReadPiece]] = {}
+    for each in pieces:
+        groups.setdefault(each.split.place.directory, []).append(each)
+    yield from groups.items()
+
+
+def _coordinator_places(listing: Listing, options: AuditOptions) -> list[SegmentPlace]:
+    """Return the segments of `__transaction_state`: those listed, and those beside the PATHs."""
+    places = [each for each in listing.places if each.topic == TRANSACTION_STATE_TOPIC]
+    parents = {_parent(each.directory) for each in listing.directories}
+    beside = [f"{each}/{TRANSACTION_STATE_TOPIC}-*" for each in sorted(parents)]
+    for path in (*beside, *options.coordinator_dirs):
+        try:
+            found = list_places([path]).places
+        except AccessError:
+            if path in options.coordinator_dirs:
+                raise
+            continue
+        places += [each for each in found if each.topic == TRANSACTION_STATE_TOPIC]
+    return sorted({each.path: each for each in places}.values(), key=lambda each: each.path)
+
+
+def _parent(directory: str) -> str:
+    return directory.rstrip("/").rpartition("/")[0]
+
+
+def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:
+    notes = []
+    for each in summaries:
+        notes += [str(finding) for finding in each.findings[:MAX_TOLD_COUNT]]
+        if each.findings_count > MAX_TOLD_COUNT:
+            more = each.findings_count - MAX_TOLD_COUNT
+            notes.append(f"and {more} more on that partition: --report corrupt lists them")
+    return notes
+
+
+def exit_status(result: AuditResult, fail_on: Severity) -> int:
+    """Return 1 for findings at or above a severity, 5 if a part could not be read."""
+    rows = result.audit.rows("topics")
+    is_warning = fail_on != Severity.ERROR and (
+        any(_figure(row, name) for row in rows for name in WARNING_FIGURES)
+        or bool(result.audit.rows("torn"))
+        or any(row[2] is False for row in result.audit.rows("replicas"))
+    )
+    is_note = fail_on == Severity.NOTE and any(_figure(row, "open_transactions") for row in rows)
+    if result.is_corrupt or is_warning or is_note:
+        return EXIT_FINDINGS
+    return EXIT_SKIPPED if result.is_unreadable else EXIT_OK
+
+
+def _figure(row: Sequence[object], name: str) -> object:
+    from recovery.audit import COLUMNS
+
+    return row[COLUMNS["topics"].index(name)]

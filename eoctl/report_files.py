@@ -1,0 +1,95 @@
+"""Reports as Parquet files, one each, for whatever reads tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from storage import fsio
+from storage.discovery import is_in_log_dir
+from storage.errors import AccessError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+TEXTS = frozenset(
+    {
+        *("broker", "other_broker", "topic", "path", "other_path", "transactional_id"),
+        *("violation", "check_id", "why", "finding", "reason"),
+    }
+)
+FLAGS = frozenset({"is_equal", "holds_last_stable_offset"})
+TEXT_LISTS = frozenset({"committed_in", "aborted_in", "open_in"})
+NUMBER_LISTS = frozenset({"producer_ids"})
+
+
+def require_target(directory: str) -> None:
+    """See that reports may be written there, before the work begins.
+
+    Raises:
+        RefusedError: it lies in a log dir.
+        UsageError: pyarrow is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("pyarrow") is None:
+        raise UsageError(
+            "--to writes Parquet, and pyarrow is not installed", next_step="pip install pyarrow"
+        )
+    if is_in_log_dir(Path(directory).absolute()):
+        raise RefusedError(
+            f"{directory}: lies in a log dir, where only a broker's files belong",
+            next_step="name a directory elsewhere",
+        )
+
+
+def write_reports(
+    directory: str, reports: Mapping[str, tuple[tuple[str, ...], Sequence[Sequence[Any]]]]
+) -> None:
+    """Write NAME.parquet for each report, durably; files of these names are replaced.
+
+    Args:
+        directory: is made if it is not there; its parent must exist.
+        reports: columns and rows by name.
+
+    Raises:
+        AccessError: the operating system refused.
+    """
+    from io import BytesIO
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    fs = fsio.FileSystem()
+    if not Path(directory).is_dir():
+        try:
+            fs.make_dir(directory, 0o777 & ~_umask())
+        except OSError as exc:
+            raise AccessError(exc, directory) from exc
+    for name, (columns, rows) in reports.items():
+        schema = pa.schema([(column, _type_of(column)) for column in columns])
+        values = zip(*rows, strict=True) if rows else [()] * len(columns)
+        arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
+        buffer = BytesIO()
+        parquet.write_table(pa.Table.from_arrays(arrays, schema=schema), buffer)
+        fsio.replace_file(fs, Path(directory, f"{name}.parquet"), buffer.getvalue())
+
+
+def _type_of(column: str) -> Any:
+    import pyarrow as pa
+
+    if column in TEXTS:
+        return pa.string()
+    if column in FLAGS:
+        return pa.bool_()
+    if column in TEXT_LISTS:
+        return pa.list_(pa.string())
+    return pa.list_(pa.int64()) if column in NUMBER_LISTS else pa.int64()
+
+
+def _umask() -> int:
+    """Return the umask; it can only be read by setting it."""
+    umask = os.umask(0o77)
+    os.umask(umask)
+    return umask

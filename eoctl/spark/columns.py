@@ -1,0 +1,142 @@
+"""The columns of our data sources, in Spark's words and in Arrow's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from recovery.read_findings import ReadFinding
+    from storage.kernels.protocol import HeaderTable
+    from storage.places import SegmentPlace
+
+# Columns and their Spark types; the first ones are those of a SegmentPlace.
+PLACE_COLUMNS = {
+    "broker": "string",
+    "topic": "string",
+    "partition": "int",
+    "directory": "string",
+    "path": "string",
+}
+BATCH_COLUMNS = {
+    **PLACE_COLUMNS,
+    "pos": "bigint",
+    "batch_bytes": "bigint",
+    "base_offset": "bigint",
+    "last_offset": "bigint",
+    "partition_leader_epoch": "int",
+    "magic": "tinyint",
+    "attributes": "smallint",
+    "base_timestamp_ms": "bigint",
+    "max_timestamp_ms": "bigint",
+    "producer_id": "bigint",
+    "producer_epoch": "smallint",
+    "base_sequence": "int",
+    "records_count": "int",
+    "crc": "bigint",
+    "crc_ok": "boolean",
+}
+FINDING_COLUMNS = {
+    **PLACE_COLUMNS,
+    "finding": "string",
+    "check_id": "string",
+    "start_pos": "bigint",
+    "end_pos": "bigint",
+    "base_offset": "bigint",
+    "last_offset": "bigint",
+    "reason": "string",
+}
+AUDIT_COLUMNS = {
+    **{name: PLACE_COLUMNS[name] for name in ("broker", "topic", "partition", "directory")},
+    "split": "binary",
+    "piece": "binary",
+}
+
+
+def ddl_of(columns: Mapping[str, str]) -> str:
+    """Return a schema in Spark's words."""
+    return ", ".join(f"`{name}` {type_name}" for name, type_name in columns.items())
+
+
+def ddl_of_records(columns: Sequence[str]) -> str:
+    """Return the schema of some columns of records in Spark's words."""
+    import pyarrow as pa
+
+    from recovery.record_columns import record_schema
+
+    types = {
+        pa.string(): "string",
+        pa.int16(): "smallint",
+        pa.int32(): "int",
+        pa.int64(): "bigint",
+        pa.bool_(): "boolean",
+        pa.binary(): "binary",
+    }
+    headers = "array<struct<key: binary, value: binary>>"
+    return ddl_of({each.name: types.get(each.type, headers) for each in record_schema(columns)})
+
+
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    """Return the same schema for Arrow; Spark's own translation would need its JVM."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+    }
+    return pa.schema([(name, types[type_name]) for name, type_name in columns.items()])
+
+
+def batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
+    """Return the rows of kafka-log-batches."""
+    import pyarrow as pa
+
+    schema = arrow_schema(BATCH_COLUMNS)
+    constants = place[: len(PLACE_COLUMNS)]
+    fields = list(schema)
+    columns = [
+        pa.repeat(pa.scalar(value, field.type), table.row_count)
+        for value, field in zip(constants, fields, strict=False)
+    ]
+    columns += [
+        pa.array(column).cast(field.type)
+        for column, field in zip(table, fields[len(constants) :], strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.RecordBatch:
+    """Return the rows of kafka-log-findings."""
+    constants = place[: len(PLACE_COLUMNS)]
+    rows = [
+        (
+            *constants,
+            str(each.kind),
+            each.check_id or None,
+            each.start_pos,
+            each.end_pos,
+            each.base_offset,
+            each.last_offset,
+            each.reason,
+        )
+        for each in findings
+    ]
+    return rows_of(FINDING_COLUMNS, rows)
+
+
+def rows_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """Turn rows into an Arrow batch."""
+    import pyarrow as pa
+
+    schema = arrow_schema(columns)
+    values = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,209 @@
+"""Options of our data sources, and which splits they ask for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.read_options import RECORD_COLUMNS, Isolation
+from storage.errors import UsageError
+from storage.places import list_places
+from storage.split_pruning import Bounds
+from storage.splits import Split, split_places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from storage.places import Listing, SegmentPlace
+
+DEFAULT_SPLIT_BYTES = 128 << 20
+DEFAULT_TASK_BYTES = 32 << 20
+
+
+class ReadBounds(NamedTuple):
+    """Offsets and times: from included, to excluded; None: no bound."""
+
+    from_offset: int | None = None
+    to_offset: int | None = None
+    from_time_ms: int | None = None
+    to_time_ms: int | None = None
+
+    def narrowed(self, other: ReadBounds) -> ReadBounds:
+        """Return what both allow."""
+        return ReadBounds(
+            *(
+                min(pair, default=None) if number % 2 else max(pair, default=None)
+                for number, pair in enumerate(
+                    [each for each in pair if each is not None]
+                    for pair in zip(self, other, strict=True)
+                )
+            )
+        )
+
+    def inclusive(self) -> Bounds:
+        """Return the same with both ends included."""
+        to_offset = None if self.to_offset is None else self.to_offset - 1
+        to_time_ms = None if self.to_time_ms is None else self.to_time_ms - 1
+        return Bounds(self.from_offset, to_offset, self.from_time_ms, to_time_ms)
+
+
+class SourceOptions(NamedTuple):
+    """What `.option(...)` calls say."""
+
+    paths: tuple[str, ...]
+    splits_file: str | None
+    split_bytes: int
+    task_bytes: int
+    columns: tuple[str, ...]
+    isolation: Isolation
+    bounds: ReadBounds
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Read the options of a data source.
+
+    Raises:
+        UsageError: one is wrong, or no path is given.
+    """
+    splits_file = options.get("splits_file")
+    return SourceOptions(
+        paths=() if splits_file else tuple(paths_of(options)),
+        splits_file=splits_file,
+        split_bytes=_number(options, "split_bytes", DEFAULT_SPLIT_BYTES, least=1) or 1,
+        task_bytes=_number(options, "task_bytes", DEFAULT_TASK_BYTES, least=0) or 0,
+        columns=_columns(options.get("columns")),
+        isolation=_isolation(options.get("isolation")),
+        bounds=ReadBounds(*(_number(options, name, None) for name in ReadBounds._fields)),
+    )
+
+
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """Return the PATHs that the options name.
+
+    Raises:
+        UsageError: none, or `paths` is no JSON list of strings.
+    """
+    paths = [options["path"]] if options.get("path") else []
+    if options.get("paths"):
+        try:
+            more = json.loads(options["paths"])
+        except ValueError:
+            more = None
+        if not isinstance(more, list) or not all(isinstance(each, str) for each in more):
+            raise UsageError("option paths: not a JSON list of strings")
+        paths += more
+    if not paths:
+        raise UsageError("no directory given", next_step='.load("DIR") or .option("paths", JSON)')
+    return paths
+
+
+def _number(
+    options: Mapping[str, str], name: str, default: int | None, *, least: int | None = None
+) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = None
+    if value is None or (least is not None and value < least):
+        what = "no number" if least is None else f"no number from {least} on"
+        raise UsageError(f"option {name}: {text!r} is {what}")
+    return value
+
+
+def _columns(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return RECORD_COLUMNS
+    wanted = [each.strip() for each in text.split(",") if each.strip()]
+    unknown = [each for each in wanted if each not in RECORD_COLUMNS]
+    if unknown or not wanted:
+        raise UsageError(
+            f"option columns: {', '.join(unknown) or 'none'} is no column of a record",
+            next_step=", ".join(RECORD_COLUMNS),
+        )
+    return tuple(each for each in RECORD_COLUMNS if each in wanted)
+
+
+def _isolation(text: str | None) -> Isolation:
+    try:
+        return Isolation(text or Isolation.READ_UNCOMMITTED)
+    except ValueError:
+        raise UsageError(f"option isolation: {text!r}", next_step=" or ".join(Isolation)) from None
+
+
+class Wanted:
+    """Which segments filters of a query ask for; conditions that tell nothing are passed over."""
+
+    def __init__(self) -> None:
+        self._tests: list[Callable[[SegmentPlace], bool]] = []
+        self.bounds = ReadBounds()
+
+    def take(self, filters: Iterable[Any]) -> None:
+        """Take the filters of a query (pyspark.sql.datasource.Filter)."""
+        for each in filters:
+            column = ".".join(getattr(each, "attribute", ()))
+            value, kind = getattr(each, "value", None), type(each).__name__
+            if column in ("broker", "topic", "partition", "directory", "path"):
+                self._take_place(column, kind, value)
+            elif isinstance(value, int) and column in ("offset", "base_offset", "last_offset"):
+                # A lower bound of a batch's offsets, or an upper one, is one of its records' too.
+                low, high = _range(kind, value)
+                self.bounds = self.bounds.narrowed(ReadBounds(low, high))
+            elif isinstance(value, int) and column == "timestamp_ms":
+                self.bounds = self.bounds.narrowed(ReadBounds(None, None, *_range(kind, value)))
+
+    def holds(self, place: SegmentPlace) -> bool:
+        """May the segment hold something of interest, by its place?"""
+        return all(test(place) for test in self._tests)
+
+    def _take_place(self, column: str, kind: str, value: Any) -> None:
+        if kind in ("EqualTo", "EqualNullSafe"):
+            self._tests.append(lambda place: getattr(place, column) == value)
+        elif kind == "In":
+            values = frozenset(value)
+            self._tests.append(lambda place: getattr(place, column) in values)
+        elif kind == "StringStartsWith":
+            self._tests.append(lambda place: getattr(place, column).startswith(value))
+
+
+def _range(kind: str, value: int) -> tuple[int | None, int | None]:
+    """Return the bounds that a comparison with a number sets."""
+    low = high = None
+    if kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo", "EqualNullSafe"):
+        low = value + (kind == "GreaterThan")
+    if kind in ("LessThan", "LessThanOrEqual", "EqualTo", "EqualNullSafe"):
+        high = value + (kind != "LessThan")
+    return low, high
+
+
+def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Listing | None]:
+    """Return the splits to read, and the listing they come from (None: from a file)."""
+    if options.splits_file is not None:
+        return load_splits(options.splits_file), None
+    listing = list_places(options.paths)
+    places = [each for each in listing.places if wanted.holds(each)]
+    return split_places(places, options.split_bytes), listing
+
+
+def save_splits(path: str, splits: Iterable[Split]) -> None:
+    """Write splits where `load_splits` reads them, in the same or another process."""
+    from pathlib import Path
+
+    from msgpack import packb
+
+    data = packb([[list(each.place), *each[1:]] for each in splits], use_bin_type=True)
+    Path(path).write_bytes(data)
+
+
+def load_splits(path: str) -> list[Split]:
+    """Read what `save_splits` has written."""
+    from pathlib import Path
+
+    from msgpack import unpackb
+
+    from storage.places import SegmentPlace
+
+    rows = unpackb(Path(path).read_bytes())
+    return [Split(SegmentPlace(*place), *rest) for place, *rest in rows]

@@ -1,0 +1,120 @@
+"""What earlier audits have found, by segment, so that only new segments are read.
+
+A segment is taken from the state if it has the same path, size and time of change, and the same
+place in its directory. The file is msgpack, compressed, and of this program's own making: it can be
+deleted at any time, and the next audit then reads everything.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.partition_summary import ReadPiece, join_segment
+from recovery.summary_codec import PACKED_VERSION, pack_piece, unpack_piece
+from storage import fsio
+from storage.discovery import is_in_log_dir
+from storage.errors import AccessError, CorruptError, FormatError, RefusedError
+from storage.splits import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.places import SegmentPlace
+
+STATE_NAME = "eoctl-audit-state"
+CHECK_ID = "AUD-2"
+MAX_STATE_BYTES = 4 << 30
+COMPRESSION_LEVEL = 1
+
+
+class AuditState:
+    """Pieces by segment.
+
+    Raises:
+        RefusedError: the file lies in a log dir.
+        AccessError, CorruptError: it is there and cannot be read, or is something else.
+    """
+
+    def __init__(self, path: str) -> None:
+        if is_in_log_dir(Path(path).absolute().parent):
+            raise RefusedError(
+                f"{path}: lies in a log dir, where only a broker's files belong",
+                next_step="keep the state elsewhere",
+            )
+        self.path = path
+        self._known: dict[tuple[Any, ...], bytes] = _load(path)
+
+    def take(self, places: Iterable[SegmentPlace]) -> tuple[list[ReadPiece], list[SegmentPlace]]:
+        """Return what is known of some segments, and which have to be read."""
+        known, unknown = [], []
+        for place in places:
+            packed = self._known.get(_key(place)) if place.modified_ns else None
+            piece = None
+            if packed is not None:
+                try:
+                    piece = unpack_piece(packed)
+                except FormatError:
+                    piece = None
+            if piece is None:
+                unknown.append(place)
+            else:
+                split = Split(place, 0, place.file_bytes, is_last=True)
+                known.append(ReadPiece(split, piece))
+        return known, unknown
+
+    def save(self, pieces: Sequence[ReadPiece]) -> None:
+        """Replace the file by what is known of these segments now. Raises AccessError."""
+        by_path: dict[str, list[ReadPiece]] = {}
+        for each in pieces:
+            by_path.setdefault(each.split.place.path, []).append(each)
+        rows = []
+        for group in by_path.values():
+            group.sort(key=lambda each: each.split.start_pos)
+            split, piece = join_segment(group)
+            # What failed to be read may succeed the next time.
+            if not any(each.is_unreadable for each in piece.findings):
+                rows.append([*_key(split.place), pack_piece(piece)])
+        from msgpack import packb
+
+        data = packb([STATE_NAME, PACKED_VERSION, sorted(rows)], use_bin_type=True)
+        fsio.replace_file(fsio.FileSystem(), self.path, zlib.compress(data, COMPRESSION_LEVEL))
+
+
+def _key(place: SegmentPlace) -> tuple[Any, ...]:
+    return place.path, place.file_bytes, place.modified_ns, place.is_active, place.has_sequences
+
+
+def _load(path: str) -> dict[tuple[Any, ...], bytes]:
+    from msgpack import unpackb
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return {}
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    try:
+        with os.fdopen(fd, "rb") as file:
+            data = file.read(MAX_STATE_BYTES)
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    try:
+        name, version, rows = unpackb(zlib.decompress(data))
+        if name != STATE_NAME:
+            raise _bad(path, str(name)[:40])
+        if version != PACKED_VERSION:
+            return {}  # an older program's: everything is read again
+        return {tuple(key): bytes(packed) for *key, packed in rows}
+    except (ValueError, TypeError, zlib.error) as exc:
+        raise _bad(path, str(exc)) from None
+
+
+def _bad(path: str, found: str) -> CorruptError:
+    error = CorruptError(
+        "not a state of an audit", check_id=CHECK_ID, pos=0, expected=STATE_NAME, found=found
+    )
+    error.next_step = "name another file, or remove this one: everything is then read again"
+    return error.located(path)

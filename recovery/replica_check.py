@@ -1,0 +1,110 @@
+"""Whether several directories of one partition hold the same log, where they overlap.
+
+Copies are compared by their fingerprints; where these differ, the headers of that range of offsets
+are read again to find the first offset at which they part. Replicas of a compacted topic may differ
+by what each broker's cleaner has done: that is no divergence, and cannot be told from one here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.fingerprint import hash_batches, widened
+from storage.errors import AccessError
+from storage.places import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from recovery.fingerprint import Fingerprint
+    from recovery.summary import Summary
+    from storage.places import SegmentPlace
+
+
+class Copy(NamedTuple):
+    """One directory of a partition: its segments in order, and their summary."""
+
+    places: tuple[SegmentPlace, ...]
+    summary: Summary
+
+
+class ReplicaCheck(NamedTuple):
+    """What the comparison with the first copy found. Offsets are inclusive; None: unknown or none.
+
+    Attributes:
+        first_common_offset, last_common_offset: the range that both copies reach.
+        is_equal: they hold the same batches there; None: there is no such range.
+        first_different_offset: base offset of the first batch that one has and the other has not;
+            None if they are equal, or a part cannot be read.
+    """
+
+    first_common_offset: int | None
+    last_common_offset: int | None
+    is_equal: bool | None
+    first_different_offset: int | None
+
+
+def compare_copies(one: Copy, other: Copy) -> ReplicaCheck:
+    """Compare two copies of a partition."""
+    left, right = one.summary, other.summary
+    first = max(left.extent.first_offset, right.extent.first_offset)
+    last = min(left.extent.top_offset, right.extent.top_offset)
+    if min(left.extent.first_offset, right.extent.first_offset) < 0 or first > last:
+        return ReplicaCheck(None, None, None, None)
+    for start, end in _differing_ranges(left.fingerprint, right.fingerprint):
+        # A bucket may reach beyond what both copies have: look at the common part of it.
+        low, high = max(start, first), min(end - 1, last)
+        if low > high:
+            continue
+        try:
+            found = _first_difference(one, other, low, high)
+        except AccessError:
+            return ReplicaCheck(first, last, is_equal=False, first_different_offset=None)
+        if found is not None:
+            return ReplicaCheck(first, last, is_equal=False, first_different_offset=found)
+    return ReplicaCheck(first, last, is_equal=True, first_different_offset=None)
+
+
+def _differing_ranges(left: Fingerprint, right: Fingerprint) -> Iterator[tuple[int, int]]:
+    width_bits = max(left.width_bits, right.width_bits)
+    left, right = widened(left, width_bits), widened(right, width_bits)
+    buckets = np.union1d(left.bucket, right.bucket)
+    sums = np.zeros((2, len(buckets)), np.uint64)
+    for row, each in zip(sums, (left, right), strict=True):
+        row[np.searchsorted(buckets, each.bucket)] = each.hashes
+    for bucket in buckets[sums[0] != sums[1]].tolist():
+        yield bucket << width_bits, (bucket + 1) << width_bits
+
+
+def _first_difference(one: Copy, other: Copy, low: int, high: int) -> int | None:
+    left, right = (_hashes(each, low, high) for each in (one, other))
+    only = set(zip(*(column.tolist() for column in left), strict=True)) ^ set(
+        zip(*(column.tolist() for column in right), strict=True)
+    )
+    return min((offset for offset, _ in only), default=None)
+
+
+def _hashes(copy: Copy, low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Read base offset and hash of the good batches whose base offset lies in [low, high]."""
+    offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    for files in _touched(copy.places, low, high):
+        with open_place(files) as segment:
+            for table in segment.scan_tables(is_active=files.is_active):
+                rows = table.crc_ok & (table.base_offset >= low) & (table.base_offset <= high)
+                offsets.append(table.base_offset[rows])
+                hashes.append(hash_batches(table)[rows])
+    return np.concatenate(offsets), np.concatenate(hashes)
+
+
+def _touched(places: Sequence[SegmentPlace], low: int, high: int) -> list[SegmentPlace]:
+    """Segments that may hold the offsets, by their base offsets."""
+    ends = [each.base_offset for each in places[1:]]
+    return [
+        each
+        for number, each in enumerate(places)
+        if each.base_offset <= high and (number == len(ends) or ends[number] > low)
+    ]

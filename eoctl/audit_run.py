@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import eoctl.arrow_files  # noqa: F401 - for URIs
-from eoctl.options import Severity
 from eoctl.progress import Progress
 from recovery.audit import Audit, Audited
 from recovery.audit_state import AuditState
+from recovery.findings import Severity
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
 from recovery.segment_summary import PieceSummary, read_split
 from recovery.transactional_ids import TRANSACTION_STATE_TOPIC, read_transactional_ids
@@ -116,7 +116,8 @@ def choose_engine(options: AuditOptions, total_bytes: int) -> Engine:
         return Engine(options.engine == "spark", f"engine: {options.engine}, as asked for")
     if options.master is not None or options.settings:
         return Engine(True, "engine: spark, as --master or --conf was given")
-    size = f"{total_bytes / GIB:.1f} GiB to read"
+    unit, name = (GIB, "GiB") if total_bytes >= GIB else (1 << 20, "MiB")
+    size = f"{total_bytes / unit:.1f} {name} to read"
     limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
     if total_bytes <= LOCAL_MAX_BYTES:
         return Engine(False, f"engine: local, as {size} are not above {limit}")

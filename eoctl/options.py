@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-
-class Severity(StrEnum):
-    """What `--fail-on` takes: the least severe finding that makes the exit status 1."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
+from recovery.findings import Severity
 
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
 SavePlan = Annotated[

@@ -7,8 +7,8 @@ deleted at any time, and the next audit then reads everything.
 
 from __future__ import annotations
 
-import os
 import zlib
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from recovery.summary_codec import PACKED_VERSION, pack_piece, unpack_piece
 from storage import fsio
 from storage.discovery import is_in_log_dir
 from storage.errors import AccessError, CorruptError, FormatError, RefusedError
+from storage.positioned_file import PositionedFile
 from storage.splits import Split
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 STATE_NAME = "eoctl-audit-state"
 CHECK_ID = "AUD-2"
-MAX_STATE_BYTES = 4 << 30
 COMPRESSION_LEVEL = 1
 
 
@@ -91,16 +91,15 @@ def _load(path: str) -> dict[tuple[Any, ...], bytes]:
     from msgpack import unpackb
 
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return {}
-    except OSError as exc:
-        raise AccessError(exc, path) from exc
-    try:
-        with os.fdopen(fd, "rb") as file:
-            data = file.read(MAX_STATE_BYTES)
-    except OSError as exc:
-        raise AccessError(exc, path) from exc
+        with PositionedFile(path) as file:
+            reading = file.read_at(0, file.file_bytes)
+    except AccessError as exc:
+        if exc.errno == ENOENT:
+            return {}
+        raise
+    if reading.unreadable:
+        raise AccessError(OSError(reading.unreadable[0].errno, "cannot be read"), path)
+    data = reading.data
     try:
         name, version, rows = unpackb(zlib.decompress(data))
         if name != STATE_NAME:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import FailOn, Severity
+from eoctl.options import FailOn  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
+from recovery.findings import Severity
 from storage.errors import UsageError
 
 

@@ -7,13 +7,11 @@ joining task reads a segment again (see `recovery.partition_summary`).
 from __future__ import annotations
 
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.session import SparkJobError
-from eoctl.spark.source_options import save_splits
+from eoctl.spark.source_options import splits_text
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
 from recovery.summary_codec import (
     pack_partition,
@@ -40,8 +38,7 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     Raises:
         SparkJobError: Spark gave the job up; nothing in the files makes it do so.
     """
-    with tempfile.TemporaryDirectory(prefix="eoctl-") as directory:
-        rows = _collected(_pieces(session, splits, directory).select("split", "piece"))
+    rows = _collected(_pieces(session, splits).select("split", "piece"))
     for split, piece in rows:
         yield ReadPiece(unpack_split(bytes(split)), unpack_piece(bytes(piece)))
 
@@ -57,14 +54,13 @@ def summarize_directories(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     join = F.udf(join_rows, "binary", useArrow=False)
-    with tempfile.TemporaryDirectory(prefix="eoctl-") as directory:
-        joined = (
-            _pieces(session, splits, directory)
-            .groupBy("directory")
-            .agg(F.collect_list(F.struct("split", "piece")).alias("pieces"))
-            .select("directory", join("pieces").alias("whole"))
-        )
-        rows = _collected(joined)
+    joined = (
+        _pieces(session, splits)
+        .groupBy("directory")
+        .agg(F.collect_list(F.struct("split", "piece")).alias("pieces"))
+        .select("directory", join("pieces").alias("whole"))
+    )
+    rows = _collected(joined)
     return {directory: unpack_partition(bytes(whole)) for directory, whole in rows}
 
 
@@ -77,12 +73,10 @@ def join_rows(rows: Iterable[Any]) -> bytes:
     return pack_partition(join_partition(pieces))
 
 
-def _pieces(session: SparkSession, splits: Sequence[Split], directory: str) -> DataFrame:
+def _pieces(session: SparkSession, splits: Sequence[Split]) -> DataFrame:
     register(session)
-    path = str(Path(directory, "splits"))
-    save_splits(path, splits)
     source = session.read.format(KafkaLogAudit.name())
-    return source.option("splits_file", path).load()
+    return source.option("splits", splits_text(splits)).load()
 
 
 def _collected(frame: DataFrame) -> list[Any]:

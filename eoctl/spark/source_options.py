@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.read_options import RECORD_COLUMNS, Isolation
 from storage.errors import UsageError
-from storage.places import list_places
+from storage.places import SegmentPlace, list_places
 from storage.split_pruning import Bounds
 from storage.splits import Split, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from storage.places import Listing, SegmentPlace
+    from storage.places import Listing
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 DEFAULT_TASK_BYTES = 32 << 20
@@ -51,7 +53,7 @@ class SourceOptions(NamedTuple):
     """What `.option(...)` calls say."""
 
     paths: tuple[str, ...]
-    splits_file: str | None
+    splits: str | None
     split_bytes: int
     task_bytes: int
     columns: tuple[str, ...]
@@ -65,10 +67,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         UsageError: one is wrong, or no path is given.
     """
-    splits_file = options.get("splits_file")
+    splits = options.get("splits")
     return SourceOptions(
-        paths=() if splits_file else tuple(paths_of(options)),
-        splits_file=splits_file,
+        paths=() if splits else tuple(paths_of(options)),
+        splits=splits,
         split_bytes=_number(options, "split_bytes", DEFAULT_SPLIT_BYTES, least=1) or 1,
         task_bytes=_number(options, "task_bytes", DEFAULT_TASK_BYTES, least=0) or 0,
         columns=_columns(options.get("columns")),
@@ -179,31 +181,25 @@ def _range(kind: str, value: int) -> tuple[int | None, int | None]:
 
 
 def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Listing | None]:
-    """Return the splits to read, and the listing they come from (None: from a file)."""
-    if options.splits_file is not None:
-        return load_splits(options.splits_file), None
+    """Return the splits to read, and the listing they come from (None: they were given)."""
+    if options.splits is not None:
+        return splits_of(options.splits), None
     listing = list_places(options.paths)
     places = [each for each in listing.places if wanted.holds(each)]
     return split_places(places, options.split_bytes), listing
 
 
-def save_splits(path: str, splits: Iterable[Split]) -> None:
-    """Write splits where `load_splits` reads them, in the same or another process."""
-    from pathlib import Path
-
+def splits_text(splits: Iterable[Split]) -> str:
+    """Return the value of the option `splits`: exactly these are read, and nothing is listed."""
     from msgpack import packb
 
     data = packb([[list(each.place), *each[1:]] for each in splits], use_bin_type=True)
-    Path(path).write_bytes(data)
+    return b64encode(zlib.compress(data, 1)).decode("ascii")
 
 
-def load_splits(path: str) -> list[Split]:
-    """Read what `save_splits` has written."""
-    from pathlib import Path
-
+def splits_of(text: str) -> list[Split]:
+    """Read what `splits_text` has written."""
     from msgpack import unpackb
 
-    from storage.places import SegmentPlace
-
-    rows = unpackb(Path(path).read_bytes())
+    rows = unpackb(zlib.decompress(b64decode(text)))
     return [Split(SegmentPlace(*place), *rest) for place, *rest in rows]

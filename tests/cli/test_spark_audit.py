@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
+from recovery.audit import COLUMNS
+from storage.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
 from tests.dump_counts import counts_of
-from tests.spark.running import SPARK_MARKS, spark
+from tests.spark.running import spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,29 +27,8 @@ __all__ = ["spark"]
 
 ROOT = Path(__file__).parents[2]
 STATES = ["crash", "recovered", "clean", "hard", "hard-clean", "tv2", "tv2-clean"]
-REQUIRED = [
-    "topic",
-    "partition",
-    "batches",
-    "records",
-    "bytes",
-    "control_batches",
-    "transactional_batches",
-    "aborted_batches",
-    "duplicate_batches",
-]
-FIELDS = ["kind", "topic", "partition", *COUNTED, "problems_count", "path"]
+FIELDS = ["kind", *COLUMNS["partitions"]]
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
-needs_spark = [
-    pytest.mark.usefixtures("spark"),
-    *SPARK_MARKS,
-]
-
-
-def with_spark(test: Any) -> Any:
-    for mark in needs_spark:
-        test = mark(test)
-    return test
 
 
 def rows_of(outcome: Any) -> list[dict[str, Any]]:
@@ -76,82 +57,196 @@ def check_rows(rows: list[dict[str, Any]], root: Path, dumps: Path) -> None:
 # --- real directories -----------------------------------------------------------------------------
 
 
-@with_spark
+def check_state(outcome: Any, golden: Callable[[str], Path], state: str) -> None:
+    rows = rows_of(outcome)
+    check_rows(rows, golden("kafka-4.3.1") / state, golden("kafka-4.3.1.dump") / state)
+    open_count = {"hard": 106, "hard-clean": 104, "tv2": 0, "tv2-clean": 0}.get(state, 2)
+    assert sum(row["open_transactions"] for row in rows) == open_count
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_golden_states(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], state: str
 ) -> None:
     root = golden("kafka-4.3.1") / state
-    outcome = eoctl("spark-audit", root, "--output", "jsonl")
-    assert (outcome.status, notes_of(outcome)) == (0, [VERIFIED])
-    rows = rows_of(outcome)
-    assert list(rows[0])[1:10] == REQUIRED
-    check_rows(rows, root, golden("kafka-4.3.1.dump") / state)
-    open_count = {"hard": 106, "hard-clean": 104, "tv2": 0, "tv2-clean": 0}.get(state, 2)
-    assert sum(row["open_transactions"] for row in rows) == open_count
+    outcome = eoctl("spark-audit", root, "--output", "jsonl", "--jobs", "1")
+    assert outcome.status == (1 if state.startswith("hard") else 0)  # one torn transaction
+    first, engine = notes_of(outcome)
+    assert first == VERIFIED
+    assert engine.startswith("engine: local, as ")
+    check_state(outcome, golden, state)
 
 
-@with_spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.java
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("state", ["crash", "tv2-clean"])
+def test_golden_states_on_spark(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], state: str
+) -> None:
+    call = ["spark-audit", golden("kafka-4.3.1") / state, "--output", "jsonl", "--report", "all"]
+    outcome = eoctl(*call, "--engine", "spark", "--split-bytes", "30000")
+    assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
+    alone = eoctl(*call, "--engine", "local", "--jobs", "1")
+    assert outcome.stdout == alone.stdout
+    assert len(outcome.stdout.splitlines()) > 50
+
+
 def test_legacy(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     root = golden("kafka-0.10.2-legacy")
-    outcome = eoctl("spark-audit", root, "--output", "jsonl")
+    outcome = eoctl("spark-audit", root, "--output", "jsonl", "--jobs", "1")
     assert outcome.status == 0
     check_rows(rows_of(outcome), root, golden("kafka-0.10.2-legacy.dump"))
 
 
-@with_spark
 def test_several_brokers_at_once(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     root = golden("kafka-4.3.1-three-brokers") / "diverged"
     dumps = golden("kafka-4.3.1-three-brokers.dump") / "diverged"
     brokers = sorted(path.name for path in root.iterdir())
-    outcome = eoctl("spark-audit", *(root / each for each in brokers), "--output", "jsonl")
-    assert outcome.status == 0
+    outcome = eoctl("spark-audit", f"{root}/*", "--output", "jsonl", "--jobs", "1")
+    assert outcome.status == 1  # div-0 has parted
     rows = rows_of(outcome)
     assert len({row["path"] for row in rows}) == len(rows)
-    for broker in brokers:
+    for number, broker in enumerate(brokers, 1):
         of_broker = [row for row in rows if Path(row["path"]).parent.name == broker]
+        assert {row["broker"] for row in of_broker} == {str(number)}
         check_rows(of_broker, root / broker, dumps / broker)
-    copies = [row["records"] for row in rows if row["topic"] == "div"]
-    assert len(copies) == 3
-    assert len(set(copies)) > 1
+    alone = eoctl("spark-audit", root / "broker-1", "--output", "jsonl", "--jobs", "1")
+    assert alone.status == 0
+    parted = eoctl("spark-audit", f"{root}/*", "--report", "replicas", "--jobs", "1")
+    (line,) = [each for each in parted.text.splitlines() if each.startswith("div\t0\tno")]
+    assert line.split("\t")[3:10] == ["36", "0", "65", "72", "65", "1", "2"]
 
 
-@with_spark
 def test_text_and_msgpack(
     eoctl: Callable[..., Any],
     golden: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(golden("kafka-4.3.1") / "clean")
+    root = golden("kafka-4.3.1") / "clean"
+    monkeypatch.chdir(root)
     outcome = eoctl("spark-audit", "txn-0", "./plain-1")
-    counts = [155, 329, 27718, 38, 104, 37, 0, 1, 24, 14, 0, 0]
+    counts = [155, 329, 27718, 38, 104, 0, 37, 0, 1, 24, 14]
+    none = [0] * 6
     assert outcome.text.splitlines() == [
         "\t".join(FIELDS[1:]),
-        "plain\t1\t10\t221\t34712\t0\t0\t0\t0\t0\t0\t0\t0\t0\t./plain-1",
-        "\t".join(map(str, ["txn", 0, *counts, "txn-0"])),
+        "\t".join(
+            map(str, ["plain", 1, 10, 221, 34712, *[0] * 9, *none, 220, 1, root / "plain-1"])
+        ),
+        "\t".join(map(str, ["txn", 0, *counts, *none, 0, 328, 1, root / "txn-0"])),
     ]
-    assert outcome.errors.splitlines() == [VERIFIED]
+    assert outcome.errors.splitlines() == [
+        VERIFIED,
+        "engine: local, as 0.1 MiB to read are not above 64 GiB",
+    ]
     outcome = eoctl("spark-audit", "txn-0", "--output", "msgpack")
     row = msgpack.unpackb(outcome.stdout)
     assert list(row) == FIELDS
-    assert [row[each] for each in [*COUNTED, "problems_count"]] == counts
+    assert row["kind"] == "partition"
+    assert list(row.values())[3:14] == counts
 
 
-@with_spark
-def test_example_of_the_man_page(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
+def test_examples_of_the_man_page(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     page = (ROOT / "man" / "eoctl-spark-audit.1").read_text()
-    match = re.search(r"^\$ eoctl (.*)\n(\{(?:.*\n)+?)\.Ed", page, re.MULTILINE)
-    assert match is not None
+    examples = re.findall(r"^\$ eoctl (.*)\n((?:.*\n)+?)\.Ed", page, re.MULTILINE)
     place = str(golden("kafka-4.3.1") / "clean")
-    outcome = eoctl(*match[1].replace("/var/lib/kafka", place).split())
-    shown = re.sub(r"\n ?", "", match[2]).replace("/var/lib/kafka", place)
-    assert outcome.text == shown + "\n"
+    shown_count = 0
+    for call, shown in examples:
+        if "\n" in call or "|" in call or "s3:" in call:
+            continue
+        outcome = eoctl(*call.replace("/var/lib/kafka", place).split())
+        expected = re.sub(r"\n ", "", shown).replace("/var/lib/kafka", place)
+        assert outcome.text.replace("\t", " ") == expected, call
+        shown_count += 1
+    assert shown_count >= 2
+
+
+# --- reports --------------------------------------------------------------------------------------
+
+
+def test_all_reports(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = golden("kafka-4.3.1") / "crash"
+    outcome = eoctl(
+        "spark-audit", root, "--report", "all", "--to", tmp_path / "to", "--output", "jsonl"
+    )
+    assert outcome.status == 0
+    rows = rows_of(outcome)
+    kinds = ["partition", "topic", "producer", "transactional-id", "open-transaction", "violation"]
+    assert list(dict.fromkeys(row["kind"] for row in rows)) == kinds
+    opened = [row for row in rows if row["kind"] == "open-transaction"]
+    assert [row["transactional_id"] for row in opened] == ["open-1", "open-2"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name in COLUMNS:
+        table = parquet.read_table(tmp_path / "to" / f"{name}.parquet")
+        assert table.column_names == list(COLUMNS[name])
+        printed = eoctl("spark-audit", root, "--report", name, "--output", "jsonl")
+        expected = [{k: v for k, v in row.items() if k != "kind"} for row in rows_of(printed)]
+        assert table.to_pylist() == expected
+
+
+def test_reports_do_not_go_into_a_log_dir(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = tmp_path / "crash"
+    shutil.copytree(golden("kafka-4.3.1") / "crash", root)
+    for arguments in (["--to", root / "reports"], ["--state", root / "state"]):
+        outcome = eoctl("spark-audit", root, *arguments)
+        assert (outcome.status, outcome.stdout) == (4, b"")
+        assert "lies in a log dir" in outcome.errors
+    assert not (root / "reports").exists()
+    assert not (root / "state").exists()
+
+
+def test_coordinator_elsewhere(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = golden("kafka-4.3.1") / "crash"
+    shutil.copytree(root / "txn-0", tmp_path / "txn-0")
+    call = ["spark-audit", tmp_path / "txn-0", "--report", "open", "--output", "jsonl"]
+    (row,) = rows_of(eoctl(*call))
+    assert row["transactional_id"] is None
+    (row,) = rows_of(eoctl(*call, "--coordinator-dir", root))
+    assert row["transactional_id"] == "open-1"
+    (row,) = rows_of(eoctl("spark-audit", root / "txn-0", *call[2:]))
+    assert row["transactional_id"] == "open-1"  # the directory beside it is looked at
+    assert eoctl(*call, "--coordinator-dir", tmp_path / "nowhere").status == 3
+
+
+def test_a_second_run_reads_what_is_new(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root = tmp_path / "clean"
+    shutil.copytree(golden("kafka-4.3.1") / "clean", root)
+    call = ["spark-audit", root, "--output", "jsonl", "--state", tmp_path / "state"]
+    first = eoctl(*call)
+    second = eoctl(*call)
+    assert (first.status, second.stdout) == (0, first.stdout)
+    count = len([*root.glob("*-*/*.log")])
+    note = f"{count} of {count} segments are unchanged, and taken from {tmp_path / 'state'}"
+    assert note in notes_of(second)
+    (tmp_path / "state").write_bytes(b"no state")
+    broken = eoctl(*call)
+    assert (broken.status, broken.stdout) == (1, b"")
+    assert "not a state of an audit" in broken.errors
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "statuses"), [("error", (0, 0)), ("warning", (0, 1)), ("note", (1, 1))]
+)
+def test_what_makes_it_fail(
+    eoctl: Callable[..., Any], tmp_path: Path, fail_on: str, statuses: tuple[int, int]
+) -> None:
+    opened = write_segments(tmp_path / "open-0", [Batch(kind="txn")])
+    twice = write_segments(tmp_path / "twice-0", [Batch(), Batch()])
+    for directory, status in zip((opened, twice), statuses, strict=True):
+        assert eoctl("spark-audit", directory, "--fail-on", fail_on).status == status
 
 
 # --- damage and odd directories -------------------------------------------------------------------
 
 
-@with_spark
 def test_damaged_copy(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -177,20 +272,22 @@ def test_damaged_copy(
     assert (damaged["corrupt_batches"], damaged["problems_count"]) == (1, 1)
     assert 0 < rolled["batches"] < counts_of(dumps / "rolled-0")["batches"]
     assert rolled["problems_count"] == 0
-    (note,) = notes_of(outcome)[1:]
+    _, _, note = notes_of(outcome)
     assert note.startswith(f"{log}: positions 0 to 151: corrupt: ")
+    outcome = eoctl("spark-audit", root, "--output", "jsonl", "--report", "corrupt")
+    (row,) = rows_of(outcome)
+    assert (row["check_id"], row["start_pos"], row["end_pos"]) == ("BAT-1", 0, 151)
+    assert (row["base_offset"], row["last_offset"], row["path"]) == (0, 0, str(log))
 
 
-@with_spark
 def test_duplicates_across_segments(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     segments = [[Batch(count=3), Batch(sequence=3)], [Batch(count=3), Batch(sequence=4)]]
     directory = write_segments(tmp_path / "t-0", *segments)
     outcome = eoctl("spark-audit", directory, "--output", "jsonl")
-    assert outcome.status == 0
+    assert outcome.status == 1
     assert rows_of(outcome)[0]["duplicate_batches"] == 1
 
 
-@with_spark
 def test_a_partition_without_segments_and_one_that_goes(
     eoctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,19 +302,19 @@ def test_a_partition_without_segments_and_one_that_goes(
         ("empty", 0, 0), ("some", 3, 1), ("some", 12, 2),
     ]  # fmt: skip
 
-    def removing(*_: Any) -> list[Any]:
+    def removing(*arguments: Any) -> Any:
         shutil.rmtree(root / "some-3")
-        return []
+        return real(*arguments)
 
-    monkeypatch.setattr("eoctl.spark.audit.audit_directories", removing)
+    real = split_places
+    monkeypatch.setattr("eoctl.audit_run.split_places", removing)
     outcome = eoctl("spark-audit", root, "--output", "jsonl")
-    assert outcome.status == 5
-    gone = rows_of(outcome)[1]
-    assert (gone["batches"], gone["open_transactions"], gone["problems_count"]) == (None, None, 1)
-    assert any("some-3" in note for note in notes_of(outcome))
+    assert outcome.status == 0
+    assert [row["batches"] for row in rows_of(outcome)] == [0, 0, 2]
+    gone = f"{root / 'some-3' / f'{0:020d}.log'}: removed since the directory was listed"
+    assert gone in notes_of(outcome)
 
 
-@with_spark
 def test_names_that_are_no_text(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     write_segments(tmp_path / "data-0", [Batch()])
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/odd\xff-0")
@@ -225,7 +322,7 @@ def test_names_that_are_no_text(eoctl: Callable[..., Any], tmp_path: Path) -> No
     outcome = eoctl("spark-audit", tmp_path / "data-0", odd, "--output", "jsonl")
     assert outcome.status == 5
     assert [row["topic"] for row in rows_of(outcome)] == ["data"]
-    assert any("left out" in note for note in notes_of(outcome))
+    assert any("UTF-8" in note for note in notes_of(outcome))
 
 
 # --- without Spark --------------------------------------------------------------------------------
@@ -239,6 +336,8 @@ def test_names_that_are_no_text(eoctl: Callable[..., Any], tmp_path: Path) -> No
         (["nowhere-0"], 3),
         ([".", "--conf", "no-value"], 2),
         ([".", "--output", "xml"], 2),
+        ([".", "--report", "everything"], 2),
+        ([".", "--split-bytes", "0"], 2),
     ],
 )
 def test_wrong_calls(eoctl: Callable[..., Any], arguments: list[Any], status: int) -> None:
@@ -256,7 +355,7 @@ def test_no_java(
     pytest.importorskip("pyspark")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    outcome = eoctl("spark-audit", golden("kafka-4.3.1") / "crash")
+    outcome = eoctl("spark-audit", golden("kafka-4.3.1") / "crash", "--engine", "spark")
     assert (outcome.status, outcome.stdout) == (3, b"")
     assert outcome.errors.startswith("eoctl: Java 17 or later is not installed\n  try: ")
 
@@ -281,11 +380,12 @@ def test_no_pyspark(golden: Callable[[str], Path]) -> None:
         )  # fmt: skip
 
     path = golden("kafka-4.3.1") / "crash" / "txn-0"
-    done = call("spark-audit", path)
+    done = call("spark-audit", path, "--master", "local[2]")
     assert (done.returncode, done.stdout) == (3, "")
     assert "pyspark is not installed" in done.stderr
     assert "-m pip install 'pyspark" in done.stderr
     assert call("spark-audit", "--help").returncode == 0
+    assert call("spark-audit", path).returncode == 0
     assert call("describe", path).returncode == 0
 
 
@@ -301,9 +401,9 @@ def test_an_empty_log_dir_starts_nothing(
     java.write_text('#!/bin/sh\necho \'openjdk version "17"\' >&2\n[ "$1" = -version ]\n')
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    outcome = eoctl("spark-audit", root, "--output", "jsonl")
+    outcome = eoctl("spark-audit", root, "--output", "jsonl", "--engine", "spark")
     assert (outcome.status, outcome.stdout) == (0, b"")
-    assert notes_of(outcome) == [VERIFIED]
+    assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
 
 
 @pytest.mark.java
@@ -323,5 +423,7 @@ def test_a_process_of_its_own(golden: Callable[[str], Path], tmp_path: Path) -> 
     )  # fmt: skip
     (row,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.returncode, row["batches"], row["open_transactions"]) == (0, 155, 1)
-    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == [VERIFIED]
+    assert [json.loads(line)["message"] for line in done.stderr.splitlines()] == [
+        VERIFIED, "engine: spark, as --master or --conf was given",
+    ]  # fmt: skip
     assert list(work.iterdir()) == []

@@ -99,7 +99,7 @@ class ExportDir:
         """
         with output_errors(path):
             make_dirs(fs, path)
-            lock = fs.open_dir(path)
+            lock = fs.open_dir(Path(path).resolve())  # it may be reached by a link
             try:
                 fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

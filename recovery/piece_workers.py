@@ -81,7 +81,12 @@ class _Worker:
         self._process = context.Process(
             target=_work, args=(function, theirs, os.getpid()), daemon=True
         )
-        self._process.start()
+        # Children inherit what is blocked: an interrupt is for this process, which ends them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
     def stop(self) -> None:
@@ -91,7 +96,6 @@ class _Worker:
 
 
 def _work(function: Callable[[Any], Any], connection: Connection, parent_pid: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with(parent_pid)
     while True:
         try:

@@ -216,44 +216,47 @@ def test_a_full_disk_and_then_room(
 
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
-    """A log dir that takes a while: thirty partitions of some segments."""
+    """A log dir that takes a while."""
     root = tmp_path / "many"
     root.mkdir()
-    for number in range(30):
+    for number in range(15):
         segments = [[Batch(count=60, sequence=0)] * 20] * 3
         write_segments(root / f"t-{number}", *segments)
     return root
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_interrupted_and_killed(many: Path, tmp_path: Path, jobs: str) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "how", "wanted"),
+    [("1", signal.SIGKILL, 11), ("2", signal.SIGINT, 5), ("2", signal.SIGKILL, 20)],
+)
+def test_interrupted_and_killed(
+    many: Path, tmp_path: Path, jobs: str, how: signal.Signals, wanted: int
+) -> None:
     arguments = [*PROGRAM, "export", str(many), "--jobs", jobs, "--to"]
     done = subprocess.run(
         [*arguments, str(tmp_path / "whole")], cwd=ROOT, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
     expected = files_of(tmp_path / "whole")
-    for number, how in enumerate([signal.SIGINT, signal.SIGKILL, signal.SIGINT]):
-        to = tmp_path / f"{how.name}-{number}"
-        process = subprocess.Popen(
-            [*arguments, str(to)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
-        wanted = 5 + 20 * number
-        while process.poll() is None and len(list(to.rglob("*.parquet"))) < wanted:
-            time.sleep(0.01)
-        if process.poll() is None:
-            (os.killpg if how is signal.SIGINT else os.kill)(process.pid, how)
-        _, errors = process.communicate()
-        if how is signal.SIGINT and process.returncode != 0:
-            assert process.returncode == 130
-            assert b"--resume" in errors
-            assert b"Traceback" not in errors
-        done = subprocess.run(
-            [*arguments, str(to), "--resume"], cwd=ROOT, capture_output=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        assert files_of(to) == expected
+    to = tmp_path / "out"
+    process = subprocess.Popen(
+        [*arguments, str(to)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    while process.poll() is None and len(list(to.rglob("*.parquet"))) < wanted:
+        time.sleep(0.005)
+    if process.poll() is None:
+        (os.killpg if how is signal.SIGINT else os.kill)(process.pid, how)
+    _, errors = process.communicate()
+    if how is signal.SIGINT and process.returncode != 0:
+        assert process.returncode == 130
+        assert b"--resume" in errors
+        assert b"Traceback" not in errors
+    done = subprocess.run(
+        [*arguments, str(to), "--resume"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert files_of(to) == expected
 
 
 def test_several_brokers(eoctl: Callable[..., Any], diverged: Path, tmp_path: Path) -> None:

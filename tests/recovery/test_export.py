@@ -370,7 +370,9 @@ def test_two_exports_at_once(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="another export"):
         export([source], options_for(tmp_path / "out"))
     held.close()
-    export([source], options_for(tmp_path / "out"))
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    export([source], options_for(tmp_path / "link"))
+    assert list((tmp_path / "out").rglob("*.parquet"))
 
 
 # --- going on -------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ def peak_memory_mib(command: Sequence[str]) -> float:
     return peak_kib / KIB_PER_MIB
 
 
+def family_pss_mib(pid: int) -> dict[int, float]:
+    """Return the PSS of a process and of all below it, by process id."""
+    return {each: _pss_kib(each) / KIB_PER_MIB for each in _family(pid)}
+
+
 def _family(pid: int) -> list[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
-import eoctl.arrow_files  # noqa: F401 - for URIs
+from eoctl.engine import Engine, EngineOptions, choose_engine, jobs_of
 from eoctl.progress import Progress
 from recovery.audit import Audit, Audited
 from recovery.audit_state import AuditState
@@ -20,42 +19,26 @@ from storage.splits import split_places
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.spark.session import Setting
     from storage.places import Listing, SegmentPlace
     from storage.splits import Split
 
-# What one machine reads in less time than it takes to bring it to several.
-LOCAL_MAX_BYTES = 64 << 30
-GIB = 1 << 30
 MAX_TOLD_COUNT = 10  # of one partition
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
 WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
 
 
-class Engine(NamedTuple):
-    """Where the work is done, and why there."""
-
-    is_spark: bool
-    why: str
-
-
 class AuditOptions(NamedTuple):
     """What the call asks for.
 
     Attributes:
-        engine: "auto", "local" or "spark".
-        jobs: processes of the local engine; None: one for each processor.
-        master, settings: of Spark; a master that was not given is None.
+        engine: where the work is to be done.
         split_bytes: see `storage.splits`.
         state_path: of an earlier run, None to read everything.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
     """
 
-    engine: str = "auto"
-    jobs: int | None = None
-    master: str | None = None
-    settings: tuple[Setting, ...] = ()
+    engine: EngineOptions = EngineOptions()
     split_bytes: int = 128 << 20
     state_path: str | None = None
     coordinator_dirs: tuple[str, ...] = ()
@@ -81,7 +64,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
     splits = split_places(wanted, options.split_bytes)
-    engine = choose_engine(options, sum(each.file_bytes for each in wanted))
+    engine = choose_engine(options.engine, sum(each.file_bytes for each in wanted))
     notes.append(engine.why)
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
@@ -110,20 +93,6 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     )
 
 
-def choose_engine(options: AuditOptions, total_bytes: int) -> Engine:
-    """Choose by what was asked for, else by size."""
-    if options.engine != "auto":
-        return Engine(options.engine == "spark", f"engine: {options.engine}, as asked for")
-    if options.master is not None or options.settings:
-        return Engine(True, "engine: spark, as --master or --conf was given")
-    unit, name = (GIB, "GiB") if total_bytes >= GIB else (1 << 20, "MiB")
-    size = f"{total_bytes / unit:.1f} {name} to read"
-    limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
-    if total_bytes <= LOCAL_MAX_BYTES:
-        return Engine(False, f"engine: local, as {size} are not above {limit}")
-    return Engine(True, f"engine: spark, as {size} are above {limit}")
-
-
 def _summarize(
     listing: Listing,
     known: list[ReadPiece],
@@ -139,7 +108,8 @@ def _summarize(
     if engine.is_spark and splits:
         from eoctl.spark.session import DEFAULT_MASTER, spark_session
 
-        with spark_session(options.master or DEFAULT_MASTER, options.settings) as session:
+        master = options.engine.master or DEFAULT_MASTER
+        with spark_session(master, options.engine.settings) as session:
             from eoctl.spark.audit import read_pieces as read_on_spark
             from eoctl.spark.audit import summarize_directories
 
@@ -151,7 +121,7 @@ def _summarize(
         from recovery.local_audit import read_pieces
 
         with Progress("reading", total_bytes) as progress:
-            jobs = options.jobs or len(os.sched_getaffinity(0))
+            jobs = jobs_of(options.engine)
             pieces += read_pieces(splits, jobs, progress.advance, read_anywhere)
     if state is not None:
         state.save(pieces)

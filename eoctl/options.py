@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from recovery.findings import Severity
+
+
+class EngineName(StrEnum):
+    """What `--engine` takes."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
 
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
 SavePlan = Annotated[
@@ -33,3 +43,12 @@ ProducerExpiryMs = Annotated[
     int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
 ]
 FailOn = Annotated[Severity, typer.Option(help="Exit with 1 for findings from this severity on.")]
+EngineChoice = Annotated[EngineName, typer.Option("--engine", help="Processes here, or Spark.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine.")
+]
+Master = Annotated[str | None, typer.Option(metavar="URL", help="Where Spark runs [local[*,4]].")]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+]

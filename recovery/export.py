@@ -5,13 +5,10 @@ Who does the pieces is up to the caller: `execute` takes them and gives results 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export_files import ExportDir, require_target
-from recovery.export_piece import PieceResult, export_piece, result_of_entry
-from recovery.export_plan import ExportPiece, StabilityJob, run_stability
-from recovery.piece_workers import map_unordered
+from recovery.export_piece import PieceResult, result_of_entry
 from storage.errors import AccessError, FormatError
 from storage.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
@@ -21,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.export_options import ExportOptions
-    from recovery.export_plan import ExportPlan
-    from recovery.outcomes import Stability
+    from recovery.export_plan import ExportPiece, ExportPlan
     from storage.errors import EoctlError
     from storage.places import DirectoryPlace
 
@@ -101,25 +97,6 @@ class ExportResult(NamedTuple):
     is_corrupt: bool
     is_unreadable: bool
     remarks: tuple[str, ...]
-
-
-def find_stabilities(jobs: int) -> Callable[[list[StabilityJob]], list[Stability]]:
-    """Return what `plan_export` takes to read partitions in several processes."""
-
-    def stabilities(work: list[StabilityJob]) -> list[Stability]:
-        found = dict(map_unordered(run_stability, work, jobs))
-        return [found[number] for number in range(len(work))]
-
-    return stabilities
-
-
-def execute_here(
-    pieces: Sequence[ExportPiece], options: ExportOptions, *, jobs: int = 1
-) -> Iterator[PieceResult]:
-    """Export pieces in this process or in several."""
-    function = partial(export_piece, options=options)
-    for _, result in map_unordered(function, pieces, jobs):
-        yield result
 
 
 def run_export(

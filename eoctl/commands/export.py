@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eoctl.options import Conf, EngineChoice, EngineName, Jobs, Master
 from eoctl.output import OutputFormat
 from recovery.export_options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation
@@ -23,20 +23,17 @@ from storage.errors import (
 )
 
 if TYPE_CHECKING:
-    from recovery.export import Execute, ExportResult
-    from recovery.export_plan import ExportPlan
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.engine import EngineRun
+    from recovery.export import ExportResult
+    from recovery.export_piece import PieceResult
+    from recovery.export_plan import ExportPiece, ExportPlan, StabilityJob
+    from recovery.outcomes import Stability
 
 MAX_OFFSET = 2**63 - 1
 MAX_TOLD = 10
 VERIFIED = "verified: checksums of all batches, and that their content decodes"
-
-
-class Engine(StrEnum):
-    """What does the work."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 def command(
@@ -85,8 +82,10 @@ def command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an export that was interrupted.")
     ] = False,
-    engine: Annotated[Engine, typer.Option(help="What does the work.")] = Engine.AUTO,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
+    engine: EngineChoice = EngineName.AUTO,
+    jobs: Jobs = None,
+    master: Master = None,
+    conf: Conf = None,
     output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
 ) -> int:
     """Export records with offsets, times and outcomes, past whatever cannot be read.
@@ -94,7 +93,9 @@ def command(
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
     from eoctl.clock import parse_time_ms
+    from eoctl.engine import EngineOptions, EngineRun
     from eoctl.output import Report, emit, use_format
+    from eoctl.spark.session import parse_settings
     from recovery.export_plan import check_columns
     from storage.discovery import read_server_properties
 
@@ -126,8 +127,11 @@ def command(
     )
     check_columns(options)
     _check_requirements()
-    run = _Run(options, jobs or len(os.sched_getaffinity(0)), engine)
-    run.export(wanted, resume=resume)
+    run = _Run(options)
+    with EngineRun(
+        EngineOptions(engine, jobs, master, tuple(parse_settings(conf or [])))
+    ) as engine_run:
+        run.export(wanted, engine_run, resume=resume)
     emit(Report("export", run.columns, run.rows(), run.notes), output)
     return run.status
 
@@ -145,50 +149,53 @@ def _check_requirements() -> None:
         )
 
 
+def _size_of(pieces: Iterable[ExportPiece]) -> int:
+    return sum(each.split.end_pos - each.split.start_pos for each in pieces)
+
+
 class _Run:
     """Plans and exports, and keeps what is said at the end."""
 
-    def __init__(self, options: ExportOptions, jobs: int, engine: Engine) -> None:
+    def __init__(self, options: ExportOptions) -> None:
         from recovery.export import ExportSummary
 
         self.columns = ExportSummary._fields
         self.notes: list[str] = [VERIFIED]
         self._options = options
-        self._jobs = jobs
-        self._engine = engine
         self._result: ExportResult | None = None
 
-    def export(self, paths: list[str], *, resume: bool) -> None:
+    def export(self, paths: list[str], engine: EngineRun, *, resume: bool) -> None:
         """Do all of it."""
         from eoctl.progress import Progress
-        from recovery.export import find_stabilities, run_export
+        from recovery.export import run_export
         from recovery.export_files import require_target
-        from recovery.export_plan import plan_export
+        from recovery.export_piece import export_piece
+        from recovery.export_plan import plan_export, run_stability
+
+        def stabilities(work: list[StabilityJob]) -> list[Stability]:
+            size = sum(place.file_bytes for job in work for place in job.places)
+            found = dict(engine.map(run_stability, work, size))
+            return [found[number] for number in range(len(work))]
+
+        def execute(pieces: Sequence[ExportPiece], options: ExportOptions) -> Iterator[PieceResult]:
+            for _, result in engine.map(
+                partial(export_piece, options=options), pieces, _size_of(pieces)
+            ):
+                yield result
 
         require_target(self._options.to, [])
-        plan = plan_export(paths, self._options, stabilities=find_stabilities(self._jobs))
-        total_bytes = sum(each.split.end_pos - each.split.start_pos for each in plan.pieces)
+        plan = plan_export(paths, self._options, stabilities=stabilities)
         try:
-            with Progress("exporting", total_bytes) as progress:
+            with Progress("exporting", _size_of(plan.pieces)) as progress:
                 self._result = run_export(
-                    plan,
-                    self._options,
-                    self._execute(),
-                    resume=resume,
-                    on_bytes=progress.advance,
+                    plan, self._options, execute, resume=resume, on_bytes=progress.advance
                 )
         except KeyboardInterrupt as exc:
             exc.add_note("what is finished stays; the same with --resume goes on")
             raise
+        if engine.chosen is not None:
+            self.notes.append(engine.chosen.why)
         self._note(plan, self._result)
-
-    def _execute(self) -> Execute:
-        """Choose the engine; `auto` is this machine."""
-        from recovery.export import execute_here
-
-        if self._engine is Engine.SPARK:
-            raise UsageError("--engine spark: not for this command yet", next_step="--engine local")
-        return partial(execute_here, jobs=self._jobs)
 
     def _note(self, plan: ExportPlan, result: ExportResult) -> None:
         self.notes += map(str, plan.problems)

@@ -7,18 +7,10 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import FailOn  # noqa: TC001 - Typer reads the annotations
+from eoctl.options import Conf, EngineChoice, EngineName, FailOn, Jobs, Master
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
 from storage.errors import UsageError
-
-
-class EngineName(StrEnum):
-    """What `--engine` takes."""
-
-    AUTO = "auto"
-    LOCAL = "local"
-    SPARK = "spark"
 
 
 class ReportName(StrEnum):
@@ -60,15 +52,10 @@ def command(
         list[str] | None,
         typer.Option(metavar="DIR", help="Where else __transaction_state is."),
     ] = None,
-    engine: Annotated[EngineName, typer.Option(help="Processes here, or Spark.")] = EngineName.AUTO,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes of the local engine.")] = None,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where Spark runs [local[*,4]].")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
-    ] = None,
+    engine: EngineChoice = EngineName.AUTO,
+    jobs: Jobs = None,
+    master: Master = None,
+    conf: Conf = None,
     split_bytes: Annotated[
         int, typer.Option(min=1, help="Size of the pieces that are read apart.")
     ] = 128 << 20,
@@ -81,6 +68,7 @@ def command(
     needs Java 17 or later and pyspark 4.
     """
     from eoctl.audit_run import AuditOptions, exit_status, run_audit
+    from eoctl.engine import EngineOptions
     from eoctl.output import Report, emit, message, use_format
     from eoctl.spark.session import parse_settings
     from recovery.audit import COLUMNS
@@ -93,10 +81,7 @@ def command(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")
     options = AuditOptions(
-        engine=engine,
-        jobs=jobs,
-        master=master,
-        settings=tuple(parse_settings(conf or [])),
+        engine=EngineOptions(engine, jobs, master, tuple(parse_settings(conf or []))),
         split_bytes=split_bytes,
         state_path=state,
         coordinator_dirs=tuple(coordinator_dir or ()),

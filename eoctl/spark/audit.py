@@ -6,12 +6,12 @@ joining task reads a segment again (see `recovery.partition_summary`).
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.session import SparkJobError
 from eoctl.spark.source_options import splits_text
+from eoctl.spark.words import first_line
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
 from recovery.summary_codec import (
     pack_partition,
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from storage.splits import Split
-
-
-# The last line of a traceback: a class, with its module or without, and what it says.
-PYTHON_ERROR = re.compile(r"(?:[a-z_]+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Interrupt)\b")
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:
@@ -87,13 +83,6 @@ def _collected(frame: DataFrame) -> list[Any]:
         return [tuple(row) for row in frame.collect()]
     except (PySparkException, Py4JError) as exc:
         raise SparkJobError(
-            f"Spark gave the job up: {_first_line(exc)}",
+            f"Spark gave the job up: {first_line(exc)}",
             next_step="EOCTL_DEBUG=1 shows all of Spark's words",
         ) from exc
-
-
-def _first_line(exc: Exception) -> str:
-    """Return what a user can act on: the end of a Python traceback, if there is one."""
-    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    ours = [line for line in lines if PYTHON_ERROR.match(line)]
-    return next(iter(ours[-1:] or lines), type(exc).__name__)

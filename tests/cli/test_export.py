@@ -21,9 +21,12 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from tests.audit_logs import Batch, write_segments
+from tests.spark.running import spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["spark"]
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-m", "eoctl"]
@@ -41,6 +44,32 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
     }
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.java
+@pytest.mark.xdist_group("spark")
+def test_both_engines_write_the_same(
+    eoctl: Callable[..., Any], kafka: Path, tmp_path: Path
+) -> None:
+    paths = [kafka / "txn-0", kafka / "txn-1", kafka / "rolled-0"]
+    call = ["export", *paths, "--isolation", "read_committed", "--format", "jsonl"]
+    outcome = eoctl(*call, "--to", "spark", "--engine", "spark")
+    assert outcome.status == 0, outcome.errors
+    assert "engine: spark, as asked for" in outcome.errors.splitlines()
+    alone = eoctl(*call, "--to", "local")
+    assert "engine: local, as 2.3 MiB to read are not above 64 GiB" in alone.errors.splitlines()
+    assert outcome.stdout == alone.stdout
+    found, expected = (files_of(tmp_path / name) for name in ("spark", "local"))
+    lists = {"_manifest.jsonl"}  # in the order in which pieces were finished, with its directory
+    assert {k: v for k, v in found.items() if k not in lists} == {
+        k: v for k, v in expected.items() if k not in lists
+    }
+    log = next((tmp_path / "spark").rglob("*.jsonl"))
+    log.unlink()
+    again = eoctl(*call, "--to", "spark", "--engine", "spark", "--resume")
+    assert again.status == 0, again.errors
+    assert files_of(tmp_path / "spark").keys() == found.keys()
 
 
 def test_a_whole_log_dir(eoctl: Callable[..., Any], kafka: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,11 @@ pytest.importorskip("pyarrow")
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from recovery.export import LostRange, execute_here, find_stabilities, run_export
+from recovery.export import LostRange, run_export
 from recovery.export_files import ExportDir, require_target
 from recovery.export_options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.export_piece import export_piece, result_of_entry
-from recovery.export_plan import ExportPiece, ExportPlan, plan_export
+from recovery.export_plan import ExportPiece, ExportPlan, plan_export, run_stability
 from recovery.piece_workers import map_unordered
 from recovery.read_options import RECORD_COLUMNS, Isolation
 from recovery.segment_workers import WorkerLostError
@@ -35,14 +36,32 @@ from tests.audit_logs import Batch, write_segments
 from tests.read_back import PARTITIONS, consumed, cut, places_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.export import ExportResult
     from recovery.export_piece import PieceResult
+    from recovery.export_plan import StabilityJob
+    from recovery.outcomes import Stability
     from storage.places import SegmentPlace
     from storage.segment import Segment
 
 CONTENT = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+
+
+def execute_here(
+    pieces: Sequence[ExportPiece], options: ExportOptions, *, jobs: int = 1
+) -> Iterator[PieceResult]:
+    """What the local engine of the command does."""
+    for _, result in map_unordered(partial(export_piece, options=options), pieces, jobs):
+        yield result
+
+
+def find_stabilities(jobs: int) -> Callable[[list[StabilityJob]], list[Stability]]:
+    def stabilities(work: list[StabilityJob]) -> list[Stability]:
+        found = dict(map_unordered(run_stability, work, jobs))
+        return [found[number] for number in range(len(work))]
+
+    return stabilities
 
 
 def options_for(to: Path, **more: Any) -> ExportOptions:

@@ -1,0 +1,218 @@
+"""Measure `eoctl spark-audit` on both engines: speed, start-up, memory, and linear time.
+
+    python -m bench.audit [--mib 1024] [--runs 3] [--parts 8]
+
+A log of N GiB is one segment under N names (hard links), a partition each: the page cache holds it
+on any machine, and every byte is read and verified N times. On Spark the session and the first
+query are told apart from the measured one, which runs in the same session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.make_log import MIB, make_segment
+from bench.measure import family_pss_mib, peak_memory_mib, read_ahead, run_once
+from bench.rebuild import EOCTL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+GB = 1e9
+LOCAL_BAR_GB, START_UP_BAR_S = 5.0, 0.5
+SPARK_BARS_GB = {"16k": 1.5, "1k": 0.5}
+WORKER_BAR_MIB = 300
+
+
+def make_logs(root: Path, size: str, mib: int, parts: int) -> list[Path]:
+    """Make one segment, and as many partitions that have it."""
+    first = root / f"{size}-0"
+    path = make_segment(first, total_bytes=mib * MIB, size=size)
+    for number in range(1, parts):
+        other = root / f"{size}-{number}"
+        other.mkdir()
+        for each in first.iterdir():
+            os.link(each, other / each.name)
+    read_ahead(path)
+    return [root / f"{size}-{number}" for number in range(parts)]
+
+
+def local_seconds(paths: Sequence[Path], runs: int) -> list[float]:
+    """Whole programs, on this machine's processes."""
+    command = [*EOCTL, "spark-audit", "--engine", "local", *map(str, paths)]
+    return [run_once(command) for _ in range(runs)]
+
+
+class SparkTimes(NamedTuple):
+    """Seconds on Spark, and the most memory that one Python worker took."""
+
+    session_s: float
+    first_query_s: float
+    queries_s: dict[str, list[float]]
+    worker_mib: float
+
+
+def measure_on_spark(queries: dict[str, list[str]], runs: int) -> SparkTimes:
+    """Run queries in a session of a process of its own."""
+    words = json.dumps({"queries": queries, "runs": runs})
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.audit", "--spark-job", words],
+        capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1])
+    return SparkTimes(**found)
+
+
+def spark_job(words: str) -> None:
+    """Be the process of `measure_on_spark`."""
+    from eoctl.spark.audit import summarize_directories
+    from eoctl.spark.session import spark_session
+    from storage.places import list_places
+    from storage.splits import split_places
+
+    asked = json.loads(words)
+    started = time.perf_counter()
+    with spark_session("local[2]") as session:
+        session_s = time.perf_counter() - started
+
+        def query(paths: list[str]) -> float:
+            begun = time.perf_counter()
+            splits = split_places(list_places(paths).places, 128 << 20)
+            found = summarize_directories(session, splits)
+            if not all(each.summary.counts.batches for each in found.values()):
+                raise RuntimeError("nothing was read")
+            return time.perf_counter() - begun
+
+        queries = asked["queries"]
+        first_query_s = query(next(iter(queries.values()))[:1])
+        watch = _WorkerWatch()
+        with watch:
+            times = {
+                name: [query(paths) for _ in range(asked["runs"])]
+                for name, paths in queries.items()
+            }
+    found = SparkTimes(session_s, first_query_s, times, watch.peak_mib)
+    print(json.dumps(found._asdict()))
+
+
+class _WorkerWatch:
+    """Samples the memory of the Python workers of this process's Spark."""
+
+    def __init__(self) -> None:
+        self.peak_mib = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.05):
+            for pid, mib in family_pss_mib(os.getpid()).items():
+                if pid != os.getpid() and "pyspark" in _command_line(pid):
+                    self.peak_mib = max(self.peak_mib, mib)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return "" if b"java" in words.split(b"\0")[0] else words.decode("utf-8", "replace")
+
+
+def speed(bytes_count: int, seconds: Sequence[float]) -> str:
+    """Best and median in GB/s."""
+    return f"{bytes_count / min(seconds) / GB:.1f} ({bytes_count / median(seconds) / GB:.1f}) GB/s"
+
+
+def audit_lines(mib: int, runs: int, parts: int = 8, *, has_java: bool = True) -> list[str]:
+    """The lines of docs/performance.md."""
+    with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as temporary:
+        root = Path(temporary)
+        logs = {size: make_logs(root, size, mib, parts) for size in ("16k", "1k")}
+        one = logs["16k"][0]
+        size_bytes = next(one.glob("*.log")).stat().st_size
+        small = make_segment(root / "small-0", total_bytes=10_000).parent
+        lines = _local_lines(logs, size_bytes, small, runs)
+        if has_java:
+            lines += _spark_lines(logs, size_bytes, runs)
+    return lines
+
+
+def _local_lines(logs: dict[str, list[Path]], size_bytes: int, small: Path, runs: int) -> list[str]:
+    parts = len(logs["16k"])
+    lines = []
+    for size, paths in logs.items():
+        by_count = {count: local_seconds(paths[:count], runs) for count in (1, parts)}
+        bar = f", bar {LOCAL_BAR_GB:g}" if size == "16k" else ""
+        linear = min(by_count[parts]) / min(by_count[1])
+        lines.append(
+            f"- `spark-audit --engine local`, {size} batches, {parts} GiB: "
+            f"{speed(parts * size_bytes, by_count[parts])}{bar}; {linear:.1f} times the time of 1."
+        )
+    start_up = min(local_seconds([small], 5))
+    lines.append(
+        f"- Start-up, a segment of 10 kB: {start_up * 1000:.0f} ms (bar {START_UP_BAR_S:g} s)."
+    )
+    used = peak_memory_mib([*EOCTL, "spark-audit", "--engine", "local", str(logs["1k"][0])])
+    lines.append(f"- Memory over 1 GiB of 1k batches, all processes together: {used:.0f} MiB.")
+    return lines
+
+
+def _spark_lines(logs: dict[str, list[Path]], size_bytes: int, runs: int) -> list[str]:
+    parts = len(logs["16k"])
+    queries = {
+        f"{size} {count}": [str(path) for path in paths[:count]]
+        for size, paths in logs.items()
+        for count in (1, parts)
+    }
+    found = measure_on_spark(queries, runs)
+    begin = f"session {found.session_s:.1f} s, first query {found.first_query_s:.1f} s"
+    lines = [f"- On Spark, `local[2]`: {begin}; then"]
+    for size in logs:
+        seconds = found.queries_s[f"{size} {parts}"]
+        linear = min(seconds) / min(found.queries_s[f"{size} 1"])
+        lines.append(
+            f"- {size} batches, {parts} GiB: {speed(parts * size_bytes, seconds)}, bar "
+            f"{SPARK_BARS_GB[size]:g}; {linear:.1f} times the time of 1."
+        )
+    lines.append(
+        f"- Memory of a Python worker: {found.worker_mib:.0f} MiB (bar {WORKER_BAR_MIB} MiB)."
+    )
+    return lines
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--mib", type=int, default=1024, help="size of a segment")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=8, help="partitions that share it")
+    parser.add_argument("--spark-job", help=argparse.SUPPRESS)
+    parser.add_argument("--no-spark", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.spark_job:
+        spark_job(chosen.spark_job)
+        return
+    print(
+        "\n".join(audit_lines(chosen.mib, chosen.runs, chosen.parts, has_java=not chosen.no_spark))
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Which engine does bulk work, processes on this machine or Spark, and how it is handed to it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
+from eoctl.options import EngineName
+from recovery.piece_workers import map_unordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from eoctl.spark.session import Setting
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GIB, MIB = 1 << 30, 1 << 20
+# What one machine reads in less time than it takes to bring it to several.
+LOCAL_MAX_BYTES = 64 * GIB
+
+
+class EngineOptions(NamedTuple):
+    """What the call asks for.
+
+    Attributes:
+        jobs: processes of the local engine; None: one for each processor.
+        master, settings: of Spark; None: no master was given.
+    """
+
+    name: EngineName = EngineName.AUTO
+    jobs: int | None = None
+    master: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+class Engine(NamedTuple):
+    """Where the work is done, and a sentence why there."""
+
+    is_spark: bool
+    why: str
+
+
+def choose_engine(options: EngineOptions, total_bytes: int) -> Engine:
+    """Choose by what was asked for, else by size."""
+    if options.name is not EngineName.AUTO:
+        return Engine(options.name is EngineName.SPARK, f"engine: {options.name}, as asked for")
+    if options.master is not None or options.settings:
+        return Engine(True, "engine: spark, as --master or --conf was given")
+    unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
+    size = f"{total_bytes / unit:.1f} {name} to read"
+    limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
+    if total_bytes <= LOCAL_MAX_BYTES:
+        return Engine(False, f"engine: local, as {size} are not above {limit}")
+    return Engine(True, f"engine: spark, as {size} are above {limit}")
+
+
+def jobs_of(options: EngineOptions) -> int:
+    """Return how many processes the local engine has."""
+    return options.jobs or len(os.sched_getaffinity(0))
+
+
+class EngineRun:
+    """Calls a function for many values on the engine that suits the first call; a context manager.
+
+    Attributes:
+        chosen: None before the first call.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.chosen: Engine | None = None
+        self._options = options
+        self._stack = ExitStack()
+        self._session: SparkSession | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def map(
+        self, function: Callable[[T], R], values: Sequence[T], total_bytes: int
+    ) -> Iterator[tuple[int, R]]:
+        """Give (index, result) for each value, in any order.
+
+        Args:
+            function: of a module, or a partial of one.
+            values: what it is called for.
+            total_bytes: how much all calls read.
+
+        Raises:
+            EoctlError: the function did, Spark does not start, or gave up.
+        """
+        if self.chosen is None:
+            self.chosen = choose_engine(self._options, total_bytes)
+        if not values:
+            return
+        if not self.chosen.is_spark:
+            yield from map_unordered(function, values, jobs_of(self._options))
+            return
+        from eoctl.spark.mapping import map_on_spark
+        from eoctl.spark.session import DEFAULT_MASTER, spark_session
+
+        if self._session is None:
+            master = self._options.master or DEFAULT_MASTER
+            self._session = self._stack.enter_context(spark_session(master, self._options.settings))
+        yield from map_on_spark(self._session, function, values)

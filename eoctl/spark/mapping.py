@@ -1,0 +1,64 @@
+"""Call a function for many values in Spark's tasks, one for each."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
+
+import eoctl.arrow_files
+from eoctl.spark.session import SparkJobError
+from eoctl.spark.words import first_line
+from storage.errors import EoctlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Results come back after each wave: what is finished then stays so, whatever happens later.
+TASKS_PER_CORE = 4
+_IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
+
+
+def map_on_spark(
+    session: SparkSession, function: Callable[[T], R], values: Sequence[T]
+) -> Iterator[tuple[int, R]]:
+    """Give (index, result) for each value.
+
+    Raises:
+        EoctlError: the function did.
+        SparkJobError: Spark gave the job up.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    context = session.sparkContext
+    wave = max(context.defaultParallelism, 1) * TASKS_PER_CORE
+    numbered = list(enumerate(values))
+    for start in range(0, len(numbered), wave):
+        part = numbered[start : start + wave]
+        try:
+            answers = context.parallelize(part, len(part)).map(partial(_call, function)).collect()
+        except (PySparkException, Py4JError) as exc:
+            raise SparkJobError(
+                f"Spark gave the job up: {first_line(exc)}",
+                next_step="EOCTL_DEBUG=1 shows all of Spark's words",
+            ) from exc
+        for number, result in answers:
+            if isinstance(result, EoctlError):
+                raise result
+            yield number, result
+
+
+def _call(function: Callable[[Any], Any], numbered: tuple[int, Any]) -> tuple[int, Any]:
+    """Run in a task: an error of ours is a result, which Spark does not try again."""
+    number, value = numbered
+    try:
+        return number, function(value)
+    except EoctlError as exc:
+        return number, exc.without_frames()

@@ -29,6 +29,7 @@ from recovery.journal import (
 )
 from recovery.plan import Action, absolute_path, read_plan, require_fresh
 from recovery.prepare import list_files, prepare
+from recovery.reach import require_in_reach
 from recovery.steps import StepState, do_step, state_of
 from storage import fsio
 from storage.broker_lock import take
@@ -98,26 +99,30 @@ def apply_plan(
         on_bytes: told how many bytes were copied.
 
     Raises:
-        RefusedError: it is stale, there is no room, another plan is unfinished: as it was.
+        RefusedError: it is stale or leads elsewhere, there is no room, another plan is unfinished:
+            as it was.
         AccessError: the operating system refused; the next step says what is left.
     """
+    require_in_reach(plan.directories, plan.log_dirs)
     for log_dir in plan.log_dirs:
         path = journal.unfinished_path(log_dir)
-        if path is not None and _is_of(path, plan):
-            return finish(fs, path)
+        if path is not None and Path(path, JOURNAL_NAME).exists():
+            begun = journal.read_journal(path)
+            if _is_of(begun, plan):
+                return _finish(fs, begun)
     journal.require_finished(plan.log_dirs)
     place = backups.choose_place(plan, backup_dir)
     directory = str(Path(place, plan.plan_id))
     if Path(directory, JOURNAL_NAME).exists():
         earlier = journal.read_journal(directory)
         is_needed = any(journal.unfinished_path(each) == directory for each in earlier.log_dirs)
-        if is_needed or not _is_of(directory, plan):
+        if is_needed or not _is_of(earlier, plan):
             raise RefusedError(
                 f"{directory}: is the journal of another plan with that id; nothing was touched",
                 next_step="--backup-dir DIR with another place, or make the plan anew",
             )
         if earlier.status in {Status.APPLIED, Status.UNDOING}:
-            return finish(fs, directory)
+            return _finish(fs, earlier)
         # Undone, or ended before its first change: as if it had never been.
     with stating("nothing was changed"):
         require_fresh(plan)
@@ -128,11 +133,10 @@ def apply_plan(
     return _run(fs, plan, made, [StepState.BEFORE] * len(made.steps))
 
 
-def _is_of(path: str, plan: Plan) -> bool:
-    """Whether the journal in a directory is that of a plan: the id alone may have been copied."""
-    if Path(path).name != plan.plan_id or not Path(path, JOURNAL_NAME).exists():
+def _is_of(found: Journal, plan: Plan) -> bool:
+    """Whether a journal is that of a plan: the id alone may have been copied."""
+    if Path(found.path).name != plan.plan_id:
         return False
-    found = journal.read_journal(path)
     steps = [(each.action, each.path, each.after_bytes) for each in found.steps]
     return steps == [(each.action, each.path, each.after_bytes) for each in plan.steps]
 
@@ -163,7 +167,7 @@ def resume(
         is_ours = found.command == command and found.arguments in arguments
         if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
             journal.require_finished([log_dir])
-        done[path] = finish(fs, path)
+        done[path] = _finish(fs, found)
     return [*done.values()]
 
 
@@ -178,7 +182,12 @@ def finish(fs: FileSystem, path: str) -> Applied:
         RefusedError: files were changed since, or its undo has begun.
         AccessError, CorruptError: the journal cannot be used.
     """
-    found = journal.read_journal(path)
+    return _finish(fs, journal.read_journal(path))
+
+
+def _finish(fs: FileSystem, found: Journal) -> Applied:
+    path = found.path
+    require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
         if journal.unfinished_path(log_dir) not in (None, found.path):
             journal.require_finished([log_dir])

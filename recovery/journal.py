@@ -26,7 +26,8 @@ import msgpack
 from crc32c import crc32c
 
 from recovery.file_facts import FileFacts
-from recovery.plan import PLAN_ID, Action, why_not_confined
+from recovery.plan import PLAN_ID, Action
+from recovery.reach import why_not_confined
 from storage import fsio
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.os_errors import os_errors
@@ -120,6 +121,12 @@ class Journal(NamedTuple):
     def plan_path(self) -> str:
         """The plan beside it."""
         return str(Path(self.path, PLAN_NAME))
+
+    @property
+    def touched_directories(self) -> list[str]:
+        """All directories with files that are touched, each once, log dirs included."""
+        parents = (str(Path(each.path).parent) for each in self.steps)
+        return list(dict.fromkeys([*self.log_dirs, *parents]))
 
     def backup_path(self, step: JournalStep) -> str:
         """Where the old bytes of a step are."""
@@ -233,7 +240,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
     status = Status.UNFINISHED
     for each in entries[1 + count :]:
         status = Status(each["entry"])
-    return Journal(
+    found = Journal(
         path=directory,
         plan_id=begin["plan_id"],
         command=begin["command"],
@@ -250,6 +257,9 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         status=status,
         valid_bytes=valid_bytes,
     )
+    if foreign := found.directories.keys() - set(found.touched_directories):
+        raise ValueError(f"{min(foreign)} is no directory of its steps")
+    return found
 
 
 def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
@@ -260,7 +270,8 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     fields["backup_kind"] = BackupKind(fields["backup_kind"])
     step = JournalStep(**fields)
     # As for a plan: what comes from another hand must not lead to other files.
-    if reason := why_not_confined(step.path, step.action, log_dirs):
+    is_removed = step.action is Action.REMOVE
+    if reason := why_not_confined(step.path, log_dirs, is_removed=is_removed):
         raise ValueError(f"{step.path}, {reason}")
     if step.backup and not BACKUP_NAME.fullmatch(step.backup):
         raise ValueError(f"{step.backup} is no name of a backup")

@@ -22,34 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
+from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.log_dir import (
-    CLEAN_SHUTDOWN_NAME,
-    METADATA_TOPIC,
-    FileKind,
-    FileSuffix,
-    classify,
-    parse_partition_name,
-)
+from storage.log_dir import CLEAN_SHUTDOWN_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
 KIND = "eoctl-plan"
 SCHEMA_VERSION = 1
 PLAN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z][a-z-]*-[0-9a-f]{4}")
-
-_PARTITION_KINDS = frozenset(
-    {
-        FileKind.LOG,
-        FileKind.INDEX,
-        FileKind.TIMEINDEX,
-        FileKind.TXNINDEX,
-        FileKind.SNAPSHOT,
-        FileKind.LEADER_EPOCHS,
-    }
-)
-_LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
 
 
 class Action(StrEnum):
@@ -84,7 +66,7 @@ class Step(NamedTuple):
     @property
     def log_dir(self) -> str:
         """The log dir that the file is in, or whose partition it is in."""
-        return str(_log_dir_of(Path(self.path)))
+        return log_dir_of(self.path)
 
     @property
     def directory(self) -> str:
@@ -134,11 +116,6 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     """
     absolute = Path(path).absolute()
     return str(absolute.resolve() if ".." in absolute.parts else absolute)
-
-
-def _log_dir_of(path: Path) -> Path:
-    is_top_level = classify(path.name).kind in _LOG_DIR_KINDS
-    return path.parent if is_top_level else path.parent.parent
 
 
 # --- making one -----------------------------------------------------------------------------------
@@ -207,7 +184,8 @@ def make_plan(
     """Put steps together; the clean-shutdown markers of their log dirs are added in front.
 
     Raises:
-        RefusedError: a step would change what no plan may, such as the metadata log.
+        RefusedError: a step would change what no plan may, such as the metadata log, or a
+            directory is a link into another log dir.
         AccessError: a marker cannot be looked at.
     """
     steps = list(steps)
@@ -222,6 +200,7 @@ def make_plan(
         _new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price), (*sources,)
     )
     _require_confined(plan, "nothing was touched")
+    require_in_reach(plan.directories, plan.log_dirs)
     return plan
 
 
@@ -400,7 +379,9 @@ def _require_confined(plan: Plan, path: str) -> None:
     if not PLAN_ID.fullmatch(plan.plan_id):
         raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
     for each in plan.steps:
-        if reason := why_not_confined(each.path, each.action, plan.log_dirs):
+        if reason := why_not_confined(
+            each.path, plan.log_dirs, is_removed=each.action is Action.REMOVE
+        ):
             raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
     seen = [each.path for each in plan.steps]
     if len(set(seen)) != len(seen):
@@ -410,24 +391,3 @@ def _require_confined(plan: Plan, path: str) -> None:
         raise RefusedError(f"{path}: a clean-shutdown marker does not go first")
     if plan.steps and {*plan.log_dirs} != {each.log_dir for each in plan.steps}:
         raise RefusedError(f"{path}: its log dirs are not those of its steps")
-
-
-def why_not_confined(path: str, action: Action, log_dirs: Collection[str]) -> str:
-    """Why a step must not change a file; "": it may."""
-    file = Path(path)
-    name = classify(file.name)
-    if path != os.path.normpath(path) or not file.is_absolute():
-        return "which is no absolute path"
-    if name.kind in _LOG_DIR_KINDS and not name.suffix:
-        is_marker = name.kind is FileKind.CLEAN_SHUTDOWN
-        if is_marker and action is not Action.REMOVE:
-            return "the clean-shutdown marker, which a plan only removes"
-        return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
-    if name.kind not in _PARTITION_KINDS or name.suffix is not FileSuffix.NONE:
-        return "which is no file that a plan may change"
-    if str(file.parent.parent) not in log_dirs:
-        return "which is in no partition of its log dirs"
-    partition = parse_partition_name(file.parent.name)
-    if partition is not None and partition.topic == METADATA_TOPIC:
-        return f"and {METADATA_TOPIC} is never changed"
-    return ""

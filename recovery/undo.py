@@ -22,6 +22,7 @@ from recovery.apply import require_untouched, stating
 from recovery.journal import JOURNAL_NAME, BackupKind, Journal, Status
 from recovery.plan import Action
 from recovery.prepare import list_files, listing_digest
+from recovery.reach import require_in_reach
 from recovery.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio
 from storage.errors import AccessError, CorruptError, RefusedError
@@ -63,6 +64,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
     found = journal.read_journal(path)
     if found.status is Status.UNDONE:
         with stating("the plan is undone"):
+            require_in_reach(found.touched_directories, found.log_dirs)
             journal.clear_unfinished(fs, found)
             _restore_times(fs, found)
         return Undone(found, ())
@@ -132,6 +134,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     """
     if not found.has_backup:
         raise RefusedError(f"{found.path}: was applied without a backup, so there is no way back")
+    require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
         other = journal.unfinished_path(log_dir)
         if other not in (None, found.path):

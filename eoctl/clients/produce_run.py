@@ -105,7 +105,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     with take([target.log_dir_path], broker_is_stopped=options.broker_is_stopped):
         require_finished([target.log_dir_path])
         # A broker may have run since we looked.
-        return _Run(resolve_target(path, options.target), options).run(source)
+        return _Run(resolve_target(target.path, options.target), options).run(source)
 
 
 class _Run:

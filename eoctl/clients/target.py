@@ -7,10 +7,12 @@ is refused unless an option says it.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.clusters import image_around
+from recovery.reach import require_in_reach
 from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.formats.partition_metadata import (
@@ -87,19 +89,9 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
         RefusedError: it must not be written to.
         AccessError: it cannot be read.
     """
-    directory = Path(path)
-    name = parse_partition_name(directory.name)
-    if name is None:  # `.` in the directory itself, for example
-        directory = directory.absolute()
-        name = parse_partition_name(directory.name)
-    if name is None:
-        raise UsageError(f"{path}: not the name of a partition", next_step="TOPIC-N, such as t-0")
+    directory, name, around = _find(path)
     _require_writable(path, name)
-    try:
-        around = read_log_dir(directory.parent)
-    except AccessError as exc:
-        exc.next_step = "a partition is a directory TOPIC-N in a log dir, which must exist"
-        raise
+    require_in_reach([str(directory)], [around.path])
     if around.lock.is_held:
         raise LockHeldError(str(directory.parent / LOCK_FILE_NAME), around.lock.pid)
     log_dir = around if around.is_log_dir else None
@@ -130,6 +122,34 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
         leader_epoch=None if replica is None else replica.leader_epoch,
         notes=tuple(notes),
     )
+
+
+def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
+    """The directory that counts, its name, and what is around it; as `storage.discovery` does."""
+    directory = Path(path)
+    name = parse_partition_name(directory.name)
+    if name is None:  # `.` in the directory itself, for example
+        directory = directory.absolute()
+        name = parse_partition_name(directory.name)
+    real = Path(os.path.realpath(directory))
+    is_link = directory.is_dir() and real != directory.absolute()
+    try:
+        if name is not None:
+            around = read_log_dir(directory.parent)
+            if around.is_log_dir or not is_link:
+                return directory, name, around
+        if is_link:
+            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            real_around = read_log_dir(real.parent)
+            real_name = parse_partition_name(real.name)
+            if real_around.is_log_dir and real_name is not None:
+                return real, real_name, real_around
+    except AccessError as exc:
+        exc.next_step = "a partition is a directory TOPIC-N in a log dir, which must exist"
+        raise
+    if name is None:
+        raise UsageError(f"{path}: not the name of a partition", next_step="TOPIC-N, such as t-0")
+    return directory, name, around
 
 
 def _require_writable(path: str, name: PartitionName) -> None:

@@ -633,3 +633,113 @@ def test_an_abandoned_journal_is_no_plan(
     assert outcome.status == 3
     assert "its run ended before anything was changed" in outcome.errors
     assert eoctl("apply", plan).status == 0
+
+
+# --- symbolic links -------------------------------------------------------------------------------
+
+
+def leading(plan: Path, link_parent: Path) -> Path:
+    """The plan, with every partition file reached as `link_parent/txn-0`."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["log_dirs"] = [str(link_parent)]
+        value["steps"] = [each for each in value["steps"] if "/txn-0/" in each["path"]]
+        for each in value["steps"]:
+            each["path"] = f"{link_parent}/txn-0/{Path(each['path']).name}"
+
+    return edited(plan, change)
+
+
+def node_dir(kafka: Path, name: str) -> Path:
+    """Another log dir, of files that only one has."""
+    made = kafka.with_name(name)
+    made.mkdir()
+    (made / "meta.properties").write_bytes((kafka / "meta.properties").read_bytes())
+    return made
+
+
+@pytest.mark.parametrize("has_meta_properties", [False, True])
+def test_a_partition_that_is_a_link_into_another_log_dir(
+    has_meta_properties: bool, plan: Path, kafka: Path, eoctl: Callable
+) -> None:
+    """The broker of that one holds a lock that nobody would have asked for."""
+    other = node_dir(kafka, "other")
+    if not has_meta_properties:
+        (other / "meta.properties").unlink()
+    (other / "txn-0").symlink_to("../kafka/txn-0")
+    (other / ".lock").touch()
+    path = leading(plan, other)
+    with held(kafka):
+        refuses(eoctl, kafka, f"{kafka}/txn-0, in the log dir {kafka}, which is another", path)
+
+
+def test_a_partition_that_is_a_link_to_the_metadata_log(
+    plan: Path, kafka: Path, eoctl: Callable
+) -> None:
+    """Also from a directory that is no log dir, and by two links."""
+    (kafka / "__cluster_metadata-0").rename(kafka / "moved")
+    shutil.copytree(kafka / "txn-0", kafka / "__cluster_metadata-0")
+    for each in (kafka / "txn-0").iterdir():
+        times = each.stat()
+        os.utime(
+            kafka / "__cluster_metadata-0" / each.name, ns=(times.st_atime_ns, times.st_mtime_ns)
+        )
+    other = kafka.with_name("other")
+    other.mkdir()
+    (other / ".lock").touch()
+    (other / "step").symlink_to("../kafka/__cluster_metadata-0")
+    (other / "txn-0").symlink_to("step")
+    refuses(eoctl, kafka, "__cluster_metadata is never changed", leading(plan, other))
+
+
+def test_a_log_dir_that_is_the_metadata_log(plan: Path, kafka: Path, eoctl: Callable) -> None:
+    """Its directory gets no checkpoint, and no lock file."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["log_dirs"] = [f"{kafka}/__cluster_metadata-0"]
+        value["steps"] = [step_of(value, "replication-offset-checkpoint")]
+        value["steps"][0].update(
+            path=f"{kafka}/__cluster_metadata-0/replication-offset-checkpoint", before=None
+        )
+
+    refuses(eoctl, kafka, "__cluster_metadata is never changed", edited(plan, change))
+
+
+def test_one_partition_by_two_names(plan: Path, kafka: Path, eoctl: Callable) -> None:
+    (kafka / "twin-0").symlink_to("txn-0")
+
+    def change(value: dict[str, Any]) -> None:
+        step = dict(step_of(value, ".log"))
+        step["path"] = step["path"].replace("/txn-0/", "/twin-0/")
+        value["steps"].append(step)
+
+    refuses(eoctl, kafka, f"{kafka}/txn-0, so is {kafka}/txn-0", edited(plan, change))
+
+
+def test_a_partition_on_another_disk(kafka: Path, eoctl: Callable) -> None:
+    """A link to a place that is no log dir is where its name is, and can be changed."""
+    (kafka / "txn-0").rename(kafka.with_name("big-disk"))
+    (kafka / "txn-0").symlink_to("../big-disk")
+    before = tree_of(kafka.with_name("big-disk"))
+    call = ("truncate", "kafka/txn-0", "--to-offset", "311")
+    assert eoctl(*call, "--save-plan", "linked.json").status == 0
+    assert eoctl("apply", "linked.json").status == 0
+    assert difference(before, tree_of(kafka.with_name("big-disk")))
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert difference(before, tree_of(kafka.with_name("big-disk"))) == []
+
+
+def test_a_link_that_came_later(plan: Path, kafka: Path, eoctl: Callable) -> None:
+    """The directory was moved to another log dir, and a link put in its place: neither way."""
+    other = node_dir(kafka, "other")
+    assert eoctl("apply", plan).status == 0
+    (kafka / "txn-0").rename(other / "txn-0")
+    (kafka / "txn-0").symlink_to("../other/txn-0")
+    before = tree_of(kafka.parent)
+    for command in (("undo", journal_of(kafka)), ("undo", "--dry-run", journal_of(kafka))):
+        outcome = eoctl(*command)
+        assert outcome.status == 4
+        assert f"in the log dir {other}, which is another one" in outcome.errors
+    truncated = eoctl("truncate", "kafka/txn-0", "--to-offset", "200")
+    assert truncated.status == 4
+    assert difference(before, tree_of(kafka.parent)) == []

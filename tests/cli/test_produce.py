@@ -568,3 +568,54 @@ def test_topic_ids_that_contradict(
     (path / "partition.metadata").unlink()
     assert eoctl(*call, "--apply").status == 0
     assert (path / "partition.metadata").exists()
+
+
+# --- symbolic links -------------------------------------------------------------------------------
+
+
+def test_a_link_from_elsewhere_is_the_partition_that_it_leads_to(
+    eoctl: Callable[..., Outcome], log_dir: Path, tmp_path: Path, lines: Callable[..., Path]
+) -> None:
+    """Its own log dir counts: the lock of that, its metadata, its checkpoints."""
+    for name in ("plain-0", "here"):
+        link = tmp_path / name
+        link.symlink_to(log_dir / "plain-0")
+        outcome = eoctl("produce", link, lines(b"v"), *NOW)
+        assert outcome.status == 0, outcome.errors
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD_LOCK, _touched(log_dir / ".lock")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as holder:  # fmt: skip
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            refused(eoctl("produce", link, lines(b"v"), *NOW, "--apply"), f"process {holder.pid}")
+        assert eoctl("produce", link, lines(b"v"), *NOW, "--apply").status == 0
+        assert not (tmp_path / ".lock").exists()
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize("name", ["plain-0", "__cluster_metadata-0"])
+def test_a_link_into_another_log_dir(
+    eoctl: Callable[..., Outcome],
+    log_dir: Path,
+    tmp_path: Path,
+    lines: Callable[..., Path],
+    name: str,
+) -> None:
+    """The lock of the log dir that it is named in says nothing of that one."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "meta.properties").write_bytes((log_dir / "meta.properties").read_bytes())
+    (other / "linked-0").symlink_to(log_dir / name)
+    (tmp_path / "linked-0").symlink_to(log_dir / name)
+    before = inventory(log_dir)
+    options = ("--single-copy", "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--apply")
+    words = "is never changed" if name.startswith("__") else "which is another one"
+    refused(eoctl("produce", other / "linked-0", lines(b"v"), *NOW, *options), words)
+    if name.startswith("__"):
+        refused(eoctl("produce", tmp_path / "linked-0", lines(b"v"), *NOW, *options), words)
+    assert inventory(log_dir) == before

@@ -1,0 +1,107 @@
+"""How far a plan or a journal may reach: by the names in it, and by where these really lead.
+
+Both may come from another hand, and a partition directory may be a symbolic link. A lock counts for
+one log dir, so files must not be reached through a link that lie in another one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.errors import RefusedError
+from storage.log_dir import (
+    META_PROPERTIES_NAME,
+    METADATA_TOPIC,
+    FileKind,
+    FileSuffix,
+    classify,
+    parse_partition_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+_PARTITION_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+    }
+)
+_LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
+
+
+def log_dir_of(path: str) -> str:
+    """The log dir that a file is in, or whose partition it is in, by its name."""
+    file = Path(path)
+    is_top_level = classify(file.name).kind in _LOG_DIR_KINDS
+    return str(file.parent if is_top_level else file.parent.parent)
+
+
+def why_not_confined(path: str, log_dirs: Collection[str], *, is_removed: bool) -> str:
+    """Why a step must not change a file, by its name alone; "": it may."""
+    file = Path(path)
+    name = classify(file.name)
+    if path != os.path.normpath(path) or not file.is_absolute():
+        return "which is no absolute path"
+    if is_metadata(file.parent):
+        return f"and {METADATA_TOPIC} is never changed"
+    if name.kind in _LOG_DIR_KINDS and not name.suffix:
+        if name.kind is FileKind.CLEAN_SHUTDOWN and not is_removed:
+            return "the clean-shutdown marker, which a plan only removes"
+        return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
+    if name.kind not in _PARTITION_KINDS or name.suffix is not FileSuffix.NONE:
+        return "which is no file that a plan may change"
+    if str(file.parent.parent) not in log_dirs:
+        return "which is in no partition of its log dirs"
+    return ""
+
+
+def is_metadata(directory: str | Path) -> bool:
+    """Whether the name of a directory is that of the cluster's metadata log."""
+    name = parse_partition_name(Path(directory).name)
+    return name is not None and name.topic == METADATA_TOPIC
+
+
+def require_in_reach(directories: Iterable[str], log_dirs: Collection[str]) -> None:
+    """Make sure that directories really are where their names say, or in no log dir at all.
+
+    Args:
+        directories: of files that are to be changed.
+        log_dirs: whose locks are held, or will be.
+
+    Raises:
+        RefusedError: one is a link into another log dir, to the metadata log, or to one that has
+            another name here, too.
+    """
+    locked = {os.path.realpath(each) for each in log_dirs}
+    seen: dict[str, str] = {}
+    for directory in directories:
+        real = os.path.realpath(directory)
+        if is_metadata(real):
+            raise _out_of_reach(directory, real, f"{METADATA_TOPIC} is never changed")
+        if seen.setdefault(real, directory) != directory:
+            raise _out_of_reach(directory, real, f"so is {seen[real]}")
+        around = "" if real in locked else _log_dir_around(real, locked)
+        if around and around not in locked:
+            raise _out_of_reach(directory, real, f"in the log dir {around}, which is another one")
+
+
+def _log_dir_around(real: str, locked: Collection[str]) -> str:
+    """The innermost log dir that a directory lies in, at whatever depth; "": none."""
+    for each in Path(real).parents:
+        if str(each) in locked or os.path.lexists(each / META_PROPERTIES_NAME):
+            return str(each)
+    return ""
+
+
+def _out_of_reach(directory: str, real: str, why: str) -> RefusedError:
+    return RefusedError(
+        f"{directory}: is {real}, {why}; nothing was touched",
+        next_step="name the partition by where it really is",
+    )

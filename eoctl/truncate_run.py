@@ -192,9 +192,24 @@ def _put_together(
         "verified: checksums from the recovery point to the cut, headers of what is cut; records"
         " were not decompressed"
     )
-    return PlannedTruncation(
-        make_plan("truncate", arguments, steps, price), rows, tuple(dict.fromkeys(notes))
-    )
+    plan = make_plan("truncate", arguments, steps, price)
+    for each in cut:
+        _require_same_segments(each, plan)
+    return PlannedTruncation(plan, rows, tuple(dict.fromkeys(notes)))
+
+
+def _require_same_segments(truncation: Truncation, plan: Plan) -> None:
+    """A segment that came while the log was read is in no step, and would stay behind a gap."""
+    partition = truncation.partition
+    path = absolute_path(partition.path)
+    known = {each.log.name.name for each in partition.segments}
+    for listing in plan.listings:
+        new = {each for each in listing.names if each.endswith(".log")} - known
+        if listing.path == path and new:
+            raise RefusedError(
+                f"{partition.path}: {min(new)} came while the log was read",
+                next_step="stop the broker, then run it again",
+            )
 
 
 def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:

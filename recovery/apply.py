@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery import backups, journal
+from recovery.directory_facts import list_files
 from recovery.journal import (
     JOURNAL_NAME,
     Journal,
@@ -28,7 +29,7 @@ from recovery.journal import (
     Status,
 )
 from recovery.plan import Action, absolute_path, read_plan, require_fresh
-from recovery.prepare import list_files, prepare
+from recovery.prepare import prepare
 from recovery.reach import require_in_reach
 from recovery.steps import StepState, do_step, state_of
 from storage import fsio

@@ -21,6 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.directory_facts import list_files
 from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
 from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
@@ -81,6 +82,13 @@ class Source(NamedTuple):
     before: FileFacts
 
 
+class Listing(NamedTuple):
+    """The files that a partition had, apart from those that are not Kafka's data."""
+
+    path: str
+    names: tuple[str, ...]
+
+
 class Plan(NamedTuple):
     """Steps in their order.
 
@@ -93,6 +101,7 @@ class Plan(NamedTuple):
         steps: the clean-shutdown markers come first.
         price: what is lost and what follows, as names and JSON values; None is unknown.
         sources: files that must be what they were, too.
+        listings: of the partitions that are touched: no file may have come or gone since.
     """
 
     plan_id: str
@@ -102,6 +111,7 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...]
     price: dict[str, Any]
     sources: tuple[Source, ...] = ()
+    listings: tuple[Listing, ...] = ()
 
     @property
     def directories(self) -> list[str]:
@@ -201,7 +211,9 @@ def make_plan(
     )
     _require_confined(plan, "nothing was touched")
     require_in_reach(plan.directories, plan.log_dirs)
-    return plan
+    partitions = (each for each in plan.directories if each not in log_dirs)
+    listings = (Listing(each, tuple(sorted(list_files(each)))) for each in partitions)
+    return plan._replace(listings=tuple(listings))
 
 
 def _new_id(command: str) -> str:
@@ -215,7 +227,7 @@ def _new_id(command: str) -> str:
 
 
 def require_fresh(plan: Plan) -> None:
-    """Make sure that every file is what the plan was made for; call it with the locks held.
+    """Make sure that all files are what the plan was made for; call it with the locks held.
 
     Raises:
         RefusedError: one is not: the plan is stale.
@@ -233,6 +245,11 @@ def require_fresh(plan: Plan) -> None:
     for source in plan.sources:
         if not is_still(source.path, source.before):
             raise _stale(source.path, "is not what it was when the plan was derived from it")
+    for directory, names in plan.listings:
+        now = list_files(directory)
+        for name in sorted({*names} ^ now.keys()):
+            what = "was not there" if name in now else "has gone since it was there"
+            raise _stale(str(Path(directory, name)), f"{what} when the plan was made")
 
 
 def _stale(path: str, what: str) -> RefusedError:
@@ -253,6 +270,7 @@ def encode_plan(plan: Plan) -> bytes:
         **plan._asdict(),
         "steps": [_step_to_json(each) for each in plan.steps],
         "sources": [{"path": path, "before": before.to_json()} for path, before in plan.sources],
+        "listings": [each._asdict() for each in plan.listings],
     }
     # Lone surrogates stand for bytes of names that are not UTF-8; as escapes they are ASCII.
     return json.dumps(value, indent=1).encode("ascii") + b"\n"
@@ -309,6 +327,10 @@ def parse_plan(data: bytes, path: str) -> Plan:
             price=dict(value["price"]),
             sources=tuple(
                 Source(_text(each["path"]), _facts(each["before"])) for each in value["sources"]
+            ),
+            listings=tuple(
+                Listing(_text(each["path"]), tuple(map(_text, each["names"])))
+                for each in value["listings"]
             ),
         )
     except (ValueError, TypeError, KeyError, zlib.error, RecursionError) as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery import backups, journal
+from recovery.directory_facts import list_files, listing_digest
 from recovery.journal import (
     JOURNAL_NAME,
     PLAN_NAME,
@@ -163,35 +164,4 @@ def _neighbours(plan: Plan) -> dict[str, str]:
             with os_errors(step.directory), os.scandir(step.directory) as entries:
                 paths = sorted(entry.path for entry in entries if entry.is_dir())
             found.update((path, listing_digest(path)) for path in paths)
-    return found
-
-
-def listing_digest(directory: str) -> str:
-    """SHA-256 (hex) over names, sizes and times of the files of a directory; "": it has gone.
-
-    Raises:
-        AccessError: it cannot be listed.
-    """
-    if not Path(directory).is_dir():
-        return ""
-    return sha256(
-        repr(sorted(list_files(directory).items())).encode("utf-8", "replace")
-    ).hexdigest()
-
-
-def list_files(directory: str) -> dict[str, tuple[int, int]]:
-    """Size and mtime_ns of the files of a directory, apart from those that are not Kafka's data.
-
-    Raises:
-        AccessError: it cannot be listed.
-    """
-    found = {}
-    with os_errors(directory), os.scandir(directory) as entries:
-        for entry in entries:
-            is_ours = entry.name == journal.UNFINISHED_NAME or entry.name.endswith(fsio.TEMP_SUFFIX)
-            is_kafkas = classify(entry.name).kind not in (FileKind.UNKNOWN, FileKind.LOCK)
-            if is_ours or not is_kafkas or not entry.is_file(follow_symlinks=False):
-                continue
-            status = entry.stat(follow_symlinks=False)
-            found[entry.name] = (status.st_size, status.st_mtime_ns)
     return found

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery import journal
 from recovery.apply import require_untouched, stating
+from recovery.directory_facts import list_files, listing_digest
 from recovery.journal import JOURNAL_NAME, BackupKind, Journal, Status
 from recovery.plan import Action
-from recovery.prepare import list_files, listing_digest
 from recovery.reach import require_in_reach
 from recovery.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio

@@ -183,6 +183,16 @@ STALE: list[tuple[str, Callable[[Path], object], str]] = [
         f"{311:020d}.snapshot: was not there when the plan was made",
     ),
     (
+        "segment_appeared",
+        lambda each: (each / f"txn-0/{329:020d}.log").write_bytes(b""),
+        f"{329:020d}.log: was not there when the plan was made",
+    ),
+    (
+        "index_gone",
+        lambda each: (each / f"txn-0/{0:020d}.index").unlink(),
+        f"{0:020d}.index: has gone since it was there when the plan was made",
+    ),
+    (
         "marker",
         lambda each: (each / ".kafka_cleanshutdown").write_text("{}"),
         ".kafka_cleanshutdown",
@@ -485,6 +495,8 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "base64": (lambda value: value["steps"][-1].update(content="*"), "is no plan of eoctl"),
     "zlib": (lambda value: value["steps"][-1].update(content="AAAA"), "is no plan of eoctl"),
     "size": (lambda value: value["steps"][-1].update(after_bytes=1), "content of another size"),
+    "no_listings": (lambda value: value.pop("listings"), "is no plan of eoctl"),
+    "listing": (lambda value: value["listings"][0].update(names=[7]), "is no text"),
     "no_content": (lambda value: value["steps"][-1].pop("content"), "is no plan of eoctl"),
 }
 

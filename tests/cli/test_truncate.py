@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl import truncate_run
 from recovery import backups
 from tests.changes import (
     held,
@@ -180,6 +181,23 @@ def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
     packed = eoctl("truncate", "killed/txn-0", "--to-hw", "--output", "msgpack")
     assert unpacked(packed) == rows
     assert packed.errors == outcome.errors
+
+
+def test_a_segment_that_comes_while_the_log_is_read(
+    killed: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a broker that rolls: it is in no step, and would stay behind what is cut."""
+    price = truncate_run.price_truncation
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        (killed / f"txn-0/{329:020d}.log").touch()
+        return price(*arguments, **named)
+
+    monkeypatch.setattr(truncate_run, "price_truncation", slow)
+    refused = eoctl(*TO_311, "--save-plan", "plan.json")
+    assert refused.status == 4
+    assert f"killed/txn-0: {329:020d}.log came while the log was read" in refused.errors
+    assert not Path("plan.json").exists()
 
 
 def test_a_plan_changes_nothing(killed: Path, eoctl: Callable) -> None:

@@ -36,6 +36,7 @@ def log_dir(tmp_path: Path) -> Path:
     path = tmp_path / "log-dir"
     (path / "t-0").mkdir(parents=True)
     (path / "t-0" / LOG).write_bytes(b"0123456789" + bytes(30))
+    (path / "t-0/leader-epoch-checkpoint").write_bytes(b"0\n0\n")
     (path / "replication-offset-checkpoint").write_bytes(b"0\n1\nt 0 7\n")
     (path / ".kafka_cleanshutdown").write_bytes(b"{}")
     return path
@@ -123,6 +124,9 @@ def test_markers_come_first(plan: Plan, log_dir: Path) -> None:
         lambda root: (root / "t-0/00000000000000000004.snapshot").touch(),
         lambda root: (root / ".kafka_cleanshutdown").unlink(),
         lambda root: (root / "replication-offset-checkpoint").unlink(),
+        lambda root: (root / "t-0/00000000000000000009.log").touch(),
+        lambda root: (root / "t-0/00000000000000000009.log.deleted").touch(),
+        lambda root: (root / "t-0/leader-epoch-checkpoint").unlink(),
     ],
 )
 def test_a_stale_plan_is_refused(
@@ -131,6 +135,23 @@ def test_a_stale_plan_is_refused(
     change(log_dir)
     with pytest.raises(RefusedError, match="stale"):
         require_fresh(plan)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "t-0/notes").touch(),
+        lambda root: (root / f"t-0/{LOG}.eoctl-tmp").touch(),
+        lambda root: (root / "t-0/00000000000000000009.log").mkdir(),
+        lambda root: (root / "log-start-offset-checkpoint").touch(),
+        lambda root: (root / ".lock").touch(),
+    ],
+)
+def test_what_is_none_of_its_business(
+    plan: Plan, log_dir: Path, change: Callable[[Path], object]
+) -> None:
+    change(log_dir)
+    require_fresh(plan)
 
 
 def test_a_marker_that_appeared_makes_it_stale(log_dir: Path) -> None:
@@ -261,6 +282,7 @@ SAMPLE = {
     "log_dirs": ["/d"],
     "price": {},
     "sources": [{"path": "/d/t-0/x", "before": _FACTS}],
+    "listings": [{"path": "/d/t-0", "names": ["x"]}],
     "steps": [
         {
             "action": action, "path": f"/d/t-0/{number:020d}.log", "before": _FACTS,

@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery import backups, journal
 from recovery.directory_facts import list_files
-from recovery.journal import (
-    JOURNAL_NAME,
-    Journal,
-    JournalStep,
-    Status,
-)
+from recovery.journal import Journal, JournalStep, Status
 from recovery.plan import Action, absolute_path, read_plan, require_fresh
 from recovery.prepare import prepare
 from recovery.reach import require_in_reach
@@ -107,14 +102,14 @@ def apply_plan(
     require_in_reach(plan.directories, plan.log_dirs)
     for log_dir in plan.log_dirs:
         path = journal.unfinished_path(log_dir)
-        if path is not None and Path(path, JOURNAL_NAME).exists():
+        if path is not None and journal.has_journal(path):
             begun = journal.read_journal(path)
             if _is_of(begun, plan):
                 return _finish(fs, begun)
     journal.require_finished(plan.log_dirs)
     place = backups.choose_place(plan, backup_dir)
     directory = str(Path(place, plan.plan_id))
-    if Path(directory, JOURNAL_NAME).exists():
+    if journal.has_journal(directory):
         earlier = journal.read_journal(directory)
         is_needed = any(journal.unfinished_path(each) == directory for each in earlier.log_dirs)
         if is_needed or not _is_of(earlier, plan):
@@ -162,7 +157,7 @@ def resume(
         path = journal.unfinished_path(log_dir)
         if path is None or path in done:
             continue
-        if not Path(path, JOURNAL_NAME).exists():
+        if not journal.has_journal(path):
             journal.require_finished([log_dir])
         found = journal.read_journal(path)
         is_ours = found.command == command and found.arguments in arguments
@@ -206,7 +201,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
             f"{path}: it was undone; nothing was touched",
             next_step=f"eoctl apply {found.plan_path} with --backup-dir, or a new plan",
         )
-    return _run(fs, read_plan(found.plan_path), found, None)
+    return _run(fs, read_plan(found.plan_path, is_kept=True), found, None)
 
 
 def _already_applied(found: Journal) -> Applied:

@@ -13,6 +13,7 @@ import stat
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
 from storage.errors import AccessError, RefusedError
 from storage.os_errors import os_errors
 
@@ -38,6 +39,18 @@ class FileFacts(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """As the plan and the journal hold it."""
         return self._asdict()
+
+    @classmethod
+    def from_json(cls, value: Any) -> FileFacts:
+        """From what `to_json` gave; TypeError or ValueError for anything else."""
+        facts = cls(**value)
+        for number in (facts.file_bytes, facts.digest_start, facts.digest_end):
+            number_of(number)
+        number_of(facts.mode, MAX_MODE)
+        number_of(facts.uid, MAX_ID)
+        number_of(facts.gid, MAX_ID)
+        text_of(facts.sha256)
+        return facts._replace(mtime_ns=time_ns_of(facts.mtime_ns))
 
 
 def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:

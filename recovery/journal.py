@@ -15,6 +15,7 @@ does, and that file before the first change, so that
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -25,12 +26,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 from crc32c import crc32c
 
+from recovery.checked_values import bool_of, number_of, plain_object, text_of, time_ns_of
 from recovery.file_facts import FileFacts
 from recovery.plan import PLAN_ID, Action
 from recovery.reach import why_not_confined
 from storage import fsio
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.os_errors import os_errors
+from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -44,6 +47,8 @@ BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
 PLACE_SUFFIX = ".eoctl"
 VERSION = 1
 CHECK_ID = "JNL-1"
+MAX_JOURNAL_BYTES = 1 << 28  # of a million files
+MAX_UNFINISHED_BYTES = 1 << 14
 
 
 class Status(StrEnum):
@@ -137,7 +142,8 @@ class Journal(NamedTuple):
 
 
 def _frame(entry: dict[str, Any]) -> bytes:
-    payload = msgpack.packb(entry, unicode_errors="surrogateescape")
+    # Times of more than 64 bits, which msgpack has no numbers for, are text.
+    payload = msgpack.packb(entry, unicode_errors="surrogateescape", default=str)
     frame: bytes = msgpack.packb([payload, crc32c(payload)])
     return frame
 
@@ -170,6 +176,11 @@ def encode_journal(journal: Journal) -> bytes:
     return b"".join(map(_frame, [begin, *steps]))
 
 
+def has_journal(directory: str | os.PathLike[str]) -> bool:
+    """Whether something has the name of the journal, be it damaged or none at all."""
+    return os.path.lexists(Path(directory, JOURNAL_NAME))
+
+
 def read_journal(path: str | os.PathLike[str]) -> Journal:
     """Read the journal in a directory, or the one that the file `path` is.
 
@@ -182,7 +193,7 @@ def read_journal(path: str | os.PathLike[str]) -> Journal:
         file /= JOURNAL_NAME
     with os_errors(file):
         try:
-            data = file.read_bytes()
+            data = read_small_file(file, MAX_JOURNAL_BYTES)
         except FileNotFoundError as error:
             if not file.parent.is_dir():
                 raise
@@ -206,7 +217,7 @@ def parse_journal(data: bytes, directory: str) -> Journal:
         valid_bytes = end_pos
     try:
         return _journal_of(entries, directory, valid_bytes)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise CorruptError(
             "the journal is damaged", check_id=CHECK_ID, pos=valid_bytes, found=str(error)
         ).located(str(Path(directory, JOURNAL_NAME))) from error
@@ -242,17 +253,17 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         status = Status(each["entry"])
     found = Journal(
         path=directory,
-        plan_id=begin["plan_id"],
-        command=begin["command"],
-        arguments=json.loads(begin["arguments"]),
-        log_dirs=tuple(begin["log_dirs"]),
-        has_backup=begin["has_backup"],
-        applied_at_ms=begin["applied_at_ms"],
+        plan_id=text_of(begin["plan_id"]),
+        command=text_of(begin["command"]),
+        arguments=plain_object(json.loads(begin["arguments"])),
+        log_dirs=tuple(map(text_of, begin["log_dirs"])),
+        has_backup=bool_of(begin["has_backup"]),
+        applied_at_ms=number_of(begin["applied_at_ms"]),
         directories={
-            path: DirectoryFacts(mtime_ns, {name: tuple(each) for name, each in files.items()})
+            text_of(path): DirectoryFacts(time_ns_of(mtime_ns), _sizes_and_times(files))
             for path, (mtime_ns, files) in begin["directories"].items()
         },
-        neighbours=dict(begin["neighbours"]),
+        neighbours={text_of(path): text_of(digest) for path, digest in begin["neighbours"].items()},
         steps=tuple(_step_of(each, begin["log_dirs"]) for each in steps),
         status=status,
         valid_bytes=valid_bytes,
@@ -262,10 +273,21 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
     return found
 
 
+def _sizes_and_times(files: dict[Any, Any]) -> dict[str, tuple[int, int]]:
+    return {
+        text_of(name): (number_of(size_bytes), time_ns_of(mtime_ns))
+        for name, (size_bytes, mtime_ns) in files.items()
+    }
+
+
 def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     fields = {name: entry[name] for name in JournalStep._fields}
     before = fields["before"]
-    fields["before"] = None if before is None else FileFacts(**before)
+    fields["before"] = None if before is None else FileFacts.from_json(before)
+    fields["after_bytes"] = number_of(fields["after_bytes"])
+    fields["after_mtime_ns"] = time_ns_of(fields["after_mtime_ns"])
+    for name in ("path", "after_sha256", "backup", "backup_sha256"):
+        text_of(fields[name])
     fields["action"] = Action(fields["action"])
     fields["backup_kind"] = BackupKind(fields["backup_kind"])
     step = JournalStep(**fields)
@@ -323,12 +345,23 @@ def unfinished_path(log_dir: str) -> str | None:
         AccessError: it cannot be read.
     """
     file = Path(log_dir, UNFINISHED_NAME)
-    with os_errors(file):
-        try:
-            text = os.fsdecode(file.read_bytes())
-        except FileNotFoundError:
-            return None
-    return text.removesuffix("\n")
+    try:
+        text = os.fsdecode(read_small_file(file, MAX_UNFINISHED_BYTES)).removesuffix("\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(file, error) from error
+    if not Path(text).is_absolute() or "\0" in text:
+        raise _unusable(file, OSError(errno.EINVAL, "Does not hold the path of a journal"))
+    return text
+
+
+def _unusable(file: Path, error: OSError) -> AccessError:
+    next_step = (
+        f"eoctl journal list {file.parent}{PLACE_SUFFIX} tells whether a change is unfinished; if"
+        " none is, remove that file"
+    )
+    return AccessError(error, str(file), next_step=next_step)
 
 
 def require_finished(log_dirs: Iterable[str]) -> None:

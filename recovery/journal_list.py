@@ -12,6 +12,7 @@ from recovery.journal import (
     PLACE_SUFFIX,
     PLAN_NAME,
     Status,
+    has_journal,
     read_journal,
     require_only_ours,
     unfinished_path,
@@ -104,7 +105,7 @@ def _kept(directory: str) -> KeptJournal:
             status = entry.stat(follow_symlinks=False)
             if status.st_nlink == 1:
                 kept_bytes += status.st_blocks * 512
-    if not Path(directory, JOURNAL_NAME).exists():
+    if not has_journal(directory):
         return KeptJournal(directory, Status.ABANDONED, None, kept_bytes)
     try:
         journal = read_journal(directory)
@@ -136,7 +137,7 @@ def _log_dirs_of(kept: KeptJournal) -> list[str]:
     if kept.journal is not None:
         return [each for each in kept.journal.log_dirs if Path(each).is_dir()]
     try:
-        plan = read_plan(Path(kept.path, PLAN_NAME))
+        plan = read_plan(Path(kept.path, PLAN_NAME), is_kept=True)
     except (AccessError, UsageError, RefusedError):
         place = str(Path(kept.path).parent)
         beside = place.removesuffix(PLACE_SUFFIX)

@@ -21,17 +21,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.checked_values import number_of, plain_object, text_of
 from recovery.directory_facts import list_files
 from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
 from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 KIND = "eoctl-plan"
 SCHEMA_VERSION = 1
+MAX_PLAN_BYTES = 1 << 30
 PLAN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z][a-z-]*-[0-9a-f]{4}")
 
 
@@ -288,8 +291,8 @@ def _step_to_json(step: Step) -> dict[str, Any]:
     return value
 
 
-def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Read a plan from a file.
+def read_plan(path: str | os.PathLike[str], *, is_kept: bool = False) -> Plan:
+    """Read a plan from a file, or from a pipe; the one that is kept beside a journal is a file.
 
     Raises:
         AccessError: it cannot be read.
@@ -297,7 +300,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         RefusedError: it would change what no plan may.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_small_file(path, MAX_PLAN_BYTES) if is_kept else Path(path).read_bytes()
     except OSError as error:
         raise AccessError(error, os.fspath(path)) from error
     return parse_plan(data, os.fspath(path))
@@ -319,17 +322,18 @@ def parse_plan(data: bytes, path: str) -> Plan:
                 f" {SCHEMA_VERSION}"
             )
         plan = Plan(
-            plan_id=_text(value["plan_id"]),
-            command=_text(value["command"]),
-            arguments=dict(value["arguments"]),
-            log_dirs=tuple(_text(each) for each in value["log_dirs"]),
+            plan_id=text_of(value["plan_id"]),
+            command=text_of(value["command"]),
+            arguments=plain_object(value["arguments"]),
+            log_dirs=tuple(text_of(each) for each in value["log_dirs"]),
             steps=tuple(_step_of_json(each) for each in value["steps"]),
-            price=dict(value["price"]),
+            price=plain_object(value["price"]),
             sources=tuple(
-                Source(_text(each["path"]), _facts(each["before"])) for each in value["sources"]
+                Source(text_of(each["path"]), FileFacts.from_json(each["before"]))
+                for each in value["sources"]
             ),
             listings=tuple(
-                Listing(_text(each["path"]), tuple(map(_text, each["names"])))
+                Listing(text_of(each["path"]), tuple(map(text_of, each["names"])))
                 for each in value["listings"]
             ),
         )
@@ -342,49 +346,26 @@ def parse_plan(data: bytes, path: str) -> Plan:
     return plan
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    if b"\0" in os.fsencode(value):  # that also refuses surrogates that stand for no byte
-        raise ValueError(f"{value!r} is no name")
-    return value
-
-
-def _number(value: Any) -> int:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if not is_number or not 0 <= value < 2**63:
-        raise TypeError(f"{value!r} is no number of bytes")
-    return int(value)
-
-
 def _step_of_json(value: dict[str, Any]) -> Step:
     action = Action(value["action"])
-    after_bytes = _number(value.get("after_bytes", 0))
-    before = None if value["before"] is None else _facts(value["before"])
+    after_bytes = number_of(value.get("after_bytes", 0))
+    before = None if value["before"] is None else FileFacts.from_json(value["before"])
     content = None
     if action is Action.REPLACE:
-        content = _content(_text(value["content"]), after_bytes)
+        content = _content(text_of(value["content"]), after_bytes)
     if before is None and action is not Action.REPLACE:
         raise ValueError(f"{action} of a file that is not there")
     if before is not None and action is Action.TRUNCATE and after_bytes >= before.file_bytes:
         raise ValueError("a truncation that cuts nothing")
     return Step(
         action,
-        _text(value["path"]),
+        text_of(value["path"]),
         before,
         after_bytes,
         content,
-        _number(value["backup_bytes"]),
-        _text(value["reason"]),
+        number_of(value["backup_bytes"]),
+        text_of(value["reason"]),
     )
-
-
-def _facts(value: dict[str, Any]) -> FileFacts:
-    facts = FileFacts(**value)
-    for number in facts[:-1]:
-        _number(number)
-    _text(facts.sha256)
-    return facts
 
 
 def _content(text: str, size_bytes: int) -> bytes:

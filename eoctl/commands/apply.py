@@ -51,7 +51,7 @@ def command(
         found = read_journal(plan)
         with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
-        wanted = read_plan(found.plan_path)
+        wanted = read_plan(found.plan_path, is_kept=True)
     else:
         wanted = read_plan(plan)
         if not wanted.steps:

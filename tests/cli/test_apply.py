@@ -755,3 +755,46 @@ def test_a_link_that_came_later(plan: Path, kafka: Path, eoctl: Callable) -> Non
     truncated = eoctl("truncate", "kafka/txn-0", "--to-offset", "200")
     assert truncated.status == 4
     assert difference(before, tree_of(kafka.parent)) == []
+
+
+# --- times beyond 64 bits -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("year", [1902, 1969, 2262, 2300, 2400])
+def test_times_long_ago_and_far_ahead(year: int, kafka: Path, eoctl: Callable) -> None:
+    """What a broken clock has left: saved, applied and taken back like any other."""
+    mtime_ns = (year - 1970) * 31_557_600 * 10**9 + 123_000_000
+    for path in (kafka / LOG, kafka / "replication-offset-checkpoint", kafka / "txn-0"):
+        os.utime(path, ns=(0, mtime_ns))
+    if (kafka / LOG).stat().st_mtime_ns != mtime_ns:
+        pytest.skip("this file system has no such times")
+    before = tree_of(kafka, directory_times=True)
+    call = ("truncate", "kafka/txn-0", "--to-offset", "311", "--now", "2026-11-21T00:00:00Z")
+    saved = eoctl(*call, "--save-plan", "odd.json")
+    assert saved.status == 0, saved.errors
+    applied = eoctl("apply", "odd.json")
+    assert applied.status == 0, applied.errors
+    assert eoctl("journal", "list", "kafka").status == 0
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    differences = difference(before, tree_of(kafka, directory_times=True))
+    assert [each for each in differences if each != ".: mtime_ns"] == []
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5000])
+@pytest.mark.parametrize("name", ["arguments", "price"])
+def test_values_that_are_nested_too_deeply(
+    name: str, depth: int, plan: Path, kafka: Path, eoctl: Callable
+) -> None:
+    value = json.loads(plan.read_bytes())
+    value[name] = "@"
+    nested = '{"x":' * depth + "1" + "}" * depth
+    Path("nested.json").write_text(json.dumps(value).replace('"@"', nested))
+    refuses(eoctl, kafka, "is no plan of eoctl", "nested.json", status=2)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, float("nan")])
+def test_numbers_that_cannot_be_printed(
+    number: float, plan: Path, kafka: Path, eoctl: Callable
+) -> None:
+    path = edited(plan, lambda value: value["price"].update(records_count=number))
+    refuses(eoctl, kafka, "is no plan of eoctl", path, "--output", "msgpack", status=2)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
+from crc32c import crc32c
 
 from tests.changes import (
     PLAN_ID,
@@ -430,3 +431,120 @@ def test_what_the_pages_show_of_changes(page: str, kafka: Path, eoctl: Callable)
             printed = filtered.stdout.decode()
         if shown:
             assert matches(printed, [own(line).removesuffix("\\e") for line in shown]), printed
+
+
+# --- what has the name of a journal and is none -----------------------------------------------------
+
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
+    "fifo": os.mkfifo,
+    "directory": lambda path: path.mkdir(),
+    "huge": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "loop": lambda path: path.symlink_to(path),
+}
+IS_NO_PATH = (b"\n", b"relative/x\n", b"/with\0nul\n")
+
+
+def put(path: Path, how: str | bytes) -> None:
+    path.unlink(missing_ok=True)
+    if isinstance(how, bytes):
+        path.write_bytes(how)
+    else:
+        IN_THE_WAY[how](path)
+
+
+@pytest.mark.parametrize("how", ["fifo", "directory", "huge", *IS_NO_PATH])
+def test_a_note_of_an_unfinished_plan_that_is_none(
+    how: str | bytes, journal: Path, kafka: Path, eoctl: Callable
+) -> None:
+    """Cannot be read, with what to do; nothing waits, and nothing is touched."""
+    saved = eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--save-plan", "plan.json")
+    assert saved.status == 0
+    note = kafka / ".eoctl-unfinished"
+    put(note, how)
+    before = tree_of(kafka.parent)
+    for command in (
+        ("truncate", "kafka/txn-1", "--to-offset", "200"),
+        ("truncate", "kafka/txn-1", "--to-offset", "200", "--apply"),
+        ("apply", "plan.json"),
+        ("apply", journal),
+        ("undo", journal),
+        ("undo", "--dry-run", journal),
+        ("rebuild", "kafka/txn-1", "--apply"),
+        ("produce", "kafka/txn-1", "plan.json", "--apply"),
+        ("journal", "list", "kafka"),
+        ("journal", "prune", journal, "--apply"),
+    ):
+        outcome = eoctl(*command)
+        assert outcome.status == 3, (command, outcome.errors)
+        assert ".eoctl-unfinished: " in outcome.errors
+        assert "remove that file" in outcome.errors
+    assert difference(before, tree_of(kafka.parent)) == []
+    note.rmdir() if note.is_dir() else note.unlink()
+    assert eoctl("undo", journal).status == 0
+
+
+@pytest.mark.parametrize("name", ["journal", "plan.json"])
+@pytest.mark.parametrize("how", [*IN_THE_WAY, bytes(1000)])
+def test_a_journal_that_is_no_file(
+    name: str, how: str | bytes, journal: Path, kafka: Path, eoctl: Callable
+) -> None:
+    """It cannot be read, or is damaged; the others are listed."""
+    put(journal / name, how)
+    before = tree_of(kafka)
+    if name == "journal":
+        status = 1 if isinstance(how, bytes) else 3
+        for command in ("undo", "apply"):
+            outcome = eoctl(command, journal)
+            assert outcome.status == status, outcome.errors
+            assert f"{journal}/journal: " in outcome.errors
+        assert listed(eoctl, "kafka") == [("damaged", None)]
+        assert eoctl("journal", "prune", "kafka", "--apply").errors.endswith("it is damaged\n")
+    else:
+        outcome = eoctl("apply", journal)
+        assert outcome.status == (2 if isinstance(how, bytes) else 3), outcome.errors
+        (journal / "journal").unlink()
+        assert listed(eoctl, "kafka") == [("abandoned", None)]
+    assert difference(before, tree_of(kafka)) == []
+
+
+def test_a_journal_with_names_that_no_file_can_have(
+    journal: Path, kafka: Path, eoctl: Callable
+) -> None:
+    """Whole entries, but from another hand: damaged."""
+    data = (journal / "journal").read_bytes()
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(data)
+    entries = [msgpack.unpackb(payload) for payload, _ in unpacker]
+    before = tree_of(kafka)
+    changes: list[tuple[int, dict[str, Any]]] = [
+        (0, {"log_dirs": [f"{kafka}\0"]}),
+        (0, {"log_dirs": 7}),
+        (0, {"plan_id": None}),
+        (0, {"applied_at_ms": "x"}),
+        (0, {"has_backup": 1}),
+        (0, {"arguments": "[" * 10_000}),
+        (0, {"arguments": "[1]"}),
+        (0, {"directories": {"/etc": [1, {}]}}),
+        (0, {"directories": {str(kafka): [1, {"x": 3}]}}),
+        (0, {"neighbours": {"a\0": "x"}}),
+        (1, {"before": {"mode": 1}}),
+        (1, {"before": {**entries[1]["before"], "mode": 1 << 40}}),
+        (1, {"before": {**entries[1]["before"], "uid": -1}}),
+        (1, {"after_mtime_ns": "x"}),
+        (1, {"after_bytes": None}),
+        (1, {"path": "\0"}),
+    ]
+    for number, fields in changes:
+        changed = [*entries]
+        changed[number] = {**entries[number], **fields}
+        payloads = [msgpack.packb(each) for each in changed]
+        (journal / "journal").write_bytes(
+            b"".join(msgpack.packb([payload, crc32c(payload)]) for payload in payloads)
+        )
+        for command in ("undo", "apply"):
+            outcome = eoctl(command, journal)
+            assert outcome.status == 1, (fields, outcome.errors)
+            assert "the journal is damaged [JNL-1]" in outcome.errors
+        assert listed(eoctl, "kafka") == [("damaged", None)]
+    assert difference(before, tree_of(kafka)) == []

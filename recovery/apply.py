@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery import backups, journal
 from recovery.directory_facts import list_files
 from recovery.journal import Journal, JournalStep, Status
-from recovery.plan import Action, absolute_path, read_plan, require_fresh
+from recovery.plan import Action, absolute_path, read_plan, require_fresh, require_owners
 from recovery.prepare import prepare
 from recovery.reach import require_in_reach
 from recovery.steps import StepState, do_step, state_of
@@ -124,6 +124,7 @@ def apply_plan(
         require_fresh(plan)
         for each in plan.directories:
             require_owner(each)
+        require_owners(plan)
         backups.require_room(plan, place, has_backup=has_backup)
         made = prepare(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
     return _run(fs, plan, made, [StepState.BEFORE] * len(made.steps))

@@ -25,6 +25,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from recovery.file_facts import FileFacts
     from recovery.plan import Plan, Step
     from storage.fsio import FileSystem
 
@@ -151,7 +152,7 @@ def back_up(
     end_pos = step.before.file_bytes
     if step.action is Action.TRUNCATE:
         chunks = without_zero_tail(read_chunks(step.path, step.after_bytes, end_pos))
-        return _copied(fs, chunks, target, BackupKind.CUT, on_bytes)
+        return _copied(fs, chunks, target, BackupKind.CUT, step.before, on_bytes)
     try:
         fs.link(step.path, target)
     except OSError as error:
@@ -159,7 +160,7 @@ def back_up(
             with os_errors(target, state="nothing was changed"):
                 raise
         chunks = read_chunks(step.path, 0, end_pos)
-        return _copied(fs, chunks, target, BackupKind.COPY, on_bytes)
+        return _copied(fs, chunks, target, BackupKind.COPY, step.before, on_bytes)
     return Backup(BackupKind.LINK, name)
 
 
@@ -184,6 +185,7 @@ def _copied(
     chunks: Iterable[bytes],
     target: Path,
     kind: BackupKind,
+    before: FileFacts,
     on_bytes: Callable[[int], None],
 ) -> Backup:
     digest = sha256()
@@ -194,5 +196,10 @@ def _copied(
             on_bytes(len(chunk))
             yield chunk
 
-    fsio.create_file(fs, target, noted(), attributes_for(target.parent))
+    # As readable as the original and no more; with another owner, for that one alone. Owners stay
+    # those of the place, which may not know others: what is put back gets its own from the journal.
+    wanted = attributes_for(target.parent)
+    has_owner = (wanted.uid, wanted.gid) == (before.uid, before.gid)
+    mode = before.mode if has_owner else before.mode & 0o600
+    fsio.create_file(fs, target, noted(), wanted._replace(mode=mode))
     return Backup(kind, target.name, digest.hexdigest())

@@ -111,6 +111,27 @@ def is_still(path: str, facts: FileFacts | None) -> bool:
     return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
 
 
+def has_bytes_of(path: str, facts: FileFacts) -> bool:
+    """Whether a file has the content that another had, whatever its mode and owner are.
+
+    Where the digest is not of all of it, the modification time tells of the rest.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    with os_errors(path):
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            return False
+    if not stat.S_ISREG(found.st_mode) or found.st_size != facts.file_bytes:
+        return False
+    is_whole = facts.digest_start == 0 and facts.digest_end == facts.file_bytes
+    if not is_whole and found.st_mtime_ns != facts.mtime_ns:
+        return False
+    return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
+
+
 def digest_of(path: str, start_pos: int, end_pos: int) -> str:
     """SHA-256 of the bytes [start_pos, end_pos) as hex; what lies beyond the end counts as none.
 

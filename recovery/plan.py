@@ -26,6 +26,7 @@ from recovery.directory_facts import list_files
 from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
 from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
+from storage.file_attributes import require_own_file
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.small_file import read_small_file
 
@@ -197,8 +198,8 @@ def make_plan(
     """Put steps together; the clean-shutdown markers of their log dirs are added in front.
 
     Raises:
-        RefusedError: a step would change what no plan may, such as the metadata log, or a
-            directory is a link into another log dir.
+        RefusedError: a step would change what no plan may, such as the metadata log, a directory
+            is a link into another log dir, or a file has an owner that could not be given back.
         AccessError: a marker cannot be looked at.
     """
     steps = list(steps)
@@ -214,6 +215,7 @@ def make_plan(
     )
     _require_confined(plan, "nothing was touched")
     require_in_reach(plan.directories, plan.log_dirs)
+    require_owners(plan)
     partitions = (each for each in plan.directories if each not in log_dirs)
     listings = (Listing(each, tuple(sorted(list_files(each)))) for each in partitions)
     return plan._replace(listings=tuple(listings))
@@ -253,6 +255,18 @@ def require_fresh(plan: Plan) -> None:
         for name in sorted({*names} ^ now.keys()):
             what = "was not there" if name in now else "has gone since it was there"
             raise _stale(str(Path(directory, name)), f"{what} when the plan was made")
+
+
+def require_owners(plan: Plan) -> None:
+    """Make sure that undo could give every file its owner back, also from a copy (design 4.9).
+
+    Raises:
+        RefusedError: it could not: only root may.
+        AccessError: a directory cannot be looked at.
+    """
+    for each in plan.steps:
+        if each.before is not None:
+            require_own_file(each.path, each.before.uid, each.before.gid)
 
 
 def _stale(path: str, what: str) -> RefusedError:

@@ -10,11 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.file_facts import digest_of, is_still, read_chunks
+from recovery.file_facts import digest_of, has_bytes_of, is_still, read_chunks
 from recovery.journal import BackupKind, Status
 from recovery.plan import Action
 from storage import fsio
-from storage.file_attributes import FileAttributes, attributes_for
+from storage.errors import RefusedError
+from storage.file_attributes import FileAttributes, attributes_for, set_attributes
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | None) -> None:
 def take_back(
     fs: FileSystem, journal: Journal, step: JournalStep, on_bytes: Callable[[int], None]
 ) -> None:
-    """Put the old bytes back, with mode, owner and time; names are not durable yet.
+    """Put the old bytes back, with mode, owner and time of the journal; no name is durable yet.
 
     Raises:
         AccessError, RefusedError: it could not be done.
@@ -128,26 +129,30 @@ def take_back(
     if before is None:
         with os_errors(step.path):
             fs.unlink(step.path)
-    elif step.backup_kind is BackupKind.LINK and _is_renamed(fs, backup, step.path):
         return
-    elif step.backup_kind is BackupKind.CUT:
+    wanted = FileAttributes(before.uid, before.gid, before.mode, before.mtime_ns)
+    if step.backup_kind is BackupKind.LINK and _is_moved_back(fs, backup, step.path, wanted):
+        return
+    if step.backup_kind is BackupKind.CUT:
         with os_errors(step.path), fs.open_existing(step.path) as file:
             file.pos = step.after_bytes
             for chunk in read_chunks(backup, 0, before.file_bytes - step.after_bytes):
                 fs.write(file, chunk)
                 on_bytes(len(chunk))
             fs.truncate(file, before.file_bytes)  # the zeros at the end are in no backup
+            set_attributes(fs, file, wanted._replace(mtime_ns=None))
             fs.set_times(file, atime_ns=before.mtime_ns, mtime_ns=before.mtime_ns)
             fs.fsync(file)
     else:
-        wanted = FileAttributes(before.uid, before.gid, before.mode, before.mtime_ns)
         chunks = read_chunks(backup, 0, before.file_bytes)
         fsio.put_file(fs, step.path, chunks, attributes=wanted)
         on_bytes(before.file_bytes)
 
 
-def _is_renamed(fs: FileSystem, backup: str, path: str) -> bool:
-    """Move a file back; False: the journal has been moved to another disk since."""
+def _is_moved_back(fs: FileSystem, backup: str, path: str, wanted: FileAttributes) -> bool:
+    """Move a file back; False: it must be copied, being on another disk now, or another owner's."""
+    if not _has_attributes(fs, backup, wanted):
+        return False
     with os_errors(path):
         try:
             fs.rename(backup, path)
@@ -155,6 +160,22 @@ def _is_renamed(fs: FileSystem, backup: str, path: str) -> bool:
             if error.errno != errno.EXDEV:
                 raise
             return False
+    return True
+
+
+def _has_attributes(fs: FileSystem, backup: str, wanted: FileAttributes) -> bool:
+    """Give a backup the mode, owner and time that it had, before it has its old name again."""
+    with os_errors(backup):
+        found = os.lstat(backup)
+    mode = stat.S_IMODE(found.st_mode)
+    if wanted == (found.st_uid, found.st_gid, mode, found.st_mtime_ns):
+        return True
+    try:
+        with fs.open_existing(backup) as file:
+            set_attributes(fs, file, wanted)
+            fs.fsync(file)
+    except (OSError, RefusedError):
+        return False
     return True
 
 
@@ -168,7 +189,7 @@ def has_whole_backup(journal: Journal, step: JournalStep) -> bool:
         return step.before is None
     path = journal.backup_path(step)
     if step.backup_kind is BackupKind.LINK or not Path(path).exists():
-        return is_still(path, step.before)
+        return step.before is not None and has_bytes_of(path, step.before)
     digest = sha256()
     for chunk in read_chunks(path, 0, 1 << 62):
         digest.update(chunk)

@@ -53,6 +53,29 @@ def require_owner(path: StrPath) -> None:
         raise _owner_refused(path)
 
 
+def require_own_file(path: StrPath, uid: int, gid: int) -> None:
+    """Refuse beforehand to change a file whose owner or group this process could not give back.
+
+    Its directory counts, whose owner this process must have anyway (`require_owner`): so the answer
+    is the same for somebody who only looks.
+
+    Raises:
+        RefusedError: exit status 4.
+        AccessError: the directory is not there, or cannot be looked at.
+    """
+    if os.geteuid() == 0:
+        return
+    wanted = attributes_for(Path(path).parent)
+    if uid == wanted.uid and gid in {wanted.gid, os.getegid(), *os.getgroups()}:
+        return
+    owner = f"{wanted.uid}:{wanted.gid}"
+    raise RefusedError(
+        f"{os.fspath(path)}: belongs to {uid}:{gid}, and its directory to {owner}:"
+        " a copy of it could not get its owner back; nothing was touched",
+        next_step="run it as root, or give the file to the owner of its directory first",
+    )
+
+
 def _owner_refused(path: StrPath) -> RefusedError:
     return RefusedError(
         f"{os.fspath(path)}: new files could not get the owner and group of their directory,"

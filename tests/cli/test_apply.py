@@ -342,6 +342,41 @@ def test_an_owner_that_cannot_be_kept(
     refuses(eoctl, kafka, "could not get the owner and group of their directory", plan)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    "name", [LOG, "replication-offset-checkpoint", f"txn-0/{329:020d}.snapshot"]
+)
+@pytest.mark.parametrize("owner", [(0, 23456), (12345, 34567)])
+def test_a_file_whose_owner_could_not_be_given_back(
+    owner: tuple[int, int], name: str, kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user of the broker may copy it, and could then not undo: refused, also as a look."""
+    for path in [kafka, *kafka.rglob("*")]:
+        os.chown(path, 12345, 23456)
+    os.chown(kafka / name, *owner)
+    call = ("truncate", "kafka/txn-0", "--to-offset", "311")
+    assert eoctl(*call, "--save-plan", "by-root.json").status == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 12345)
+        patch.setattr(os, "getegid", lambda: 23456)
+        patch.setattr(os, "getgroups", list)
+        words = (
+            f"{kafka}/{name}: belongs to {owner[0]}:{owner[1]}, and its directory to 12345:23456"
+        )
+        for options in ((), ("--save-plan", "plan.json"), ("--apply",)):
+            outcome = eoctl(*call, *options)
+            assert outcome.status == 4
+            assert words in outcome.errors
+            assert "try: run it as root" in outcome.errors
+        refuses(eoctl, kafka, words, "by-root.json")
+        os.chown(kafka / name, 12345, 23456)
+        assert eoctl(*call).status == 0
+        patch.setattr(os, "getgroups", lambda: [34567])
+        os.chown(kafka / name, 12345, 34567)
+        assert eoctl(*call).status == 0
+    assert eoctl(*call, "--apply").status == 0
+
+
 def test_a_place_inside_of_a_log_dir(plan: Path, kafka: Path, eoctl: Callable) -> None:
     """Its own, or that of another node: a broker would not start there."""
     other = kafka.parent / "other"

@@ -424,3 +424,109 @@ def test_a_log_dir_that_is_a_link(kafka: Path, eoctl: Callable) -> None:
         assert row["status"] == "applied"
     assert eoctl("undo", row["path"]).status == 0
     assert difference(before, tree_of(kafka)) == []
+
+
+# --- modes and owners of backups ------------------------------------------------------------------
+
+
+def without_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the place for backups is on another disk: whole files are copied."""
+    link = FileSystem.link
+
+    def other_disk(fs: FileSystem, old: str, new: str) -> None:
+        if Path(old).parent != Path(new).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        link(fs, old, new)
+
+    monkeypatch.setattr(FileSystem, "link", other_disk)
+
+
+def test_a_copy_is_as_readable_as_the_original(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the mode of the log dir is; what is cut as well as what is whole."""
+    kafka.chmod(0o755)
+    (kafka / LOG).chmod(0o600)
+    (kafka / "replication-offset-checkpoint").chmod(0o640)
+    (kafka / f"txn-0/{329:020d}.snapshot").chmod(0o444)
+    before = tree_of(kafka)
+    without_links(monkeypatch)
+    assert eoctl(*TRUNCATE).status == 0
+    modes = {
+        path.name.partition("-")[2]: path.stat().st_mode & 0o7777
+        for path in journal_of(kafka).iterdir()
+    }
+    assert modes[Path(LOG).name] == 0o600
+    assert modes["replication-offset-checkpoint"] == 0o640
+    assert modes[f"{329:020d}.snapshot"] == 0o444
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert difference(before, tree_of(kafka)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_copy_with_another_owner_is_for_that_one_alone(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place belongs to somebody else: who may read there could read what he must not."""
+    for path in [kafka, *kafka.rglob("*")]:
+        os.chown(path, 12345, 23456)
+    (kafka / LOG).chmod(0o640)
+    before = tree_of(kafka)
+    Path("place").mkdir()
+    without_links(monkeypatch)
+    assert eoctl(*TRUNCATE, "--backup-dir", "place").status == 0
+    (journal,) = Path("place").iterdir()
+    (cut,) = journal.glob("*.log")
+    assert (cut.stat().st_uid, cut.stat().st_mode & 0o7777) == (os.geteuid(), 0o600)
+    assert eoctl("undo", journal).status == 0
+    assert difference(before, tree_of(kafka)) == []
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+@pytest.mark.parametrize("change", ["chmod", "chown", "utime"])
+def test_backups_with_other_modes_owners_and_times(
+    change: str,
+    is_copied: bool,
+    kafka: Path,
+    eoctl: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bytes count; what is put back has the mode, the owner and the time of the journal."""
+    if is_copied:
+        without_links(monkeypatch)
+    applied = Applied(kafka, eoctl)
+    for path in applied.journal.iterdir():
+        if change == "chmod":
+            path.chmod(0o604)
+        elif change == "utime":
+            os.utime(path, ns=(1, 1))
+        elif os.geteuid() == 0:
+            os.chown(path, 12345, 23456)
+    assert eoctl("undo", "--dry-run", applied.journal).status == 0
+    undone = eoctl("undo", applied.journal)
+    assert undone.status == 0, undone.errors
+    applied.require_restored()
+
+
+def test_a_backup_that_cannot_get_its_owner_back_is_copied(
+    applied: Applied, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has given it away; a copy of it belongs to who makes it."""
+    (linked,) = applied.journal.glob(f"*-{329:020d}.snapshot")
+    linked.chmod(0o604)
+    open_existing = FileSystem.open_existing
+
+    def refused(fs: FileSystem, path: Any) -> Any:
+        if Path(path) == linked:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_existing(fs, path)
+
+    monkeypatch.setattr(FileSystem, "open_existing", refused)
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()
+
+
+def test_the_mode_of_a_file_that_was_cut_comes_back(applied: Applied, eoctl: Callable) -> None:
+    (applied.kafka / LOG).chmod(0o604)
+    assert eoctl("undo", applied.journal).status == 0
+    applied.require_restored()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.file_facts import TAIL_BYTES, data_bytes_of, is_still, look
+from recovery.file_facts import TAIL_BYTES, data_bytes_of, has_bytes_of, is_still, look
 from recovery.plan import (
     Plan,
     encode_plan,
@@ -89,6 +89,29 @@ def test_any_change_is_seen(tmp_path: Path) -> None:
     assert not is_still(str(path), facts)
     with pytest.raises(RefusedError, match="no regular file"):
         look(str(path))
+
+
+def test_the_bytes_alone(tmp_path: Path) -> None:
+    """Mode and owner do not count; the time only where the digest is not of all bytes."""
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+    facts = look(str(path))
+    assert facts is not None
+    path.chmod(0o604)
+    os.utime(path, ns=(1, 1))
+    assert has_bytes_of(str(path), facts)
+    path.write_bytes(b"abd")
+    assert not has_bytes_of(str(path), facts)
+    assert not has_bytes_of(str(tmp_path / "missing"), facts)
+    path.write_bytes(os.urandom(3 * TAIL_BYTES))
+    tail = look(str(path), touched_from=None)
+    assert tail is not None
+    assert has_bytes_of(str(path), tail)
+    os.utime(path, ns=(1, 1))
+    assert not has_bytes_of(str(path), tail)
+    path.unlink()
+    path.symlink_to("elsewhere")
+    assert not has_bytes_of(str(path), facts)
 
 
 @pytest.mark.parametrize(

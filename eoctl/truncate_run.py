@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
@@ -13,7 +13,7 @@ from recovery.state_history import Clock
 from recovery.truncate import plan_truncation
 from recovery.truncation_price import price_truncation
 from recovery.truncation_target import TargetKind, TargetRequest
-from storage.discovery import discover
+from storage.discovery import select_partition
 from storage.errors import RefusedError, UsageError
 from storage.log_dir import StoppedState, read_log_dir
 from storage.partition import Partition
@@ -66,27 +66,38 @@ class PlannedTruncation(NamedTuple):
     notes: tuple[str, ...]
 
 
-def select_partition(path: str) -> Selected:
-    """Find the one partition that a path names.
+def _require_distinct(
+    selected: Selected, others: Sequence[Selected], compared: Sequence[Selected]
+) -> None:
+    """Each replica counts once, by whatever path it is named, and each node has one.
 
     Raises:
-        UsageError: it names none, or several.
-        AccessError: it cannot be read.
+        UsageError: otherwise.
     """
-    found = discover([path])
-    if len(found.selected) != 1:
-        raise UsageError(f"{path}: {len(found.selected)} partitions there, one is needed")
-    return found.selected[0]
+    paths: set[str] = set()
+    nodes: dict[int, str] = {}
+    for each in (selected, *others):
+        path, real = each.partition.path, os.path.realpath(each.partition.path)
+        if real in paths:
+            raise UsageError(f"{path}: is given twice")
+        paths.add(real)
+        node_id = _node_id(each)
+        if node_id is not None and nodes.setdefault(node_id, path) != path:
+            raise UsageError(
+                f"{path}: is of node {node_id}, as {nodes[node_id]} is: that node has one replica",
+                next_step="--all-replicas with directories of the other nodes",
+            )
+    for each in compared:
+        if os.path.realpath(each.partition.path) == os.path.realpath(selected.partition.path):
+            raise UsageError(
+                f"{each.partition.path}: is the partition itself: there is nothing to compare",
+                next_step="--replica with a directory of another node",
+            )
 
 
-def _require_distinct(selected: Sequence[Selected]) -> None:
-    """Each replica counts once, by whatever path it is named."""
-    seen = set()
-    for each in selected:
-        directory = Path(each.partition.path).resolve()
-        if directory in seen:
-            raise UsageError(f"{each.partition.path}: is given twice")
-        seen.add(directory)
+def _node_id(selected: Selected) -> int | None:
+    meta = None if selected.log_dir is None else selected.log_dir.meta
+    return None if meta is None else meta.node_id
 
 
 def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
@@ -109,7 +120,8 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     """
     selected = select_partition(path)
     others = [select_partition(each) for each in options.all_replicas]
-    _require_distinct([selected, *others])
+    compared = [select_partition(each) for each in options.replicas]
+    _require_distinct(selected, others, compared)
     image = image_around(selected.log_dir, options.metadata_dir)
     moment = resolve_now(
         options.now,
@@ -118,8 +130,7 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     )
     expiration_ms = options.expiration_ms
     clock = Clock(moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
-    compared = [Partition.of(select_partition(each)) for each in options.replicas]
-    replicas = (*compared, *map(Partition.of, others))
+    replicas = (*map(Partition.of, compared), *map(Partition.of, others))
     request = TargetRequest(
         options.kind,
         options.value,

@@ -6,21 +6,25 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from storage.errors import AccessError
 from storage.log_dir import FileKind, classify
 from storage.os_errors import os_errors
 
+UNREADABLE = "unreadable"
+
 
 def listing_digest(directory: str) -> str:
-    """SHA-256 (hex) over names, sizes and times of the files of a directory; "": it has gone.
+    """SHA-256 (hex) over names, sizes and times of the files of a directory.
 
-    Raises:
-        AccessError: it cannot be listed.
+    "": it has gone. UNREADABLE: it cannot be listed, so that nobody knows whether it changes.
     """
-    if not Path(directory).is_dir():
-        return ""
-    return sha256(
-        repr(sorted(list_files(directory).items())).encode("utf-8", "replace")
-    ).hexdigest()
+    try:
+        if not Path(directory).is_dir():
+            return ""
+        files = sorted(list_files(directory).items())
+    except (OSError, AccessError):
+        return UNREADABLE
+    return sha256(repr(files).encode("utf-8", "replace")).hexdigest()
 
 
 def list_files(directory: str) -> dict[str, tuple[int, int]]:

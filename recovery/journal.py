@@ -103,6 +103,8 @@ class Journal(NamedTuple):
 
     Attributes:
         path: the directory of plan, journal and backups.
+        order: as `applied_at_ms`, but above that of all journals in the same place: the clock may
+            step back, and undo goes by this.
         directories: by path, those with files that are touched.
         neighbours: by path, all partitions of the log dirs whose clean-shutdown marker goes, as a
             digest of their listing: the marker vouches for them, too.
@@ -116,6 +118,7 @@ class Journal(NamedTuple):
     log_dirs: tuple[str, ...]
     has_backup: bool
     applied_at_ms: int
+    order: int
     directories: dict[str, DirectoryFacts]
     neighbours: dict[str, str]
     steps: tuple[JournalStep, ...]
@@ -159,6 +162,7 @@ def encode_journal(journal: Journal) -> bytes:
         "log_dirs": journal.log_dirs,
         "has_backup": journal.has_backup,
         "applied_at_ms": journal.applied_at_ms,
+        "order": journal.order,
         "directories": {path: [*facts] for path, facts in journal.directories.items()},
         "neighbours": journal.neighbours,
         "steps_count": len(journal.steps),
@@ -259,6 +263,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         log_dirs=tuple(map(text_of, begin["log_dirs"])),
         has_backup=bool_of(begin["has_backup"]),
         applied_at_ms=number_of(begin["applied_at_ms"]),
+        order=number_of(begin["order"]),
         directories={
             text_of(path): DirectoryFacts(time_ns_of(mtime_ns), _sizes_and_times(files))
             for path, (mtime_ns, files) in begin["directories"].items()
@@ -298,6 +303,21 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     if step.backup and not BACKUP_NAME.fullmatch(step.backup):
         raise ValueError(f"{step.backup} is no name of a backup")
     return step
+
+
+def journals_in(place: str | os.PathLike[str]) -> Iterator[Journal]:
+    """All journals in a place that can be read.
+
+    Raises:
+        AccessError: the place cannot be listed.
+    """
+    with os_errors(place):
+        directories = sorted(each for each in Path(place).iterdir() if has_journal(each))
+    for directory in directories:
+        try:
+            yield read_journal(directory)
+        except (AccessError, CorruptError):
+            continue
 
 
 def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:

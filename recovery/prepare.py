@@ -28,7 +28,7 @@ from recovery.plan import encode_plan
 from storage import fsio
 from storage.errors import EoctlError
 from storage.file_attributes import attributes_for
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def _fill(
 ) -> Journal:
     now_ns = time.time_ns()
     fsio.create_file(fs, Path(directory, PLAN_NAME), encode_plan(plan), attributes_for(directory))
+    orders = [each.order for each in journal.journals_in(Path(directory).parent)]
     steps = []
     for number, step in enumerate(plan.steps):
         kept = backups.Backup(BackupKind.NONE)
@@ -118,6 +119,7 @@ def _fill(
         log_dirs=plan.log_dirs,
         has_backup=has_backup,
         applied_at_ms=now_ns // 1_000_000,
+        order=max(now_ns // 1_000_000, 1 + max(orders, default=0)),
         directories={each: _directory_facts(each) for each in plan.directories},
         neighbours=_neighbours(plan),
         steps=tuple(steps),
@@ -162,6 +164,16 @@ def _neighbours(plan: Plan) -> dict[str, str]:
     for step in plan.steps:
         if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
             with os_errors(step.directory), os.scandir(step.directory) as entries:
-                paths = sorted(entry.path for entry in entries if entry.is_dir())
+                paths = sorted(entry.path for entry in entries if _is_partition(entry))
             found.update((path, listing_digest(path)) for path in paths)
     return found
+
+
+def _is_partition(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory with the name of a partition; the marker is about no other ones."""
+    if parse_partition_name(entry.name) is None:
+        return False
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery import journal
 from recovery.apply import require_untouched, stating
-from recovery.directory_facts import list_files, listing_digest
-from recovery.journal import JOURNAL_NAME, BackupKind, Journal, Status
+from recovery.directory_facts import UNREADABLE, list_files, listing_digest
+from recovery.journal import BackupKind, Journal, Status
 from recovery.plan import Action
 from recovery.reach import require_in_reach
 from recovery.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio
-from storage.errors import AccessError, CorruptError, RefusedError
+from storage.errors import RefusedError
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.os_errors import os_errors
 
@@ -94,8 +94,10 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
 
 
 def _is_unlike(found: Journal, directory: str, digest: str) -> bool:
-    """Whether a partition that the plan does not touch is another than when it was applied."""
-    return directory not in found.directories and listing_digest(directory) != digest
+    """Whether a partition that the plan does not touch is not surely what it was when applied."""
+    if directory in found.directories:
+        return False
+    return digest == UNREADABLE or listing_digest(directory) != digest
 
 
 def _take_back(
@@ -164,18 +166,9 @@ def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:
 
 def _require_newest(found: Journal) -> None:
     """Plans are undone in the reverse of their order: a later one was made on top of this one."""
-    place = Path(found.path).parent
-    with os_errors(place):
-        others = sorted(each for each in place.iterdir() if str(each) != found.path)
-    for other in others:
-        if not (other / JOURNAL_NAME).is_file():
-            continue
-        try:
-            later = journal.read_journal(other)
-        except (AccessError, CorruptError):
-            continue
+    for later in journal.journals_in(Path(found.path).parent):
         is_applied = later.status in {Status.APPLIED, Status.UNDOING}
-        is_later = later.applied_at_ms > found.applied_at_ms
+        is_later = later.path != found.path and later.order > found.order
         if is_applied and is_later and not {*later.log_dirs}.isdisjoint(found.log_dirs):
             raise RefusedError(
                 f"{found.path}: a later plan for the same log dir is applied: {later.path}",

@@ -96,6 +96,19 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
     return Discovery(tuple(finder.selected.values()), log_dirs, tuple(problems))
 
 
+def select_partition(path: str | Path) -> Selected:
+    """Find the one partition that a PATH leads to.
+
+    Raises:
+        UsageError: it leads to none, or to several.
+        AccessError: it cannot be read.
+    """
+    found = discover([path]).selected
+    if len(found) != 1:
+        raise UsageError(f"{os.fspath(path)}: {len(found)} partitions there, one is needed")
+    return found[0]
+
+
 class ServerProperties(NamedTuple):
     """The directories that a broker's configuration names, as written there."""
 

@@ -69,7 +69,7 @@ def command(
     from eoctl.output import Report, emit, use_format
     from recovery.recover_state import recover_state
     from recovery.state_history import Clock
-    from storage.discovery import discover
+    from storage.discovery import select_partition
     from storage.partition import Partition
     from storage.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -81,14 +81,11 @@ def command(
     writes = apply or save_plan is not None
     if writes and (to is not None or at_offset is not None):
         raise UsageError("--apply goes with neither --to nor --at-offset")
-    found = discover([path])
-    if len(found.selected) != 1:
-        raise UsageError(f"{path}: {len(found.selected)} partitions there, one is needed")
-    (selected,) = found.selected
+    selected = select_partition(path)
     moment = resolve_now(
         now,
-        [each.path for each in found.log_dirs],
-        is_live=any(each.lock.is_held for each in found.log_dirs),
+        [] if selected.log_dir is None else [selected.log_dir.path],
+        is_live=selected.log_dir is not None and selected.log_dir.lock.is_held,
     )
     if to is not None:
         from recovery.write_derived import require_elsewhere

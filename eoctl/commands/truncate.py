@@ -134,8 +134,9 @@ def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Out
 def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> None:
     """Plan and apply under the locks: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
-    from eoctl.truncate_run import PlannedTruncation, arguments_of, plan_run, select_partition
+    from eoctl.truncate_run import PlannedTruncation, arguments_of, plan_run
     from recovery.apply import resume, writing
+    from storage.discovery import select_partition
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
 

@@ -39,7 +39,7 @@ def command(
     from storage.fsio import FileSystem
 
     use_format(output)
-    found = sorted(map(read_journal, journals), key=lambda each: each.applied_at_ms, reverse=True)
+    found = sorted(map(read_journal, journals), key=lambda each: each.order, reverse=True)
     fs = FileSystem()
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []

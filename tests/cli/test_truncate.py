@@ -519,6 +519,27 @@ def test_replicas_that_are_none(diverged: Path, eoctl: Callable) -> None:
         twice = eoctl(*call, "--all-replicas", same)
         assert twice.status == 2
         assert "is given twice" in twice.errors
+        compared = eoctl(*call, "--replica", same)
+        assert compared.status == 2
+        assert "broker-1/div-0: is the partition itself" in compared.errors
+
+
+@pytest.mark.parametrize("options", [(), ("--apply",)])
+def test_two_directories_of_one_node_are_no_two_replicas(
+    options: tuple[str, ...], diverged: Path, eoctl: Callable
+) -> None:
+    """A copy of its log dir beside it, say: the other replicas would be left with more."""
+    copy_log_dir(diverged / "broker-1", diverged / "copy-of-1")
+    copy_log_dir(diverged / "broker-2", diverged / "copy-of-2")
+    before = {name: tree_of(diverged / name) for name in ("broker-1", "copy-of-1", "broker-2")}
+    call = ("truncate", "broker-1/div-0", "--to-offset", "30", *options)
+    for others in (("copy-of-1",), ("broker-3", "copy-of-1"), ("broker-2", "copy-of-2")):
+        given = [word for each in others for word in ("--all-replicas", f"{each}/div-0")]
+        refused = eoctl(*call, *given)
+        assert refused.status == 2
+        assert f"{others[-1]}/div-0: is of node {others[-1][-1]}, as broker-" in refused.errors
+    for name, tree in before.items():
+        assert difference(tree, tree_of(diverged / name)) == []
 
 
 # --- the price ------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -530,3 +531,77 @@ def test_the_mode_of_a_file_that_was_cut_comes_back(applied: Applied, eoctl: Cal
     (applied.kafka / LOG).chmod(0o604)
     assert eoctl("undo", applied.journal).status == 0
     applied.require_restored()
+
+
+# --- the clock ------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_was_set_back(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later plan has the earlier time: it still is the one that goes first."""
+    before = tree_of(kafka)
+    real = time.time_ns
+    journals: list[Path] = []
+    for days, offset in ((0, "311"), (40, "300"), (80, "200")):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda past=days: real() - past * 86_400 * 10**9)
+            assert eoctl("truncate", "kafka/txn-0", "--to-offset", offset, "--apply").status == 0
+        journals += [each for each in Path("kafka.eoctl").iterdir() if each not in journals]
+    oldest, middle, newest = journals
+    assert newest.name < middle.name < oldest.name
+    for each in (oldest, middle):
+        refuses(eoctl, kafka, f"is applied: {newest.absolute()}", each)
+    outcome = eoctl("undo", middle, newest, "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert [row["plan_id"] for row in rows_of(outcome)] == [newest.name, middle.name]
+    assert eoctl("undo", oldest).status == 0
+    assert difference(before, tree_of(kafka)) == []
+    times = [
+        row["applied_at_ms"]
+        for row in rows_of(eoctl("journal", "list", oldest, "--output", "jsonl"))
+    ]
+    assert abs(times[0] - real() // 10**6) < 3_600_000  # the real one is told, not the order
+
+
+# --- what else lies in a log dir ------------------------------------------------------------------
+
+
+def test_links_to_themselves_in_the_log_dir(kafka: Path, eoctl: Callable) -> None:
+    """Neither a partition nor anything else: they stand in nobody's way."""
+    for name in ("loop", "loop-0", f"loop-0.{'0' * 32}-delete"):
+        (kafka / name).symlink_to(name)
+    (kafka / "lost+found").mkdir()
+    Applied(kafka, eoctl)
+    assert eoctl("undo", "--dry-run", journal_of(kafka)).status == 0
+    (kafka / "lost+found" / f"{0:020d}.log").touch()
+    undone = eoctl("undo", journal_of(kafka))
+    assert (undone.status, undone.errors) == (0, "")
+    assert (kafka / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("when", ["before", "after", "always"])
+def test_a_partition_that_cannot_be_listed(
+    when: str, kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it was changed is not known: the clean-shutdown marker must not vouch for it."""
+    scandir = os.scandir
+
+    def unreadable(path: Any = ".") -> Any:
+        if str(path).endswith("kafka/plain-0"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        if when != "after":
+            patch.setattr(os, "scandir", unreadable)
+        assert eoctl(*TRUNCATE).status == 0
+    with monkeypatch.context() as patch:
+        if when != "before":
+            patch.setattr(os, "scandir", unreadable)
+        undone = eoctl("undo", journal_of(kafka))
+    assert undone.status == 0, undone.errors
+    assert f"{kafka}/plain-0: was changed since: the clean-shutdown marker stays away" in (
+        undone.errors
+    )
+    assert not (kafka / ".kafka_cleanshutdown").exists()

@@ -65,7 +65,7 @@ def _journals(corpus: Corpus) -> list[bytes]:
     return [
         encode_journal(
             Journal(
-                "/j", PLAN_ID, "test", {}, ("/d",), True, 1, directories, {"/d/t-0": "00"}, steps,
+                "/j", PLAN_ID, "test", {}, ("/d",), True, 1, 2, directories, {"/d/t-0": "00"}, steps,
                 Status.UNFINISHED, 0,
             )
         )

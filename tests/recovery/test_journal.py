@@ -72,6 +72,7 @@ def made(directory: str = "/j/x", log_dir: str = "/d") -> Journal:
         log_dirs=(log_dir,),
         has_backup=True,
         applied_at_ms=1_700_000_000_123,
+        order=1_700_000_000_124,
         directories={log_dir: DirectoryFacts(5, {"a": (1, 2), "b": (3, 4)})},
         neighbours={"/d/t-0": "00"},
         steps=steps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,8 @@ def rebuild_jobs(
 
 def _is_named(partition_path: str, paths: Sequence[str]) -> bool:
     """Whether one of the PATHs is the directory itself, or lies in it."""
-    own = Path(partition_path).resolve()
-    return any(Path(each).resolve().is_relative_to(own) for each in paths)
+    own = os.path.realpath(partition_path)
+    return any(Path(os.path.realpath(each)).is_relative_to(own) for each in paths)
 
 
 def _clusters(found: Discovery, metadata_dir: str | None) -> Clusters | None:

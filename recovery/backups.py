@@ -47,7 +47,7 @@ class Backup(NamedTuple):
 
 def default_place(log_dir: str) -> str:
     """Where the journals of a log dir go when nobody says where; a link is followed first."""
-    return str(Path(log_dir).resolve()) + PLACE_SUFFIX
+    return os.path.realpath(log_dir) + PLACE_SUFFIX
 
 
 def choose_place(plan: Plan, backup_dir: str | None) -> str:
@@ -62,7 +62,7 @@ def choose_place(plan: Plan, backup_dir: str | None) -> str:
         AccessError: it cannot be looked at.
     """
     log_dir = plan.log_dirs[0]
-    place = str(Path(default_place(log_dir) if backup_dir is None else backup_dir).resolve())
+    place = os.path.realpath(default_place(log_dir) if backup_dir is None else backup_dir)
     if backup_dir is None:
         existing = place if Path(place).exists() else str(Path(place).parent)
         if any(_device_of(existing) != _device_of(each) for each in plan.log_dirs):
@@ -71,7 +71,7 @@ def choose_place(plan: Plan, backup_dir: str | None) -> str:
                 " copies there; nothing was touched",
                 next_step="--backup-dir DIR with a place that you choose, best on the same disk",
             )
-    is_inside = any(Path(place).is_relative_to(Path(each).resolve()) for each in plan.log_dirs)
+    is_inside = any(Path(place).is_relative_to(os.path.realpath(each)) for each in plan.log_dirs)
     if is_inside or is_in_log_dir(place):
         raise RefusedError(
             f"{place}: is in a log dir, where a broker would take it for a partition",

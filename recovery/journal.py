@@ -205,7 +205,7 @@ def read_journal(path: str | os.PathLike[str]) -> Journal:
             if PLAN_ID.fullmatch(file.parent.name):
                 next_step = "its run ended before anything was changed: nothing is to be undone"
             raise AccessError(error, str(file), next_step=next_step) from error
-    return parse_journal(data, str(file.parent.resolve()))
+    return parse_journal(data, os.path.realpath(file.parent))
 
 
 def parse_journal(data: bytes, directory: str) -> Journal:
@@ -349,7 +349,7 @@ def require_only_ours(directory: str) -> list[Path]:
         name = file.name.removesuffix(fsio.TEMP_SUFFIX)
         if name not in (JOURNAL_NAME, PLAN_NAME) and not BACKUP_NAME.fullmatch(name):
             raise RefusedError(
-                f"{file}: is nothing of a journal; nothing was touched",
+                f"{file}: is nothing of a journal; its directory was left as it is",
                 next_step="put it elsewhere, and look whether that is the right directory",
             )
     return files

@@ -68,7 +68,7 @@ def _directories_of(path: str) -> list[str]:
     if given.is_file():
         raise UsageError(f"{path}: is no directory", next_step="a log dir, or a journal's own")
     with os_errors(given):
-        resolved = given.resolve(strict=True)
+        resolved = Path(os.path.realpath(given, strict=True))
     if _is_journal(resolved):
         return [str(resolved)]
     found = _in_place(resolved)
@@ -115,7 +115,11 @@ def _kept(directory: str) -> KeptJournal:
 
 
 def why_it_stays(kept: KeptJournal) -> str:
-    """Why a journal must not be removed; "": it may."""
+    """Why a journal must not be removed; "": it may.
+
+    Raises:
+        AccessError: its directory, or a log dir, cannot be looked at.
+    """
     if kept.status is None:
         return "it is damaged"
     is_under_way = kept.status in (Status.UNFINISHED, Status.UNDOING)
@@ -130,6 +134,10 @@ def why_it_stays(kept: KeptJournal) -> str:
             return f"{log_dir} still leads to it: eoctl apply {kept.path} closes it"
         if kept.status is Status.ABANDONED and probe(Path(log_dir, LOCK_FILE_NAME)).is_held:
             return f"{log_dir} is in use, perhaps by the run that is just making it"
+    try:
+        require_only_ours(kept.path)
+    except RefusedError as error:
+        return error.message
     return ""
 
 

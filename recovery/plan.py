@@ -129,7 +129,7 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     The log dir of a partition is where its name is, also when that is a link to another place.
     """
     absolute = Path(path).absolute()
-    return str(absolute.resolve() if ".." in absolute.parts else absolute)
+    return os.path.realpath(absolute) if ".." in absolute.parts else str(absolute)
 
 
 # --- making one -----------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ def prepare(
 ) -> Journal:
     """Make the directory of a journal with all that is in it, and flag the log dirs as unfinished.
 
-    On an error it goes again, and nothing was changed.
+    On an error it goes again, and nothing was changed; but a plan that was there already stays: it
+    may be all that the user has of it.
 
     Args:
         fs: what changes files.
@@ -69,6 +70,7 @@ def prepare(
         fsio.make_dir_like(fs, place, plan.log_dirs[0])
     fsio.sync_dir(fs, parent)
     fsio.make_dir_like(fs, directory, place)
+    has_plan = os.path.lexists(Path(directory, PLAN_NAME))
     _clear(fs, directory)  # what a run left that was killed before its journal was whole
     try:
         made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
@@ -78,16 +80,21 @@ def prepare(
         if not any(journal.unfinished_path(each) == directory for each in plan.log_dirs):
             with suppress(EoctlError, OSError):
                 _clear(fs, directory)
-                fs.remove_dir(directory)
+                if not has_plan:
+                    with suppress(FileNotFoundError):
+                        fs.unlink(Path(directory, PLAN_NAME))
+                    fs.remove_dir(directory)
         raise
     return made
 
 
 def _clear(fs: FileSystem, directory: str) -> None:
-    # The journal first: without it the directory counts for nothing.
+    """Remove the backups, and before them the journal: without it the directory is nothing."""
     files = journal.require_only_ours(directory)
     with os_errors(directory):
         for file in sorted(files, key=lambda each: each.name != JOURNAL_NAME):
+            if file.name == PLAN_NAME:
+                continue
             fs.unlink(file)
             if file.name == JOURNAL_NAME:
                 fs.fsync_dir(directory)
@@ -102,7 +109,11 @@ def _fill(
     on_bytes: Callable[[int], None],
 ) -> Journal:
     now_ns = time.time_ns()
-    fsio.create_file(fs, Path(directory, PLAN_NAME), encode_plan(plan), attributes_for(directory))
+    path = Path(directory, PLAN_NAME)
+    if os.path.lexists(path):
+        fsio.replace_file(fs, path, encode_plan(plan))
+    else:
+        fsio.create_file(fs, path, encode_plan(plan), attributes_for(directory))
     orders = [each.order for each in journal.journals_in(Path(directory).parent)]
     steps = []
     for number, step in enumerate(plan.steps):

@@ -14,6 +14,7 @@ that it writes at every start and stop; then there is nothing that could safely 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -181,6 +182,6 @@ def _restore_times(fs: FileSystem, found: Journal) -> None:
     for path, facts in found.directories.items():
         if list_files(path) != facts.files:
             continue
-        real = Path(path).resolve()
+        real = os.path.realpath(path)
         with os_errors(path), fs.open_dir(real) as directory:
             fs.set_times(directory, atime_ns=facts.mtime_ns, mtime_ns=facts.mtime_ns)

@@ -65,8 +65,8 @@ def require_elsewhere(path: str, selected: Selected) -> None:
     Raises:
         RefusedError: it is in the partition's log dir, or in any other one.
     """
-    around = Path(selected.partition.path).resolve().parent
-    if Path(path).resolve().is_relative_to(around) or is_in_log_dir(path):
+    around = Path(os.path.realpath(selected.partition.path)).parent
+    if Path(os.path.realpath(path)).is_relative_to(around) or is_in_log_dir(path):
         raise RefusedError(
             f"{path}: is in a log dir; nothing was touched",
             next_step="--to with a place outside of it, or --apply",

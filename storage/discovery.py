@@ -154,7 +154,7 @@ def read_server_properties(path: str | Path) -> ServerProperties:
 
 def is_in_log_dir(path: str | Path) -> bool:
     """Whether a path, which need not exist, is a log dir or leads into one (`meta.properties`)."""
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))
     return any((each / META_PROPERTIES_NAME).exists() for each in (target, *target.parents))
 
 
@@ -236,8 +236,10 @@ class _Finder:
 
     def add(self, path: str) -> None:
         if not Path(path).is_dir():
-            if not os.path.lexists(path):
-                raise AccessError(FileNotFoundError(2, "No such file or directory", path), path)
+            try:  # a link that leads nowhere, or to itself, is no file in the directory around it
+                Path(path).stat()
+            except OSError as exc:
+                raise AccessError(exc, path) from exc
             path = os.path.dirname(path) or "."  # noqa: PTH120 - keep the words of the user
         looks = _look(path)
         if looks is _Looks.PARTITION:
@@ -258,14 +260,14 @@ class _Finder:
     def _add_partition(self, path: str) -> None:
         absolute = Path(path).absolute()
         if path.endswith(".."):
-            absolute = absolute.resolve()
+            absolute = Path(os.path.realpath(absolute))
         name = parse_partition_name(absolute.name)
         if name is None:
             name = PartitionName(absolute.name, UNKNOWN_PARTITION, DirState.LIVE)
         given = Path(path)
         parent = given.parent if given.name not in {"", ".."} else absolute.parent
         log_dir = self._log_dir(str(parent))
-        if log_dir is None and (real := absolute.resolve()) != absolute:
+        if log_dir is None and (real := Path(os.path.realpath(absolute))) != absolute:
             # A link to it from elsewhere: what counts is the log dir that its broker has it in.
             log_dir = self._log_dir(str(real.parent))
             if log_dir is not None:

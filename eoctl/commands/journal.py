@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recovery.journal_list import KeptJournal
+    from storage.errors import EoctlError
 
 LIST_COLUMNS = ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path")
 STEP_COLUMNS = (
@@ -50,7 +51,7 @@ def command(
 
     Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
     """
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit, error, use_format
     from recovery.journal_list import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
@@ -65,10 +66,14 @@ def command(
     elif action is JournalAction.SHOW:
         emit(Report("journal_step", STEP_COLUMNS, _step_rows(kept), _problems(kept)), output)
     else:
-        rows, notes = _pruned(kept, older_than, apply=apply)
-        emit(Report("pruned_journal", PRUNE_COLUMNS, rows, notes), output)
-    is_bad = any(each.problem for each in kept)
-    return EXIT_FINDINGS if is_bad and action is not JournalAction.PRUNE else EXIT_OK
+        rows, notes, errors = _pruned(kept, older_than, apply=apply)
+        try:
+            emit(Report("pruned_journal", PRUNE_COLUMNS, rows, notes), output)
+        finally:  # what is removed is told first
+            for each in errors:
+                error(each)
+        return errors[0].exit_status if errors else EXIT_OK
+    return EXIT_FINDINGS if any(each.problem for each in kept) else EXIT_OK
 
 
 def _status(kept: KeptJournal) -> str:
@@ -117,26 +122,33 @@ def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
 
 def _pruned(
     kept: Sequence[KeptJournal], older_than: float | None, *, apply: bool
-) -> tuple[list[Sequence[Any]], list[str]]:
+) -> tuple[list[Sequence[Any]], list[str], list[EoctlError]]:
+    """Rows, notes, and the errors of those that could not be removed: they keep no other one."""
     import time
 
     from recovery.journal_list import remove_journal, why_it_stays
+    from storage.errors import EoctlError
     from storage.fsio import FileSystem
 
     now_ms = time.time_ns() // 1_000_000
     rows: list[Sequence[Any]] = []
-    notes = []
+    notes: list[str] = []
+    errors: list[EoctlError] = []
     fs = FileSystem()
     for each in kept:
-        if reason := why_it_stays(each):
-            notes.append(f"{each.path}: stays: {reason}")
+        try:
+            if reason := why_it_stays(each):
+                notes.append(f"{each.path}: stays: {reason}")
+                continue
+            applied_at_ms = 0 if each.journal is None else each.journal.applied_at_ms
+            if older_than is not None and now_ms - applied_at_ms < older_than * DAY_MS:
+                continue
+            if apply:
+                remove_journal(fs, each)
+        except EoctlError as error:
+            errors.append(error)
             continue
-        applied_at_ms = 0 if each.journal is None else each.journal.applied_at_ms
-        if older_than is not None and now_ms - applied_at_ms < older_than * DAY_MS:
-            continue
-        if apply:
-            remove_journal(fs, each)
         rows.append((Path(each.path).name, _status(each), each.kept_bytes, apply, each.path))
     if rows and not apply:
         notes.append("nothing was removed: --apply does it, and takes the way back away")
-    return rows, notes
+    return rows, notes, errors

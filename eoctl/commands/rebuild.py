@@ -288,7 +288,8 @@ class _Run:
 
         rebuilt = [(each.name, each.rebuilt) for each in result.differences]
         files = [(name, content) for name, content in rebuilt if content is not None]
-        return write_elsewhere(FileSystem(), directory, Path(result.path).resolve().name, files)
+        name = Path(os.path.realpath(result.path)).name
+        return write_elsewhere(FileSystem(), directory, name, files)
 
     @staticmethod
     def _row(result: RebuildResult, each: FileDifference, is_written: bool) -> Sequence[Any]:
@@ -296,7 +297,7 @@ class _Run:
         if each.first_pos is not None and not reason:
             reason = f"from byte {each.first_pos} on"
         return (
-            Path(result.path).resolve().name,
+            Path(os.path.realpath(result.path)).name,
             each.name,
             str(each.state),
             each.disk_bytes or 0,

@@ -33,7 +33,7 @@ def log_context(path: str, *, is_limited: bool = False) -> LogContext:
     """Look at the directory of a `.log` and at its log dir."""
     file = Path(path)
     partition_dir = file.parent
-    log_dir = partition_dir.resolve().parent
+    log_dir = Path(os.path.realpath(partition_dir)).parent
     is_unclean = (log_dir / META_PROPERTIES).exists() and not (log_dir / CLEAN_MARKER).exists()
     return LogContext(not later_segments(path), is_unclean, is_limited)
 

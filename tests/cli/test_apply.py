@@ -833,3 +833,33 @@ def test_numbers_that_cannot_be_printed(
 ) -> None:
     path = edited(plan, lambda value: value["price"].update(records_count=number))
     refuses(eoctl, kafka, "is no plan of eoctl", path, "--output", "msgpack", status=2)
+
+
+# --- the plan beside a journal --------------------------------------------------------------------
+
+
+def test_a_plan_beside_a_journal_outlives_a_failure(
+    plan: Path, kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Applied again after its undo it may be the only copy of the plan."""
+    assert eoctl("apply", plan).status == 0
+    journal = journal_of(kafka)
+    assert eoctl("undo", journal).status == 0
+    plan.unlink()
+    kept = journal / "plan.json"
+    data = kept.read_bytes()
+    before = tree_of(kafka)
+    for method, name in (("link", ".snapshot"), ("write", "journal.eoctl-tmp"), ("write", "x")):
+        with monkeypatch.context() as patch:
+            interrupt(patch, method, name=name)
+            stale = name == "x"
+            if stale:
+                patch.setattr(backups, "free_bytes", lambda _: 0)
+            outcome = eoctl("apply", kept)
+        assert outcome.status == (4 if stale else 130), outcome.errors
+        assert kept.read_bytes() == data
+        assert difference(before, tree_of(kafka)) == []
+        assert sorted(path.name for path in journal.iterdir()) == ["plan.json"]
+    assert eoctl("apply", kept).status == 0
+    assert eoctl("undo", journal).status == 0
+    assert difference(before, tree_of(kafka)) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
+from storage.fsio import FileSystem
 from tests.changes import (
     PLAN_ID,
     in_80_columns,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from tests.running import Outcome
 
 TRUNCATE = ("truncate", "kafka/txn-0", "--to-offset", "311", "--apply")
+FURTHER = ("truncate", "kafka/txn-1", "--to-offset", "200")
 LIST = "plan_id | status | command | applied_at_ms | steps | kept_bytes | path"
 DAY_NS = 86_400_000_000_000
 
@@ -395,6 +399,76 @@ def test_what_a_log_dir_leads_to_is_not_pruned(
     eoctl("journal", "prune", "kafka", "--apply")
     assert journal.is_dir() or not (kafka / ".eoctl-unfinished").exists()
     assert eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--apply").status in (0, 4)
+
+
+def test_what_cannot_be_pruned_keeps_no_other_one(
+    kafka: Path, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of somebody else, or a system that refuses: the others go, and every one is told."""
+    for offset in ("311", "300", "200"):
+        call = ("truncate", "kafka/txn-0", "--to-offset", offset, "--apply")
+        assert eoctl(*call).status == 0
+    oldest, middle, newest = sorted(Path("kafka.eoctl").absolute().iterdir())
+    (middle / "precious").write_text("precious")
+    look = eoctl("journal", "prune", "kafka", "--output", "jsonl")
+    assert look.status == 0
+    assert [row["path"] for row in rows_of(look)] == [str(oldest), str(newest)]
+    stays = f"{middle}: stays: {middle}/precious: is nothing of a journal"
+    assert any(each.startswith(stays) for each in notes_of(look))
+    unlink = FileSystem.unlink
+
+    def refused(fs: FileSystem, path: Any) -> None:
+        if Path(path).parent == oldest:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        unlink(fs, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileSystem, "unlink", refused)
+        done = eoctl("journal", "prune", "kafka", "--apply")
+    assert done.status == 3
+    assert f"\t{newest}\n" in done.text
+    assert str(oldest) not in done.text
+    assert f"{oldest}: Operation not permitted" in done.errors
+    assert stays in done.errors
+    assert sorted(Path("kafka.eoctl").absolute().iterdir()) == [oldest, middle]
+
+
+def test_links_to_themselves_and_to_nowhere(journal: Path, kafka: Path, eoctl: Callable) -> None:
+    """As any path of any command: it cannot be read. It stands for no directory around it."""
+    alone = kafka.with_name("alone")
+    shutil.copytree(kafka, alone, ignore=lambda _, names: [n for n in names if n.endswith("-1")])
+    for target in ("loop", "nowhere"):
+        loop = alone / "loop"
+        loop.unlink(missing_ok=True)
+        loop.symlink_to(target)
+        outside = kafka.with_name("loop")
+        outside.unlink(missing_ok=True)
+        outside.symlink_to("loop")
+        before = tree_of(kafka.parent)
+        for command in (
+            ("describe", loop),
+            ("locate", loop, "--offset", "3"),
+            ("dump-segment", loop),
+            ("recover-state", loop),
+            ("rebuild", loop),
+            ("rebuild", f"{loop}/../x-0"),
+            ("truncate", loop, "--to-offset", "3", "--apply"),
+            ("apply", loop),
+            ("apply", f"{loop}/x"),
+            ("undo", loop),
+            ("journal", "list", loop),
+            ("journal", "show", f"{loop}/x"),
+            (*FURTHER, "--apply", "--backup-dir", outside),
+            (*FURTHER, "--apply", "--backup-dir", outside / "x"),
+            ("rebuild", "kafka/txn-1", "--to", outside),
+            ("rebuild", "kafka/txn-1", "--to", outside / "x"),
+            ("recover-state", "kafka/txn-1", "--to", outside / "x"),
+        ):
+            outcome = eoctl(*command)
+            assert outcome.status == 3, (command, outcome.errors)
+            assert "eoctl: " in outcome.errors
+        found = tree_of(kafka.parent)
+        assert [each for each in difference(before, found) if ".lock" not in each] == []
 
 
 # --- the examples of the man pages ----------------------------------------------------------------

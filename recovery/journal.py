@@ -305,21 +305,6 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     return step
 
 
-def journals_in(place: str | os.PathLike[str]) -> Iterator[Journal]:
-    """All journals in a place that can be read.
-
-    Raises:
-        AccessError: the place cannot be listed.
-    """
-    with os_errors(place):
-        directories = sorted(each for each in Path(place).iterdir() if has_journal(each))
-    for directory in directories:
-        try:
-            yield read_journal(directory)
-        except (AccessError, CorruptError):
-            continue
-
-
 def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
     """Append to the journal, durably, how far it has come; returns it as it is then.
 

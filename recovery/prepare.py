@@ -24,6 +24,7 @@ from recovery.journal import (
     JournalStep,
     Status,
 )
+from recovery.journal_order import next_order
 from recovery.plan import encode_plan
 from storage import fsio
 from storage.errors import EoctlError
@@ -114,7 +115,6 @@ def _fill(
         fsio.replace_file(fs, path, encode_plan(plan))
     else:
         fsio.create_file(fs, path, encode_plan(plan), attributes_for(directory))
-    orders = [each.order for each in journal.journals_in(Path(directory).parent)]
     steps = []
     for number, step in enumerate(plan.steps):
         kept = backups.Backup(BackupKind.NONE)
@@ -130,7 +130,7 @@ def _fill(
         log_dirs=plan.log_dirs,
         has_backup=has_backup,
         applied_at_ms=now_ns // 1_000_000,
-        order=max(now_ns // 1_000_000, 1 + max(orders, default=0)),
+        order=next_order(str(Path(directory).parent), now_ns // 1_000_000),
         directories={each: _directory_facts(each) for each in plan.directories},
         neighbours=_neighbours(plan),
         steps=tuple(steps),

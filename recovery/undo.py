@@ -22,6 +22,7 @@ from recovery import journal
 from recovery.apply import require_untouched, stating
 from recovery.directory_facts import UNREADABLE, list_files, listing_digest
 from recovery.journal import BackupKind, Journal, Status
+from recovery.journal_order import later_applied
 from recovery.plan import Action
 from recovery.reach import require_in_reach
 from recovery.steps import StepState, has_whole_backup, state_of, take_back
@@ -167,14 +168,11 @@ def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:
 
 def _require_newest(found: Journal) -> None:
     """Plans are undone in the reverse of their order: a later one was made on top of this one."""
-    for later in journal.journals_in(Path(found.path).parent):
-        is_applied = later.status in {Status.APPLIED, Status.UNDOING}
-        is_later = later.path != found.path and later.order > found.order
-        if is_applied and is_later and not {*later.log_dirs}.isdisjoint(found.log_dirs):
-            raise RefusedError(
-                f"{found.path}: a later plan for the same log dir is applied: {later.path}",
-                next_step=f"eoctl undo {later.path} first",
-            )
+    if later := later_applied(found):
+        raise RefusedError(
+            f"{found.path}: a later plan for the same log dir is applied: {later}",
+            next_step=f"eoctl undo {later} first",
+        )
 
 
 def _restore_times(fs: FileSystem, found: Journal) -> None:

@@ -1,0 +1,75 @@
+"""In which order the plans of a place were applied, whatever the clock did meanwhile.
+
+Each journal is read once as long as it stays the same: `rebuild --apply` of a log dir makes one for
+each of thousands of partitions.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.journal import JOURNAL_NAME, Status, read_journal
+from storage.errors import AccessError, CorruptError
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recovery.journal import Journal
+
+
+class _Ordered(NamedTuple):
+    path: str
+    order: int
+    status: Status
+    log_dirs: tuple[str, ...]
+
+
+def next_order(place: str, now_ms: int) -> int:
+    """The order of a plan that is applied now: the time, but above all that are there.
+
+    Raises:
+        AccessError: the place cannot be listed.
+    """
+    return max(now_ms, 1 + max((each.order for each in _journals_in(place)), default=0))
+
+
+def later_applied(found: Journal) -> str:
+    """The journal of a later plan for one of the log dirs that still is applied; "": none.
+
+    Raises:
+        AccessError: its place cannot be listed.
+    """
+    for each in _journals_in(str(Path(found.path).parent)):
+        is_applied = each.status in {Status.APPLIED, Status.UNDOING}
+        is_later = each.path != found.path and each.order > found.order
+        if is_applied and is_later and not {*each.log_dirs}.isdisjoint(found.log_dirs):
+            return each.path
+    return ""
+
+
+def _journals_in(place: str) -> Iterator[_Ordered]:
+    """Those that can be read."""
+    with os_errors(place):
+        directories = sorted(map(str, Path(place).iterdir()))
+    for directory in directories:
+        try:
+            found = os.lstat(f"{directory}/{JOURNAL_NAME}")
+        except OSError:
+            continue
+        ordered = _read(directory, found.st_ino, found.st_size, found.st_mtime_ns)
+        if ordered is not None:
+            yield ordered
+
+
+@lru_cache(maxsize=1 << 16)
+def _read(directory: str, *identity: int) -> _Ordered | None:
+    del identity
+    try:
+        found = read_journal(directory)
+    except (AccessError, CorruptError):
+        return None
+    return _Ordered(found.path, found.order, found.status, found.log_dirs)

@@ -123,7 +123,7 @@ class Sorter:
             self._note_held(self._held)
 
     def chunks(self) -> Iterator[Rows]:
-        """Give all rows by key; rows of equal keys in no particular order.
+        """Give all rows by key; rows of equal keys in the order they were added.
 
         Raises:
             AccessError: the temporary file cannot be written or read.
@@ -277,7 +277,10 @@ class _Front:
 
     def take(self, bound: tuple[int, ...], keys: tuple[str, ...]) -> Rows:
         """Take the rows with keys up to `bound`."""
-        low, high = 0, len(self._rows)
+        column = self._rows[keys[0]]
+        first = column.dtype.type(bound[0])
+        low = int(np.searchsorted(column, first, "left"))
+        high = int(np.searchsorted(column, first, "right"))
         while low < high:
             middle = (low + high) // 2
             if _key_of(self._rows[middle], keys) <= bound:

@@ -125,6 +125,10 @@ def _within(rows: Rows, first: NDArray[np.int64], known_count: int, window_ms: i
     # Unsigned: the distance of two 64-bit times needs 64 bits without a sign.
     times = rows["timestamp_ms"].astype(np.uint64)
     repeat = repeat[times[repeat] - times[first[repeat]] <= np.uint64(window_ms)]
+    # Inside of messages of format 0 any offset may stand: one record twice is no duplicate.
+    is_same = rows["offset"][repeat] == rows["offset"][first[repeat]]
+    is_same &= rows["directory"][repeat] == rows["directory"][first[repeat]]
+    repeat = repeat[~is_same]
     pairs = np.empty(len(repeat), pair_dtype(rows.dtype))
     pairs["first"], pairs["repeat"] = rows[first[repeat]], rows[repeat]
     pairs["directory"], pairs["offset"] = rows["directory"][repeat], rows["offset"][repeat]

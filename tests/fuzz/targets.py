@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     command_targets,
+    duplicate_targets,
     format_targets,
     message_targets,
     plan_targets,
@@ -20,5 +21,6 @@ TARGETS = {
         *text_targets.TARGETS,
         *command_targets.TARGETS,
         *plan_targets.TARGETS,
+        *duplicate_targets.TARGETS,
     )
 }

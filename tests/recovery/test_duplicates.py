@@ -112,17 +112,17 @@ sequences = st.one_of(
 
 
 @st.composite
-def sent(draw: Any) -> Sent:
+def sent(draw: Any, words: list[Said]) -> Sent:
     pid = draw(st.sampled_from([-1, 1, 1, 2, 2**63 - 1]))
-    kind = draw(st.sampled_from(["data", "data", "data", "txn", "commit", "abort"]))
+    records = st.lists(st.sampled_from(words), min_size=1, max_size=6).map(tuple)
     if pid < 0:
-        return Sent(records=tuple(draw(st.lists(said, min_size=1, max_size=5))))
+        return Sent(records=draw(records))
     return Sent(
         pid,
         draw(st.sampled_from([0, 0, 0, 1, 32767])),
         draw(sequences),
-        tuple(draw(st.lists(said, min_size=1, max_size=6))),
-        kind,
+        draw(records),
+        draw(st.sampled_from(["data", "data", "data", "txn", "commit", "abort"])),
         draw(st.sampled_from([0, 0, 0, 1, 2, 3, 4])),
         draw(st.sampled_from([0, 0, 0, 3])),
     )
@@ -130,15 +130,16 @@ def sent(draw: Any) -> Sent:
 
 @st.composite
 def logs(draw: Any) -> list[Sent]:
-    """Batches, and repetitions of them."""
-    pool = draw(st.lists(sent(), min_size=1, max_size=12))
+    """Batches of a few different records, and repetitions of them."""
+    words = draw(st.lists(said, min_size=1, max_size=6))
+    pool = draw(st.lists(sent(words), min_size=1, max_size=12))
     places = st.integers(0, len(pool) - 1)
     return [pool[each] for each in draw(st.lists(places, max_size=30))]
 
 
 memories = st.sampled_from([0, 3000, 20_000, 1 << 20])
 windows = st.sampled_from([0, 1, 10, 10**6, 2**63 - 1])
-ids = st.sampled_from([None, None, "key", "header:id", "header:"[:-1] + ":other"])
+ids = st.sampled_from([None, None, "key", "header:id", "header:other"])
 
 
 @given(
@@ -498,10 +499,7 @@ def test_sorter_sorts(values: list[tuple[int, int]], max_rows: int, step: int) -
                 sorter.add(rows[start : start + step])
             for _ in range(2):  # it may be read twice
                 out = [row for chunk in sorter.chunks() for row in chunk.tolist()]
-                assert sorted(out) == sorted(values)
-                assert [row[2 - len(keys) :] for row in out] == sorted(
-                    row[2 - len(keys) :] for row in values
-                )
+                assert out == sorted(values, key=lambda row: row[2 - len(keys) :])
             assert sorter.peak_rows_count <= max(max_rows, MIN_ROWS)
 
 

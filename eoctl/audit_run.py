@@ -72,12 +72,11 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     found = _summarize(listing, known, splits, engine, options, state)
     ids, id_problems = read_transactional_ids(_coordinator_places(listing, options))
     notes += id_problems
+    segments: dict[str, list[SegmentPlace]] = {}
+    for place in listing.places:
+        segments.setdefault(place.directory, []).append(place)
     audited = [
-        Audited(
-            each,
-            tuple(place for place in listing.places if place.directory == each.directory),
-            found.get(each.directory),
-        )
+        Audited(each, tuple(segments.get(each.directory, ())), found.get(each.directory))
         for each in listing.directories
     ]
     summaries = [each.found for each in audited if each.found is not None]

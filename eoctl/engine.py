@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName
@@ -12,8 +12,6 @@ from recovery.piece_workers import map_unordered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import SparkSession
 
     from eoctl.spark.session import Setting
 
@@ -76,7 +74,7 @@ class EngineRun:
         self.chosen: Engine | None = None
         self._options = options
         self._stack = ExitStack()
-        self._session: SparkSession | None = None
+        self._session: Any = None  # a SparkSession, once there is one
 
     def __enter__(self) -> Self:
         return self

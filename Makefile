@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test lint fuzz bench env kafka-libs clean
+.PHONY: help demo test lint fuzz bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -13,6 +13,7 @@ help:
 	echo "make lint    the linters alone"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make bench   the measurements of docs/performance.md"
+	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
 
@@ -21,7 +22,6 @@ env:
 
 demo:
 	scripts/setup-env.sh demo
-	scripts/require-tool.sh java >/dev/null || :
 	scripts/demo.sh
 
 # Java, Maven and mandoc come from outside. The tests that need a missing one are left out, and
@@ -50,6 +50,10 @@ fuzz: env
 
 bench: env kafka-libs
 	$(BIN)/python -m bench
+
+# See docs/spark.md.
+spark-bundle: env
+	$(BIN)/python -m eoctl.spark.bundle
 
 clean:
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from storage.errors import AccessError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from recovery.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
-    from storage.places import SegmentPlace
+    from storage.places import Listing, SegmentPlace
 
 # Columns and their Spark types; the first ones are those of a SegmentPlace.
 PLACE_COLUMNS = {
@@ -130,6 +132,18 @@ def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.Rec
         for each in findings
     ]
     return rows_of(FINDING_COLUMNS, rows)
+
+
+def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
+    """Give the rows of kafka-log-findings for what could not be listed."""
+    known = {each.directory: tuple(each) for each in listing.directories}
+    unknown = (None,) * 4
+    for each in listing.problems:
+        path = getattr(each, "path", "") or None
+        place = known.get(path or "") or known.get((path or "").rpartition("/")[0]) or unknown
+        check_id = getattr(each, "check_id", None) or None
+        kind = "unreadable" if isinstance(each, AccessError) else "corrupt"
+        yield (*place, path, kind, check_id, *unknown, str(each))
 
 
 def rows_of(columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
@@ -45,12 +46,13 @@ from eoctl.spark.columns import (
     ddl_of,
     ddl_of_records,
     finding_rows,
+    problem_rows,
     rows_of,
 )
 from eoctl.spark.source_options import ReadBounds, Wanted, parse_options, read_splits
 from recovery.local_audit import tasks_of
 from recovery.read_options import Isolation, ReadOptions
-from storage.errors import AccessError
+from storage.errors import AccessError, UsageError
 from storage.split_pruning import prune_splits
 
 if TYPE_CHECKING:
@@ -139,12 +141,12 @@ class RecordsReader(SplitsReader):
         if self.options.isolation is Isolation.READ_COMMITTED:
             from recovery.outcomes import last_stable_offset
 
+            if listing is None:
+                raise UsageError("isolation=read_committed looks at whole partitions: give a path")
             wanted = {each.place.directory for each in splits}
-            places = () if listing is None else listing.places
-            for directory in sorted(wanted):
-                stable_offsets[directory] = last_stable_offset(
-                    each for each in places if each.directory == directory
-                )
+            for directory, places in groupby(listing.places, lambda each: each.directory):
+                if directory in wanted:
+                    stable_offsets[directory] = last_stable_offset(places)
         splits = self.pruned(splits)
         return [
             SplitsInput(
@@ -203,23 +205,14 @@ class FindingsReader(SplitsReader):
             SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)
         ]
         if listing is not None and listing.problems:
-            problems = tuple(
-                (getattr(each, "path", "") or None, getattr(each, "check_id", None), str(each))
-                for each in listing.problems
-            )
-            tasks.append(SplitsInput((), problems=problems))
+            tasks.append(SplitsInput((), problems=tuple(problem_rows(listing))))
         return tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the findings of a task."""
         yield from super().read(partition)
         if isinstance(partition, SplitsInput) and partition.problems:
-            unknown = (None,) * 4
-            rows = [
-                (*unknown, path, "unreadable" if rule is None else "corrupt", rule, *unknown, text)
-                for path, rule, text in partition.problems
-            ]
-            yield rows_of(FINDING_COLUMNS, rows)
+            yield rows_of(FINDING_COLUMNS, partition.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per bad stretch."""

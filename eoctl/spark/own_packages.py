@@ -11,9 +11,10 @@ import socket
 import sys
 from pathlib import PurePath
 
-OWN = ("eoctl", "recovery", "storage")
+from eoctl.spark import OWN_PACKAGES
+
 NEEDED = ("numpy", "pyarrow", "crc32c", "msgpack", "lz4", "zstandard", "cramjam")
-BUNDLE = "make spark-bundle, and spark-submit --py-files eoctl-spark.zip"
+BUNDLE = "python -m eoctl.spark.bundle, and spark-submit --py-files with what it writes"
 
 
 def check_packages() -> None:
@@ -24,14 +25,15 @@ def check_packages() -> None:
     """
     here = PurePath(__file__).parents[2]
     where = f"{socket.gethostname()}: {sys.executable}"
-    for name in OWN:
-        root = _root_of(name)
-        if root is None:
+    for name in OWN_PACKAGES:
+        file = _file_of(name)
+        if file is None:
             raise ImportError(f"{where}: the package {name} of eoctl is missing; try: {BUNDLE}")
-        if root != here:
+        if file.parent != here / name:
             raise ImportError(
-                f"{where}: the module {name} is a foreign one, from {root}, and hides that of "
-                f"eoctl in {here}; take it off PYTHONPATH, or put ours first; try: {BUNDLE}"
+                f"{where}: the module {name} is a foreign one, {file}, and hides that of "
+                f"eoctl in {here}; take its directory off PYTHONPATH, or put that of eoctl first; "
+                f"try: {BUNDLE}"
             )
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -41,23 +43,19 @@ def check_packages() -> None:
         )
 
 
-def _root_of(name: str) -> PurePath | None:
-    """Return the directory, or the zip, that a module is imported from."""
-    module = sys.modules.get(name)
-    if module is not None and getattr(module, "__file__", None):
-        return _root(str(module.__file__))
+def _file_of(name: str) -> PurePath | None:
+    """Return the file that a module is imported from, or that of a package's `__init__`."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if file:
+        return PurePath(file)
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None
-    if spec.origin is None:  # a namespace package: a directory of that name without __init__
-        places = [*(spec.submodule_search_locations or [])]
-        return PurePath(places[0]).parent if places else None
-    return _root(spec.origin)
-
-
-def _root(file: str) -> PurePath:
-    path = PurePath(file)
-    return path.parents[1] if path.name == "__init__.py" else path.parent
+    if spec.origin is not None:
+        return PurePath(spec.origin)
+    # A namespace package: a directory of that name without an `__init__`.
+    places = [*(spec.submodule_search_locations or [])]
+    return PurePath(places[0], "*") if places else None
 
 
 check_packages()

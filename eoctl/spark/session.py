@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -123,28 +124,47 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Give the session that runs in this process, else a new one that is stopped at the end.
 
+    A new one that is not local sends our packages to the executors, unless `spark.submit.pyFiles`
+    says what they get. Below spark-submit the master and the settings are those of its call where
+    nothing else is asked for.
+
     Raises:
         SparkUnavailableError: it does not start.
     """
     check_requirements()
     from pyspark.sql import SparkSession
 
+    from eoctl.spark.bundle import write_bundle
+
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    session = _start(SparkSession, master, settings)
-    try:
-        yield session
-    finally:
-        with _hidden_output():
-            session.stop()
+    with tempfile.TemporaryDirectory(prefix="eoctl-") as directory:
+        session = _start(SparkSession, master, settings)
+        known_paths = [*sys.path]
+        try:
+            context = session.sparkContext
+            if not (
+                is_local(context.master or "") or context.getConf().get("spark.submit.pyFiles")
+            ):
+                # Executors fetch it when they start, which may be late: it stays until the end.
+                context.addPyFile(str(write_bundle(directory)))
+            yield session
+        finally:
+            with _hidden_output():
+                session.stop()
+            sys.path[:] = [each for each in sys.path if each in known_paths]
 
 
 def _start(
     session_class: type[SparkSession], master: str, settings: Sequence[Setting]
 ) -> SparkSession:
-    chosen = {**defaults(master), **dict(settings)}
+    submitted = _submitted_settings()
+    submitted_master = submitted.pop("spark.master", master)
+    if master == DEFAULT_MASTER:
+        master = submitted_master
+    chosen = {**defaults(master), **submitted, **dict(settings)}
     with _environment(worker_environment(master)), _hidden_output() as heard:
         try:
             builder = session_class.builder.master(master).appName("eoctl")
@@ -161,6 +181,16 @@ def _start(
     return session
 
 
+def _submitted_settings() -> dict[str, str]:
+    """Return the settings of the spark-submit that this process runs below; none without one."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    return dict(SparkConf().getAll())
+
+
 def is_local(master: str) -> bool:
     """Does everything run in this machine's one JVM?"""
     return master == "local" or master.startswith("local[")
@@ -168,7 +198,6 @@ def is_local(master: str) -> bool:
 
 def defaults(master: str) -> dict[str, str]:
     """Return the settings that `--conf` may change."""
-    root = str(packages_root())
     chosen = {
         "spark.log.level": "ERROR",
         "spark.ui.enabled": "false",
@@ -176,9 +205,9 @@ def defaults(master: str) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.executorEnv.PYTHONPATH": root,
     }
     if is_local(master):
+        chosen["spark.executorEnv.PYTHONPATH"] = str(packages_root())
         chosen["spark.driver.host"] = chosen["spark.driver.bindAddress"] = "127.0.0.1"
         chosen["spark.sql.shuffle.partitions"] = str(max(os.cpu_count() or 1, 2))
         # The work is done in Python: a JVM that compiles little is up in half the time.
@@ -194,11 +223,13 @@ def worker_environment(master: str) -> dict[str, str]:
     if is_local(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
         wanted["PYSPARK_PYTHON"] = wanted["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # A module named `storage` in the working directory shall not hide ours.
+        wanted["PYTHONSAFEPATH"] = "1"
     return wanted
 
 
 def packages_root() -> Path:
-    """Return the directory from which our packages are imported."""
+    """Return the directory, or the bundle, that our packages are imported from."""
     import storage
 
     return Path(storage.__file__).absolute().parents[1]

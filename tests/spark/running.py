@@ -17,9 +17,9 @@ SPARK_MARKS = [pytest.mark.java, pytest.mark.xdist_group("spark")]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local session; commands that run in this process use it too."""
+    """A local session; commands that run in this process use it too. Tasks have four tries."""
     pytest.importorskip("pyspark")
     from eoctl.spark.session import spark_session
 
-    with spark_session("local[2]") as session:
+    with spark_session("local[2,4]") as session:
         yield session

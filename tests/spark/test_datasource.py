@@ -1,48 +1,100 @@
-"""The data sources: planning without a JVM, and rows through Spark."""
+"""The data sources: planning and reading without a JVM, and rows through Spark."""
 
 from __future__ import annotations
 
 import json
+import operator
 import pickle
 import shutil
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from eoctl.spark.audit import join_pieces
+from pyspark import cloudpickle
+from pyspark.errors import AnalysisException
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from eoctl.spark.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
 from eoctl.spark.datasource import (
-    AUDIT_COLUMNS,
-    BATCH_COLUMNS,
     AuditReader,
     BatchesReader,
+    FindingsReader,
     KafkaLogBatches,
-    SegmentsInput,
-    list_segments,
-    pack,
-    paths_of,
+    KafkaLogRecords,
+    PushedBatchesReader,
+    PushedRecordsReader,
+    RecordsReader,
+    SplitsInput,
+    register,
 )
-from recovery.audit import SUMMARY_FIELDS, unpack_audit
+from eoctl.spark.source_options import parse_options, paths_of, splits_text
+from recovery.read_options import RECORD_COLUMNS, Isolation
+from recovery.summary_codec import unpack_piece, unpack_split
 from storage.errors import UsageError
+from storage.places import list_places
 from storage.segment import open_segment
+from storage.splits import split_places
 from tests.audit_logs import Batch, write_segments
-from tests.spark.running import spark
+from tests.read_back import PARTITIONS, consumed
+from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from eoctl.spark.datasource import SplitsReader
+
 __all__ = ["spark"]
 
+Row = dict[str, Any]
+CONSUMED = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
+NO_SPLITS = {"split_bytes": 1 << 30}
 
-def reader(cls: type[AuditReader | BatchesReader], *paths: Path, pack_bytes: int = 1) -> object:
-    return cls({"paths": json.dumps([str(path) for path in paths]), "pack_bytes": str(pack_bytes)})
+
+def on_spark(test: Any) -> Any:
+    for mark in SPARK_MARKS:
+        test = mark(test)
+    return test
 
 
-# --- without a JVM --------------------------------------------------------------------------------
+def source(cls: type[SplitsReader], *paths: Path | str, **options: object) -> SplitsReader:
+    """A reader whose splits are tasks of their own."""
+    texts = {name: str(value) for name, value in {"task_bytes": 0, **options}.items()}
+    return cls({"paths": json.dumps([str(path) for path in paths]), **texts})
+
+
+def rows_of(reader: SplitsReader) -> list[Row]:
+    """What Spark would be given; tasks and the reader travel as Spark sends them."""
+    tasks, there = cloudpickle.loads(cloudpickle.dumps((reader.partitions(), reader)))
+    return [row for task in tasks for part in there.read(task) for row in part.to_pylist()]
+
+
+def read(cls: type[SplitsReader], *paths: Path | str, **options: object) -> list[Row]:
+    return rows_of(source(cls, *paths, **options))
+
+
+def splits_in(reader: SplitsReader) -> list[tuple[str, int]]:
+    planned = [split for task in reader.partitions() for split in task.splits]
+    return [(split.place.path, split.start_pos) for split in planned]
+
+
+# --- options --------------------------------------------------------------------------------------
 
 
 def test_paths() -> None:
@@ -52,97 +104,288 @@ def test_paths() -> None:
             paths_of(options)
 
 
-def test_segments_of_a_log_dir(golden: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("split_bytes", "0"),
+        ("split_bytes", "much"),
+        ("task_bytes", "-1"),
+        ("isolation", "serializable"),
+        ("columns", "offset,size"),
+        ("columns", " , "),
+        ("from_offset", "x"),
+        ("to_offset", "1.5"),
+        ("from_time_ms", ""),
+        ("to_time_ms", "now"),
+    ],
+)
+def test_wrong_options(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        parse_options({"path": "a", name: value})
+
+
+def test_columns_have_one_order() -> None:
+    assert parse_options({"path": "a", "columns": " value, offset"}).columns == ("offset", "value")
+    assert parse_options({"path": "a"}).columns == RECORD_COLUMNS
+    schema = KafkaLogRecords({"path": "a", "columns": "headers,offset,is_transactional"}).schema()
+    assert schema == (
+        "`offset` bigint, `headers` array<struct<key: binary, value: binary>>, "
+        "`is_transactional` boolean"
+    )
+
+
+def test_filters_are_taken_where_they_are_asked_for() -> None:
+    for text, cls in (("true", PushedRecordsReader), ("True", PushedRecordsReader)):
+        options = {"path": "a", "push_filters": text}
+        assert type(KafkaLogRecords(options).reader(None)) is cls
+    assert type(KafkaLogRecords({"path": "a"}).reader(None)) is RecordsReader
+    assert type(KafkaLogBatches({"path": "a", "push_filters": "no"}).reader(None)) is BatchesReader
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def test_small_splits_share_a_task(golden: Callable[[str], Path]) -> None:
     root = golden("kafka-4.3.1") / "tv2"
-    segments = list_segments([str(root)])
-    assert [place.path for place, _ in segments] == sorted(map(str, root.glob("*-*/*.log")))
-    assert all(size == (root / place.path).stat().st_size for place, size in segments)
-    rolled = [place for place, _ in segments if place.topic == "rolled"]
-    assert [place.is_active for place in rolled] == [False] * (len(rolled) - 1) + [True]
-    assert {place.topic for place, _ in segments if not place.has_sequences} == {
-        "__cluster_metadata", "__consumer_offsets", "__transaction_state",
-    }  # fmt: skip
-
-
-def test_small_segments_share_a_task(golden: Callable[[str], Path]) -> None:
-    segments = list_segments([str(golden("kafka-4.3.1") / "tv2")])
-    sizes = dict(segments)
-    for pack_bytes in (0, 1, 100_000, 1_200_000, 1 << 30):
-        tasks = list(pack(segments, pack_bytes))
-        assert [place for task in tasks for place in task] == [place for place, _ in segments]
-        assert all(len(task) == 1 or sum(map(sizes.get, task)) <= pack_bytes for task in tasks)
-    assert len(list(pack(segments, 1 << 30))) == 1
-    assert list(pack([], 1)) == []
-
-
-def test_tasks_can_be_sent(golden: Callable[[str], Path]) -> None:
-    tasks = reader(AuditReader, golden("kafka-4.3.1") / "crash").partitions()
-    assert all(isinstance(task, SegmentsInput) for task in tasks)
-    assert pickle.loads(pickle.dumps(tasks)) == tasks
+    alone = source(AuditReader, root).partitions()
+    assert all(sum(split.end_pos > 0 for split in task.splits) <= 1 for task in alone)
+    count = len([*root.glob("*-*/*.log")])
+    assert sum(len(task.splits) for task in alone) == count
+    assert len(source(AuditReader, root, task_bytes=1 << 30).partitions()) == 1
+    assert len(source(AuditReader, root, split_bytes=1).partitions()) > count
 
 
 def test_an_audit_is_one_small_row(golden: Callable[[str], Path]) -> None:
-    source = reader(AuditReader, golden("kafka-4.3.1") / "clean" / "rolled-0")
-    rows = [
-        row
-        for task in source.partitions()
-        for part in source.read(task)
-        for row in part.to_pylist()
-    ]
+    rows = read(AuditReader, golden("kafka-4.3.1") / "clean" / "rolled-0")
     assert len(rows) == 3
     assert list(rows[0]) == list(AUDIT_COLUMNS)
-    assert sum(unpack_audit(row["audit"]).counts.batches for row in rows) == 12
-    assert all(len(row["audit"]) < 500 for row in rows)
+    assert sum(unpack_piece(row["piece"]).summary.counts.batches for row in rows) == 12
+    assert [unpack_split(row["split"]).place.topic for row in rows] == ["rolled"] * 3
+    assert all(len(row["piece"]) < 1000 for row in rows)
 
 
-def test_files_that_go_or_cannot_be_read_do_not_fail_the_task(tmp_path: Path) -> None:
-    directory = write_segments(
-        tmp_path / "t-0", [Batch()], [Batch(sequence=1)], [Batch(sequence=2)]
-    )
-    source = reader(AuditReader, directory, pack_bytes=1 << 30)
-    (task,) = source.partitions()
-    first, second, _ = sorted(directory.iterdir())
-    first.unlink()
-    second.unlink()
-    second.mkdir()
-    rows = [row for part in source.read(task) for row in part.to_pylist()]
-    whole = dict(
-        zip(
-            (*SUMMARY_FIELDS, "problems", "notes", "corrupt", "unreadable"),
-            join_pieces("t", rows),
-            strict=True,
-        )
-    )
-    assert (whole["batches"], whole["problems"]) == (1, 1)
-    assert (whole["corrupt"], whole["unreadable"]) == (False, True)
-    gone, unreadable = whole["notes"]
-    assert gone == f"{first}: removed since the directory was listed"
-    assert str(second) in unreadable
-    assert [part.num_rows for part in reader(BatchesReader, directory).read(task)] == [1]
+def test_nothing_to_read(tmp_path: Path) -> None:
+    (tmp_path / "empty-0").mkdir()
+    for cls in (BatchesReader, RecordsReader, FindingsReader, AuditReader):
+        assert read(cls, tmp_path) == []
+        assert [*source(cls, tmp_path).read(None)] == []  # Spark's one task for no tasks
 
 
-def test_a_segment_that_goes_before_it_is_read_again(tmp_path: Path) -> None:
-    directory = write_segments(tmp_path / "t-0", [Batch()], [Batch()])
-    source = reader(AuditReader, directory, pack_bytes=1 << 30)
-    (task,) = source.partitions()
-    rows = [row for part in source.read(task) for row in part.to_pylist()]
-    duplicates = SUMMARY_FIELDS.index("duplicate_batches")
-    assert join_pieces("t", rows)[duplicates] == 1
-    max(directory.iterdir()).unlink()
-    values = join_pieces("t", rows)
-    assert values[duplicates] is None
-    assert "read again for duplicates" in values[len(SUMMARY_FIELDS) + 1][0]
+def test_given_splits_tell_no_last_stable_offset(golden: Callable[[str], Path]) -> None:
+    splits = split_places(list_places([str(golden("kafka-4.3.1") / "clean" / "txn-0")]).places, 1)
+    options = {"splits": splits_text(splits)}
+    assert len(rows_of(RecordsReader(options))) > 200
+    with pytest.raises(UsageError, match="read_committed"):
+        RecordsReader({**options, "isolation": "read_committed"}).partitions()
 
 
-# --- through Spark --------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
-@pytest.mark.java
-@pytest.mark.xdist_group("spark")
-def test_batches_are_rows(
-    spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
+def by_partition(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        name = f"{row['topic']}-{row['partition']}"
+        found.setdefault(name, []).append({each: row[each] for each in CONSUMED})
+    return found
+
+
+def check_consumed(golden: Callable[[str], Path], rows: list[Row], isolation: Isolation) -> None:
+    found = by_partition(rows)
+    for name in PARTITIONS:
+        given = sorted(found.get(name, []), key=operator.itemgetter("offset"))
+        assert given == consumed(golden, name, isolation)[1], name
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("options", [{"split_bytes": 1}, {}])
+def test_what_a_client_consumed(
+    golden: Callable[[str], Path], isolation: Isolation, options: dict[str, object]
 ) -> None:
-    root = tmp_path / "clean"
+    root = golden("kafka-4.3.1") / "clean"
+    columns = ",".join(("topic", "partition", *CONSUMED))
+    rows = read(RecordsReader, root, columns=columns, isolation=isolation, **options)
+    check_consumed(golden, rows, isolation)
+
+
+def test_outcomes(golden: Callable[[str], Path]) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    for name in ("txn-0", "txn-1"):
+        rows = read(RecordsReader, root / name, columns="offset,outcome", split_bytes=1)
+        offsets = {outcome: [] for outcome in ("committed", "aborted", "open")}
+        for row in rows:
+            offsets[row["outcome"]].append(row["offset"])
+        first, committed = consumed(golden, name, Isolation.READ_COMMITTED)
+        stable_offset = first["high_watermark"]
+        assert [each for each in offsets["committed"] if each < stable_offset] == [
+            row["offset"] for row in committed
+        ]
+        assert offsets["aborted"]
+        assert min(offsets["open"]) == stable_offset
+
+
+def test_several_brokers(golden: Callable[[str], Path]) -> None:
+    root = golden("kafka-4.3.1-three-brokers") / "diverged"
+    rows = read(RecordsReader, f"{root}/broker-*/div-0", columns="broker,offset,path,value")
+    by_broker: dict[str, dict[int, bytes]] = {}
+    for row in rows:
+        assert f"/broker-{row['broker']}/" in row["path"]
+        by_broker.setdefault(row["broker"], {})[row["offset"]] = row["value"]
+    assert sorted(by_broker) == ["1", "2", "3"]
+    assert by_broker["3"].items() <= by_broker["2"].items()
+    parted = by_broker["1"].items() ^ by_broker["2"].items()
+    assert min(offset for offset, _ in parted) == 36
+
+
+# --- bounds and filters ---------------------------------------------------------------------------
+
+OPERATORS = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    In: lambda value, values: value in values,
+    StringStartsWith: str.startswith,
+}
+
+
+def holds(row: Row, each: Any) -> bool:
+    if isinstance(each, Not):
+        return not holds(row, each.child)
+    if isinstance(each, IsNotNull):
+        return row[each.attribute[0]] is not None
+    return bool(OPERATORS[type(each)](row[each.attribute[0]], each.value))
+
+
+def test_bounds(golden: Callable[[str], Path]) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    columns = "topic,partition,offset,timestamp_ms,value"
+    everything = read(RecordsReader, root, columns=columns)
+    times = sorted(row["timestamp_ms"] for row in everything)
+    early, late = times[len(times) // 3], times[len(times) // 2]
+    for bounds in (
+        {"from_offset": 100},
+        {"to_offset": 120},
+        {"from_offset": 100, "to_offset": 120},
+        {"from_time_ms": early},
+        {"from_time_ms": early, "to_time_ms": late},
+        {"from_offset": 9, "to_time_ms": late},
+        {"from_offset": 1 << 40},
+    ):
+        expected = [
+            row
+            for row in everything
+            if bounds.get("from_offset", 0) <= row["offset"] < bounds.get("to_offset", 1 << 60)
+            and bounds.get("from_time_ms", 0)
+            <= row["timestamp_ms"]
+            < bounds.get("to_time_ms", 1 << 60)
+        ]
+        for split_bytes in (1, 1 << 30):
+            options = {"columns": columns, "split_bytes": split_bytes}
+            assert read(RecordsReader, root, **options, **bounds) == expected, bounds
+    planned = splits_in(source(RecordsReader, root, split_bytes=1))
+    fewer = splits_in(source(RecordsReader, root, split_bytes=1, from_offset=100, to_offset=120))
+    assert 0 < len(fewer) < len(planned) / 2
+
+
+def filters_of(rows: list[Row], offset_name: str) -> list[list[Any]]:
+    path = rows[len(rows) // 2]["path"]
+    offset = (offset_name,)
+    return [
+        [EqualTo(("topic",), "txn"), EqualTo(("partition",), 1)],
+        [EqualNullSafe(("topic",), "rolled")],
+        [In(("topic",), ("txn", "plain", "nowhere"))],
+        [StringStartsWith(("path",), path[:-8])],
+        [EqualTo(("path",), path), IsNotNull(("path",))],
+        [EqualTo(("broker",), "1"), GreaterThan(offset, 150)],
+        [EqualTo(("broker",), "2")],
+        [GreaterThanOrEqual(offset, 100), LessThan(offset, 110)],
+        [GreaterThan(offset, 99), LessThanOrEqual(offset, 100)],
+        [EqualTo(offset, 315), EqualTo(("topic",), "txn")],
+        [Not(EqualTo(("topic",), "txn")), LessThan(offset, 5)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cls", "offset_name"),
+    [
+        (PushedRecordsReader, "offset"),
+        (PushedBatchesReader, "base_offset"),
+        (PushedBatchesReader, "last_offset"),
+    ],
+)
+def test_filters_lose_no_row(
+    golden: Callable[[str], Path], cls: type[SplitsReader], offset_name: str
+) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    options: dict[str, object] = {"split_bytes": 1}
+    if offset_name == "offset":
+        options["columns"] = "broker,topic,partition,path,offset,timestamp_ms"
+    everything = read(cls, root, **options)
+    all_splits = set(splits_in(source(cls, root, **options)))
+    wanted = filters_of(everything, offset_name)
+    if offset_name == "offset":
+        times = sorted(row["timestamp_ms"] for row in everything)
+        wanted.append([GreaterThan(("timestamp_ms",), times[-20])])
+        wanted.append([EqualTo(("timestamp_ms",), times[-1])])
+    for filters in wanted:
+        reader = source(cls, root, **options)
+        assert [*reader.pushFilters(filters)] == filters  # Spark looks at every row again
+        assert set(splits_in(reader)) < all_splits or isinstance(filters[0], Not), filters
+        found = [row for row in rows_of(reader) if all(holds(row, each) for each in filters)]
+        expected = [row for row in everything if all(holds(row, each) for each in filters)]
+        assert found == expected, filters
+
+
+class Opened:
+    """The `.log` files that this process opens meanwhile."""
+
+    is_on = False
+    paths: ClassVar[set[str]] = set()
+
+    @classmethod
+    def hook(cls, event: str, arguments: tuple[Any, ...]) -> None:
+        if cls.is_on and event == "open" and str(arguments[0]).endswith(".log"):
+            cls.paths.add(str(arguments[0]))
+
+
+@pytest.fixture
+def opened() -> Iterator[type[Opened]]:
+    if not Opened.paths:
+        sys.addaudithook(Opened.hook)
+    Opened.paths.clear()
+    Opened.is_on = True
+    yield Opened
+    Opened.is_on = False
+    Opened.paths = {"hooked"}
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_files_outside_of_the_filter_are_not_opened(
+    golden: Callable[[str], Path], opened: type[Opened], isolation: Isolation
+) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    reader = source(PushedRecordsReader, root, split_bytes=1, isolation=isolation)
+    reader.pushFilters([EqualTo(("topic",), "txn"), EqualTo(("partition",), 1)])
+    assert rows_of(reader)
+    assert {path.rpartition("/")[0] for path in opened.paths} == {str(root / "txn-1")}
+    opened.paths.clear()
+    last = max(root.glob("rolled-0/*.log"))
+    reader = source(PushedBatchesReader, root / "rolled-0")
+    reader.pushFilters([GreaterThanOrEqual(("base_offset",), int(last.stem) + 1)])
+    assert rows_of(reader)
+    assert opened.paths == {str(last)}
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(golden: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A log dir with a flipped bit, a torn end, what is no file, and what cannot be listed."""
+    root = tmp_path / "damaged"
     root.mkdir()
     for name in ("txn-0", "rolled-0"):
         shutil.copytree(golden("kafka-4.3.1") / "clean" / name, root / name)
@@ -151,21 +394,170 @@ def test_batches_are_rows(
     data = bytearray(log.read_bytes())
     data[100] ^= 1
     log.write_bytes(data)
-    spark.dataSource.register(KafkaLogBatches)
-    frame = spark.read.format("kafka-log-batches").load(str(root))
+    torn = write_segments(root / "torn-0", [Batch(), Batch(sequence=1)])
+    log = torn / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-3])
+    odd = write_segments(root / "odd-0", [Batch()], [Batch(sequence=1)])
+    (odd / f"{0:020d}.log").unlink()
+    (odd / f"{0:020d}.log").symlink_to(f"{0:020d}.log")
+    (root / "loop-0").symlink_to("loop-0")
+    return root
+
+
+def check_findings(rows: list[Row], root: Path) -> None:
+    names = ("topic", "partition", "finding", "check_id", "start_pos", "base_offset", "last_offset")
+    found = sorted(
+        (tuple(row[name] for name in names), row["path"].removeprefix(f"{root}/")) for row in rows
+        if "loop" not in row["path"]
+    )  # fmt: skip
+    assert found == [
+        (("odd", 0, "unreadable", None, None, None, None), f"odd-0/{0:020d}.log"),
+        (("torn", 0, "torn_tail", "SEG-6", 69, 1, None), f"torn-0/{0:020d}.log"),
+        (("txn", 0, "corrupt", "BAT-1", 0, 0, 0), f"txn-0/{0:020d}.log"),
+    ]
+    (unlisted,) = [row for row in rows if "loop" in row["path"]]
+    assert (unlisted["finding"], unlisted["topic"]) == ("unreadable", None)
+    assert unlisted["path"] == str(root / "loop-0")
+    assert str(root / "loop-0") in unlisted["reason"]
+
+
+@pytest.mark.parametrize("options", [{"split_bytes": 1}, {"task_bytes": 1 << 30}])
+def test_damage_is_a_row(damaged: Path, options: dict[str, object]) -> None:
+    rows = read(FindingsReader, damaged, **options)
+    assert {tuple(row) for row in rows} == {tuple(FINDING_COLUMNS)}
+    check_findings(rows, damaged)
+    batches = read(BatchesReader, damaged, **options)
+    assert sum(not row["crc_ok"] for row in batches) == 1
+    assert {row["topic"] for row in batches} == {"odd", "rolled", "torn", "txn"}
+    for isolation in Isolation:
+        records = read(RecordsReader, damaged, isolation=isolation, **options)
+        assert {row["topic"] for row in records} == {"odd", "rolled", "torn", "txn"}
+
+
+def test_files_that_go_between_planning_and_reading(tmp_path: Path) -> None:
+    segments = [[Batch()], [Batch(sequence=1)], [Batch(sequence=2)]]
+    directory = write_segments(tmp_path / "t-0", *segments)
+    readers = [
+        source(cls, directory, task_bytes=1 << 30)
+        for cls in (BatchesReader, RecordsReader, FindingsReader, AuditReader)
+    ]
+    tasks = [reader.partitions() for reader in readers]
+    gone, unreadable, _ = sorted(directory.iterdir())
+    gone.unlink()
+    unreadable.unlink()
+    unreadable.mkdir()
+    found = [
+        [row for part in reader.read(task) for row in part.to_pylist()]
+        for reader, (task,) in zip(readers, tasks, strict=True)
+    ]
+    batches, records, findings, pieces = found
+    assert [row["base_offset"] for row in batches] == [2]
+    assert [row["offset"] for row in records] == [2]
+    assert [(row["finding"], row["path"]) for row in findings] == [
+        ("gone", str(gone)), ("unreadable", str(unreadable)),
+    ]  # fmt: skip
+    assert [unpack_piece(row["piece"]).summary.counts.batches for row in pieces] == [0, 0, 1]
+
+
+# --- through Spark --------------------------------------------------------------------------------
+
+
+def load(spark: SparkSession, name: str, path: Path | str, **options: object) -> Any:
+    register(spark)
+    reader = spark.read.format(name)
+    for option, value in options.items():
+        reader = reader.option(option, value)
+    return reader.load(str(path))
+
+
+@on_spark
+def test_batches_on_spark(spark: SparkSession, damaged: Path) -> None:
+    frame = load(spark, "kafka-log-batches", damaged)
     assert frame.columns == list(BATCH_COLUMNS)
     rows = sorted(frame.collect(), key=lambda row: (row.path, row.pos))
     expected = []
-    for path in sorted(root.glob("*/*.log")):
-        with open_segment(path) as segment:
-            expected += [(str(path), batch) for batch in segment.scan()]
+    for path in sorted(damaged.glob("*-0/*.log")):
+        if path.is_file():
+            with open_segment(path) as segment:
+                expected += [(str(path), batch) for batch in segment.scan()]
     assert len(rows) == len(expected) > 160
     for row, (path, batch) in zip(rows, expected, strict=True):
         header = batch.header
         assert (row.path, row.pos, row.crc_ok) == (path, batch.pos, batch.crc_ok)
+        assert row.path.startswith(f"{row.directory}/")
+        assert row.directory.endswith(f"/{row.topic}-{row.partition}")
         assert (row.crc, row.producer_id, row.base_sequence, row.attributes) == (
             header.crc, header.producer_id, header.base_sequence, header.attributes,
         )  # fmt: skip
         assert (row.last_offset, row.records_count) == (header.last_offset, header.records_count)
-        assert f"{row.topic}-{row.partition}" == log.parent.name or row.topic == "rolled"
-    assert sum(not row.crc_ok for row in rows) == 1
+
+
+@on_spark
+@pytest.mark.parametrize(
+    ("isolation", "options"),
+    [("read_committed", {"split_bytes": 1}), ("read_committed", {}), ("read_uncommitted", {})],
+)
+def test_what_a_client_consumed_on_spark(
+    spark: SparkSession, golden: Callable[[str], Path], isolation: str, options: dict[str, object]
+) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    if isolation == "read_committed":
+        options = {**options, "columns": ",".join(("topic", "partition", *CONSUMED))}
+    frame = load(spark, "kafka-log-records", root, isolation=isolation, **options)
+    rows = [row.asDict(recursive=True) for row in frame.collect()]
+    for row in rows:
+        for name in ("key", "value"):
+            row[name] = row[name] and bytes(row[name])
+        row["headers"] = [
+            {"key": bytes(each["key"]), "value": each["value"] and bytes(each["value"])}
+            for each in row["headers"]
+        ]
+    check_consumed(golden, rows, Isolation(isolation))
+    if isolation == "read_uncommitted":
+        alone = read(RecordsReader, root)
+        key = operator.itemgetter("path", "offset")
+        assert sorted(rows, key=key) == sorted(alone, key=key)
+
+
+@on_spark
+def test_filters_choose_the_files_on_spark(
+    spark: SparkSession, golden: Callable[[str], Path]
+) -> None:
+    root = golden("kafka-4.3.1") / "clean"
+    options = {"split_bytes": 1, "task_bytes": 0, "columns": "topic,partition,offset,outcome"}
+    condition = "topic = 'txn' and partition = 0 and offset >= 300"
+    asked = load(spark, "kafka-log-records", root, push_filters=True, **options).where(condition)
+    unasked = load(spark, "kafka-log-records", root, **options).where(condition)
+    counts = [frame.rdd.getNumPartitions() for frame in (asked, unasked)]
+    reader = source(PushedRecordsReader, root, **options)
+    reader.pushFilters([EqualTo(("topic",), "txn"), EqualTo(("partition",), 0)])
+    reader.pushFilters([GreaterThanOrEqual(("offset",), 300)])
+    assert counts == [
+        len(reader.partitions()),
+        len(source(RecordsReader, root, **options).partitions()),
+    ]
+    assert counts[0] < counts[1] / 10
+    rows = sorted((row.offset, row.outcome) for row in asked.collect())
+    assert rows[0][0] >= 300
+    assert [offset for offset, outcome in rows if outcome == "open"] == list(range(311, 318))
+
+
+@on_spark
+def test_findings_on_spark(spark: SparkSession, damaged: Path) -> None:
+    rows = load(spark, "kafka-log-findings", damaged).collect()
+    check_findings([row.asDict() for row in rows], damaged)
+
+
+@on_spark
+def test_wrong_calls_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisException, match="isolation"):
+        load(spark, "kafka-log-records", tmp_path, isolation="none").collect()
+    with pytest.raises(AnalysisException, match="nowhere-0"):
+        load(spark, "kafka-log-batches", tmp_path / "nowhere-0").collect()
+
+
+def test_tasks_are_plain(golden: Callable[[str], Path]) -> None:
+    """What is sent to executors is small, and needs nothing but our packages."""
+    tasks = source(RecordsReader, golden("kafka-4.3.1") / "clean", split_bytes=1).partitions()
+    assert all(type(task) is SplitsInput for task in tasks)
+    assert max(len(pickle.dumps(task)) for task in tasks) < 1000

@@ -1,0 +1,77 @@
+"""A Python that cannot run our tasks says what is in the way. No JVM is started here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eoctl.spark.own_packages import NEEDED
+from eoctl.spark.session import packages_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT = str(packages_root())
+
+
+def imported(first: Path | str, before: str = "") -> subprocess.CompletedProcess[str]:
+    """Import the module in a new process that has one more place at the front of its path."""
+    path = os.pathsep.join([str(first), ROOT])
+    return subprocess.run(
+        [sys.executable, "-P", "-c", f"{before}\nimport eoctl.spark.own_packages"],
+        env={**os.environ, "PYTHONPATH": path}, cwd=first,
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_all_is_well(tmp_path: Path) -> None:
+    done = imported(tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["storage", "recovery"])
+@pytest.mark.parametrize("file", ["{}/__init__.py", "{}.py"])
+def test_a_foreign_module_is_named(tmp_path: Path, name: str, file: str) -> None:
+    foreign = tmp_path / file.format(name)
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("raise RuntimeError('this is not run')\n")
+    done = imported(tmp_path)
+    words = done.stderr.splitlines()[-1]
+    assert done.returncode == 1
+    assert words.startswith(f"ImportError: {socket.gethostname()}: {sys.executable}: the module")
+    assert (
+        f"the module {name} is a foreign one, {foreign}, and hides that of eoctl in {ROOT}" in words
+    )
+    assert "off PYTHONPATH" in words
+    assert "--py-files" in words
+    assert "this is not run" not in done.stderr
+
+
+def test_one_that_was_imported_before_is_named_too(tmp_path: Path) -> None:
+    (tmp_path / "storage.py").write_text("")
+    done = imported(tmp_path, "import storage")
+    assert f"is a foreign one, {tmp_path / 'storage.py'}," in done.stderr
+
+
+def test_a_directory_of_that_name_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    assert imported(tmp_path).returncode == 0
+
+
+def test_a_part_of_ours_that_is_missing_is_named(tmp_path: Path) -> None:
+    done = imported(tmp_path, "import sys; sys.modules['recovery'] = None")
+    assert "the package recovery of eoctl is missing; try: python -m" in done.stderr
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_a_library_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    done = imported(tmp_path, f"import sys; sys.modules['{name}'] = None")
+    words = done.stderr.splitlines()[-1]
+    assert words.startswith(f"ImportError: {socket.gethostname()}: {sys.executable}: ")
+    assert f"this Python has no module {name}; install it on every host" in words
+    assert "PYSPARK_PYTHON" in words

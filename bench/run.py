@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bench.audit import audit_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
 from bench.rebuild import rebuild_lines
@@ -235,6 +236,7 @@ def main() -> None:
             lines += [*start_up_lines(directory), *memory_lines(directory)]
             lines += ["", *rebuild_lines(chosen.mib, chosen.runs)]
             lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
+            lines += ["", *audit_lines(2 * chosen.mib, chosen.runs, has_java=not reason)]
     text = "\n".join(lines)
     print(f"\n{text}")
     if chosen.write:

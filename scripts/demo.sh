@@ -97,14 +97,10 @@ show 0 "printf 'one\ntwo\n' | eoctl produce clean/plain-0 --now 2026-11-21"
 show 0 "printf 'one\ntwo\n' | eoctl produce clean/plain-0 --now 2026-11-21 --apply"
 show 0 "eoctl dump-segment --print-data-log --offsets 179.. clean/plain-0/00000000000000000000.log | grep payload"
 
-if scripts=$OLDPWD/scripts && java=$("$scripts/require-tool.sh" --find java) && python -c 'import pyspark' 2>/dev/null
-then
-    say "The audit counts batches of any number of directories on Spark: aborted ones, duplicates, open" \
-        "transactions, right across segments. Here of three partitions."
-    export JAVA_HOME="${java%/bin/java}"
-    show 0 "eoctl spark-audit --output jsonl clean/txn-0 clean/txn-1 clean/idem-zstd-0 2>/dev/null | cut -c 1-240"
-else
-    say "spark-audit counts aborted, duplicate and open transactions over any number of directories on" \
-        "Spark. It needs Java 17 and PySpark, which are not here: make test installs them."
-fi
+say "The audit reads any number of directories, on this machine's processes or on Spark: aborted and open" \
+    "transactions, duplicates, gaps, replicas, right across segments. Who holds consumers back here?"
+show 0 "eoctl spark-audit --report open --output jsonl clean 2>/dev/null | cut -c 1-240"
+
+say "Records can be exported past whatever is damaged, as a read_committed consumer would be given them."
+show 0 "eoctl export clean/txn-0 --to out --isolation read_committed --output jsonl 2>/dev/null"
 printf '\n\n# That was all; the copy is removed. More: eoctl --help, the README, and man/.\n'

@@ -9,6 +9,7 @@ from . import (
     message_targets,
     plan_targets,
     segment_targets,
+    summary_targets,
     text_targets,
 )
 
@@ -22,5 +23,6 @@ TARGETS = {
         *command_targets.TARGETS,
         *plan_targets.TARGETS,
         *duplicate_targets.TARGETS,
+        *summary_targets.TARGETS,
     )
 }

@@ -69,7 +69,7 @@ PRODUCER_DTYPE = np.dtype(
         ("last_epoch", "<i2"),
         ("last_is_marker", "?"),
         ("last_timestamp_ms", "<i8"),
-        ("first_data_epoch", "<i2"),  # -1: no data
+        ("first_data_epoch", "<i2"),  # -1 if there is no data
         ("head", PART_DTYPE),
         ("first_marker", MARKER_DTYPE),
         ("tail", PART_DTYPE),
@@ -289,7 +289,7 @@ def join_producers(left: Rows, right: Rows) -> ProducersFound:
     joined["last_timestamp_ms"] = np.maximum(
         before["last_timestamp_ms"], after["last_timestamp_ms"]
     )
-    no_data = before["first_data_epoch"] < 0
+    no_data = before["batches"] == 0
     joined["first_data_epoch"][no_data] = after["first_data_epoch"][no_data]
     ended = _join_transactions(before, after, joined)
     regressions = _seam_regressions(before, after)

@@ -120,6 +120,7 @@ def _is_simple(ranges: SequenceRanges) -> Flags:
         & (ranges.first_start == 0)
         & (ranges.last_end == end)
         & (end <= LAP)
+        & (ranges.producer_epoch >= 0)
     )
 
 

@@ -79,7 +79,7 @@ def define_all(batches: Sequence[Batch]) -> Figures:
         counts["transactional_batches"] += each.kind == "txn"
         if each.pid < 0 or each.kind == "control":
             continue
-        before = last.get(each.pid, (-1, False))
+        before = last.get(each.pid, (-LAP, False))
         last[each.pid] = (each.epoch, is_control)
         if each.epoch < before[0]:
             is_late = before[1] and not is_control

@@ -158,7 +158,7 @@ some_batches = st.lists(
     st.builds(
         Batch,
         pid=st.sampled_from([1, 1, 1, 2, 7, 2**63 - 1, -1]),
-        epoch=st.sampled_from([0, 0, 0, 1, 2, 32767]),
+        epoch=st.sampled_from([0, 0, 0, 1, 2, 32767, -1, -32768]),
         sequence=sequences,
         count=st.integers(1, 5),
         kind=st.sampled_from(

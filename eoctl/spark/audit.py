@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
-from eoctl.spark.session import SparkJobError
+from eoctl.spark.session import job_errors
 from eoctl.spark.source_options import splits_text
-from eoctl.spark.words import first_line
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
 from recovery.summary_codec import (
     pack_partition,
@@ -34,7 +33,8 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     Raises:
         SparkJobError: Spark gave the job up; nothing in the files makes it do so.
     """
-    rows = _collected(_pieces(session, splits).select("split", "piece"))
+    with job_errors():
+        rows = [tuple(row) for row in _pieces(session, splits).select("split", "piece").collect()]
     for split, piece in rows:
         yield ReadPiece(unpack_split(bytes(split)), unpack_piece(bytes(piece)))
 
@@ -50,13 +50,14 @@ def summarize_directories(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     join = F.udf(join_rows, "binary", useArrow=False)
-    joined = (
-        _pieces(session, splits)
-        .groupBy("directory")
-        .agg(F.collect_list(F.struct("split", "piece")).alias("pieces"))
-        .select("directory", join("pieces").alias("whole"))
-    )
-    rows = _collected(joined)
+    with job_errors():
+        joined = (
+            _pieces(session, splits)
+            .groupBy("directory")
+            .agg(F.collect_list(F.struct("split", "piece")).alias("pieces"))
+            .select("directory", join("pieces").alias("whole"))
+        )
+        rows = [tuple(row) for row in joined.collect()]
     return {directory: unpack_partition(bytes(whole)) for directory, whole in rows}
 
 
@@ -73,16 +74,3 @@ def _pieces(session: SparkSession, splits: Sequence[Split]) -> DataFrame:
     register(session)
     source = session.read.format(KafkaLogAudit.name())
     return source.option("splits", splits_text(splits)).load()
-
-
-def _collected(frame: DataFrame) -> list[Any]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    try:
-        return [tuple(row) for row in frame.collect()]
-    except (PySparkException, Py4JError) as exc:
-        raise SparkJobError(
-            f"Spark gave the job up: {first_line(exc)}",
-            next_step="EOCTL_DEBUG=1 shows all of Spark's words",
-        ) from exc

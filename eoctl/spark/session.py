@@ -18,6 +18,7 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.spark.words import first_line
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
 
 if TYPE_CHECKING:
@@ -92,6 +93,25 @@ def _check_java() -> None:
         raise SparkUnavailableError(
             f"{java} is Java {match[1]}: Spark needs {needed}", next_step=next_step
         )
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Turn what Spark raises into an error that a user can act on.
+
+    Raises:
+        SparkJobError: Spark gave the job up, when it planned or when it ran it.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as exc:
+        raise SparkJobError(
+            f"Spark gave the job up: {first_line(exc)}",
+            next_step="EOCTL_DEBUG=1 shows all of Spark's words",
+        ) from exc
 
 
 class Setting(NamedTuple):

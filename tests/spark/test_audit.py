@@ -1,7 +1,10 @@
-"""The audit as a Spark job."""
+"""The audit as a Spark job: the same answer as from this machine's processes, whatever happens."""
 
 from __future__ import annotations
 
+import os
+import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,31 +12,93 @@ import pytest
 pytest.importorskip("pyspark")
 
 import eoctl.spark.audit
-from eoctl.spark.audit import audit_directories
-from eoctl.spark.datasource import AuditReader, KafkaLogAudit
-from eoctl.spark.session import SparkJobError
+from eoctl.spark.audit import read_pieces, summarize_directories
+from eoctl.spark.session import SparkJobError, packages_root
+from recovery.read_findings import GONE
+from storage.places import list_places, open_place
+from storage.splits import split_places
 from tests.audit_logs import Batch, define, write_segments
+from tests.audit_world import World
+from tests.spark.odd_sources import DIED, DeletingAudit, DyingAudit
 from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import InputPartition
 
-pytestmark = SPARK_MARKS
+    from storage.splits import Split
+
+pytestmark = [*SPARK_MARKS, pytest.mark.usefixtures("spark")]
 __all__ = ["spark"]
 
 
-def test_a_task_per_segment_counts_the_same(
-    spark: SparkSession, golden: Callable[[str], Path]
+def splits_of(path: Path | str, split_bytes: int = 1) -> list[Split]:
+    return split_places(list_places([str(path)]).places, split_bytes)
+
+
+def write_indexes(root: Path) -> None:
+    """An entry for each batch but the first: splits begin wherever they are wanted."""
+    for log in root.rglob("*.log"):
+        with open_place(str(log)) as segment:
+            batches = [*segment.scan()][1:]
+            base_offset = segment.base_offset
+        entries = [struct.pack(">ii", b.header.last_offset - base_offset, b.pos) for b in batches]
+        log.with_suffix(".index").write_bytes(b"".join(entries))
+
+
+# --- two engines ----------------------------------------------------------------------------------
+
+
+def check_engines(eoctl: Callable[..., Any], *call: object, split_bytes: int) -> None:
+    words = ("spark-audit", "--report", "all", "--output", "jsonl", *call)
+    one = eoctl(*words, "--engine", "local", "--jobs", "1")
+    other = eoctl(*words, "--engine", "spark", "--split-bytes", split_bytes)
+    assert other.stdout == one.stdout
+    assert other.status == one.status
+    assert other.errors == one.errors.replace("engine: local", "engine: spark")
+    assert len(one.stdout.splitlines()) > 100
+
+
+@pytest.mark.parametrize("split_bytes", [1, 128 << 20])
+def test_real_directories(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], split_bytes: int
 ) -> None:
-    path = str(golden("kafka-4.3.1") / "hard-clean" / "idem-none-0")
-    (alone,) = audit_directories(spark, [path], pack_bytes=1)
-    assert alone == audit_directories(spark, [path])[0]
-    assert alone.counts["open_transactions"] == 9
-    assert (alone.problems_count, alone.notes) == (0, ())
+    paths = [
+        f"{golden('kafka-4.3.1')}/*",
+        f"{golden('kafka-4.3.1-three-brokers')}/*/*",
+        str(golden("kafka-0.10.2-legacy")),
+    ]
+    check_engines(eoctl, *paths, split_bytes=split_bytes)
+
+
+@pytest.mark.parametrize("split_bytes", [1, 200, 1 << 20])
+def test_planted_faults(eoctl: Callable[..., Any], tmp_path: Path, split_bytes: int) -> None:
+    """Several worlds at once: copies of partitions that have little in common."""
+    for seed in range(3):
+        for log in World(seed).logs:
+            log.write(tmp_path / f"broker-{seed}")
+    write_indexes(tmp_path)
+    is_cut = len(splits_of(f"{tmp_path}/*", split_bytes)) > len([*tmp_path.rglob("*.log")])
+    assert is_cut == (split_bytes < 1 << 20)
+    check_engines(eoctl, f"{tmp_path}/*", split_bytes=split_bytes)
+
+
+def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    world = World(4)
+    for log in world.logs[1:]:
+        log.write(root)
+    write_indexes(root)
+    words = ("spark-audit", "--report", "all", "--output", "jsonl", root)
+    state = ("--state", tmp_path / "state", "--engine", "spark", "--split-bytes", 200)
+    eoctl(*words, *state)
+    world.logs[0].write(root)
+    outcome = eoctl(*words, *state)
+    assert outcome.stdout == eoctl(*words, "--engine", "local", "--jobs", "1").stdout
+    count = sum(len(log.segments) for log in world.logs[1:])
+    assert f"{count} of " in outcome.errors
 
 
 def test_duplicates_and_transactions_across_segments(spark: SparkSession, tmp_path: Path) -> None:
@@ -44,44 +109,79 @@ def test_duplicates_and_transactions_across_segments(spark: SparkSession, tmp_pa
         [Batch(3, kind="commit"), Batch(1, 0, 4, 2, "txn")],
     ]
     directory = write_segments(tmp_path / "t-0", *segments)
-    (audit,) = audit_directories(spark, [str(directory)], pack_bytes=1)
+    write_indexes(tmp_path)
+    (found,) = summarize_directories(spark, splits_of(directory)).values()
     expected = define([batch for segment in segments for batch in segment])
+    figures = found.summary.figures()
     assert expected["duplicate_batches"] == 4
-    assert {**audit.counts, "bytes": 0} == {**expected, "bytes": 0}
+    assert {**{name: figures[name] for name in expected}, "bytes": 0} == {**expected, "bytes": 0}
 
 
-class Deleting(AuditReader):
-    """Somebody removes the first segment of each partition between planning and reading."""
-
-    def partitions(self) -> Sequence[InputPartition]:
-        from pathlib import Path
-
-        planned = super().partitions()
-        for task in planned:
-            Path(task.places[0].path).unlink()
-        return planned
+# --- what goes wrong ------------------------------------------------------------------------------
 
 
-class DeletingAudit(KafkaLogAudit):
-    def reader(self, schema: Any) -> Deleting:
-        return Deleting(self.options)
-
-
-def test_a_file_deleted_during_the_job(
+def test_a_file_removed_during_the_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)])
+    spark.dataSource.register(DeletingAudit)
     monkeypatch.setattr(eoctl.spark.audit, "KafkaLogAudit", DeletingAudit)
-    (audit,) = audit_directories(spark, [str(directory)])
-    assert (audit.counts["batches"], audit.problems_count) == (1, 0)
-    assert (audit.is_corrupt, audit.is_unreadable) == (False, False)
-    assert audit.notes == (
-        f"{directory / f'{0:020d}.log'}: removed since the directory was listed",
-    )
+    (found,) = summarize_directories(spark, splits_of(directory)).values()
+    assert not (directory / f"{0:020d}.log").exists()
+    assert found.summary.counts.batches == 1
+    assert (found.is_corrupt, found.is_unreadable, found.findings_count) == (False, False, 0)
+    assert [(each.kind, each.path) for each in found.findings] == [
+        (GONE, str(directory / f"{0:020d}.log"))
+    ]
 
 
-def test_a_job_that_fails_is_an_error_of_ours(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(SparkJobError) as caught:
-        audit_directories(spark, [str(tmp_path / "nowhere")])
-    assert "Spark gave the job up" in caught.value.message
+def test_a_killed_worker_is_replaced(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for log in World(5).logs:
+        log.write(tmp_path)
+    write_indexes(tmp_path)
+    splits = splits_of(tmp_path, 500)
+    alone = {each.split: each.piece for each in read_pieces(spark, splits)}
+    spark.dataSource.register(DyingAudit)
+    monkeypatch.setattr(eoctl.spark.audit, "KafkaLogAudit", DyingAudit)
+    found = {each.split: each.piece for each in read_pieces(spark, splits)}
+    killed = int((tmp_path / DIED).read_text())
+    assert not os.path.exists(f"/proc/{killed}")  # noqa: PTH110
+    assert found.keys() == alone.keys() == set(splits)
+    for split, piece in found.items():
+        assert piece.summary.figures() == alone[split].summary.figures()
+        assert piece.findings == alone[split].findings
+
+
+def test_a_job_that_fails_is_an_error_of_ours(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eoctl.spark.audit, "splits_text", lambda _: "no splits")
+    with pytest.raises(SparkJobError, match="Spark gave the job up: ") as caught:
+        list(read_pieces(spark, []))
     assert caught.value.exit_status == 3
+
+
+@contextmanager
+def python_path(session: SparkSession, *places: Path) -> Iterator[None]:
+    """What Python processes that Spark starts from now on have in their path."""
+    environment = session.sparkContext.environment
+    before = environment["PYTHONPATH"]
+    environment["PYTHONPATH"] = os.pathsep.join([*map(str, places), str(packages_root())])
+    try:
+        yield
+    finally:
+        environment["PYTHONPATH"] = before
+
+
+def test_a_foreign_module_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    foreign = tmp_path / "path" / "storage" / "__init__.py"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("")
+    directory = write_segments(tmp_path / "t-0", [Batch()])
+    with python_path(spark, tmp_path / "path"), pytest.raises(SparkJobError) as caught:
+        list(read_pieces(spark, splits_of(directory)))
+    assert f"the module storage is a foreign one, {foreign}, and hides" in caught.value.message
+    assert "PYTHONPATH" in caught.value.message
+    assert len(list(read_pieces(spark, splits_of(directory)))) == 1

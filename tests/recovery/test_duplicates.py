@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 import recovery.spill
 from recovery.duplicate_rows import Duplicate, DuplicateKind
 from recovery.duplicates import DuplicateOptions, DuplicateSearch
-from recovery.proved_duplicates import PAIR_DTYPE
 from recovery.record_digests import Digester, content_of, digest_of, parse_record_id
 from recovery.spill import MIN_ROWS, Sorter, SpillSpace
 from storage.discovery import discover
 from storage.errors import AccessError, UsageError
 from storage.formats.record_batch import HEADER, HEADER_BYTES
+from storage.kernels.numpy_kernel import table_of
+from storage.kernels.record_table import decode_records
 from storage.markers import MarkerIndex
 from storage.partition import Partition
 from storage.segment import LogRecord, open_segment
@@ -32,7 +33,9 @@ from tests.doubled_logs import (
     Log,
     Said,
     Sent,
+    content_size,
     encoded,
+    id_in,
     known,
     offsets_of,
     proved,
@@ -440,6 +443,30 @@ def test_sequences_split_another_way(tmp_path: Path) -> None:
     assert len(rows) == 200
 
 
+def test_long_and_short_batches(tmp_path: Path) -> None:
+    """What overlaps may lie many batches back; a short one in front hides no long one."""
+    singles = [Sent(1, 0, n) for n in range(100)]
+    long = Sent(1, 0, 0, (Said(),) * 100)
+    nested = [Sent(1, 0, start, (Said(),) * count) for start, count in ((0, 3), (1, 9), (5, 1))]
+    for number, batches in enumerate([[long, *singles], [*singles, long], nested]):
+        rows, _ = search([write_log(tmp_path / f"t-{number}", batches)], 0)
+        assert proved_of(rows) == proved(known(batches).batches)
+        assert len(proved_of(rows)) == (100, 1, 2)[number]
+
+
+@pytest.mark.parametrize(("end", "outcome"), [("commit", "committed"), ("abort", "aborted")])
+def test_a_long_transaction(tmp_path: Path, end: str, outcome: str) -> None:
+    """Its end is further away than the rows that are held."""
+    written = [Sent(1, 0, n, (Said(n, b"%d" % n),), "txn") for n in range(50)]
+    other = [Sent(2, 0, n, (Said(n, b"%d" % n),), "txn") for n in range(50)]
+    batches = [*written, Sent(1, 0, kind=end), *other]
+    path = write_log(tmp_path / "t-0", batches, cuts=[30])
+    rows, _ = search([path], 0)
+    assert len(rows) == 50
+    assert {(row.first_outcome, row.repeat_outcome) for row in rows} == {(outcome, "open")}
+    assert search([path], 0, is_committed_only=True)[0] == []
+
+
 def test_limit_prints_less_and_counts_all(tmp_path: Path) -> None:
     batches = [*(Sent(1, 0, 0) for _ in range(4)), *(Sent() for _ in range(3))]
     path = write_log(tmp_path / "t-0", batches)
@@ -531,13 +558,37 @@ def test_other_forms_of_numbers_say_the_same(tmp_path: Path, plain: bytes, longe
     assert [row.repeat_base_offset - row.first_base_offset for row in rows] == [2] * 14
 
 
-def test_digests_of_tables_are_those_of_records() -> None:
+@given(
+    records=st.lists(said, min_size=1, max_size=9).map(tuple),
+    record_id=ids,
+    min_bytes=st.sampled_from([0, 1, 2, 3, 70, 71]),
+)
+def test_digests_of_tables_are_those_of_records(
+    records: tuple[Said, ...], record_id: str | None, min_bytes: int
+) -> None:
+    digester = Digester(record_id and parse_record_id(record_id), min_bytes=min_bytes)
+    with tempfile.TemporaryDirectory() as root:
+        path = write_log(Path(root, "t-0"), [Sent(records=records)])
+        with open_segment(path / f"{0:020d}.log") as segment:
+            (batch,) = segment.scan()
+            one_by_one = digester.of_records(list(segment.records(batch)))
+            data = bytearray(segment.read_batch(batch))
+    table = digester.of_table(decode_records(table_of([batch]), data, 0))
+    for expected, found in zip(one_by_one, table, strict=True):
+        assert expected.tolist() == found.tolist()
+    sizes = [
+        len(match) if isinstance(match, bytes) else content_size(each[1:])
+        for each in records
+        for match in [id_in(each[1:], record_id)]
+        if match is not None
+    ]
+    assert len(table.rows) == sum(size >= min_bytes for size in sizes)
+
+
+@pytest.mark.parametrize("text", ["value", "header:", "", "Key"])
+def test_what_is_no_id(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_record_id("value")
-    with pytest.raises(UsageError):
-        parse_record_id("header:")
-    assert not Digester().is_by_id
-    assert PAIR_DTYPE.itemsize < 200
+        parse_record_id(text)
 
 
 def test_what_a_copy_says_is_looked_at(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.spark.left_over import MARK, processes_with, wait_until_gone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +21,32 @@ SPARK_MARKS = [pytest.mark.java, pytest.mark.xdist_group("spark")]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A local session; commands that run in this process use it too. Tasks have four tries."""
+    """A local session; commands that run in this process use it too. Tasks have four tries.
+
+    At the end its JVM and all Python processes below are gone, or the run fails.
+    """
     pytest.importorskip("pyspark")
     from eoctl.spark.session import spark_session
 
-    with spark_session("local[2,4]") as session:
+    mark = uuid.uuid4().hex
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(MARK, mark)
+            session = stack.enter_context(spark_session("local[2,4]"))
+        is_first = bool(processes_with(mark))  # every module that asks has a fixture of its own
         yield session
+    if is_first:
+        _end_jvm()
+        assert wait_until_gone(mark) == []
+
+
+def _end_jvm() -> None:
+    """Do what the end of this process would do."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = None
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)

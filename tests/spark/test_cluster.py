@@ -1,0 +1,101 @@
+"""A standalone cluster of two workers whose Python does not have our packages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from eoctl.spark.bundle import write_bundle
+from tests.audit_world import World
+from tests.spark.cluster import running_cluster
+from tests.spark.running import SPARK_MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.spark.cluster import Cluster
+
+pytestmark = [*SPARK_MARKS, pytest.mark.slow]
+
+# Loopback only, and small: there are two cores for five JVMs.
+SETTINGS = (
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.executor.memory=512m",
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions=2",
+    "spark.sql.codegen.wholeStage=false",
+)
+CONF = [word for each in SETTINGS for word in ("--conf", each)]
+AUDIT = ("spark-audit", "--report", "all", "--output", "jsonl")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """At its end the fixture fails if a process is left, of the cluster or of a driver."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def logs(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Directories of a real broker, and what a generator has planted."""
+    root = tmp_path_factory.mktemp("world")
+    for log in World(7).logs:
+        log.write(root)
+    return [str(golden("kafka-4.3.1") / "clean"), str(root)]
+
+
+def run(cluster: Cluster, command: list[str], **environment: str) -> subprocess.CompletedProcess:
+    """Run a driver in a directory of its own."""
+    cwd = cluster.directory / "driver"
+    cwd.mkdir(exist_ok=True)
+    return subprocess.run(
+        command, env={**cluster.environment, **environment}, cwd=cwd,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def locally(logs: list[str], cwd: Path) -> str:
+    command = [sys.executable, "-m", "eoctl", *AUDIT, "--engine", "local", "--jobs", "1", *logs]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=99)
+    assert len(done.stdout.splitlines()) > 100
+    return done.stdout
+
+
+def test_executors_have_none_of_our_packages(cluster: Cluster) -> None:
+    check = "import numpy, pyarrow, crc32c; import eoctl"
+    done = run(cluster, [cluster.environment["PYSPARK_PYTHON"], "-c", check])
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'eoctl'"
+
+
+def test_the_same_answer(cluster: Cluster, logs: list[str]) -> None:
+    """The program sends what executors need: neither the call nor the cluster knows of it."""
+    call = [sys.executable, "-m", "eoctl", *AUDIT, "--master", cluster.master]
+    done = run(cluster, [*call, "--split-bytes", "20000", *CONF, *logs])
+    words = [json.loads(each)["message"] for each in done.stderr.splitlines()]
+    assert "engine: spark, as --master or --conf was given" in words
+    assert done.stdout == locally(logs, cluster.directory)
+    works = [*cluster.directory.glob("work-*/app-*/*/stderr")]
+    assert {path.parts[-4] for path in works} == {"work-0", "work-1"}
+
+
+def test_spark_submit(cluster: Cluster, logs: list[str]) -> None:
+    """All that is ours comes from the bundle, in the driver too; its settings are those given."""
+    bundle = write_bundle(cluster.directory)
+    script = cluster.directory / "run_eoctl.py"
+    script.write_text("from eoctl.main import run\n\nrun()\n")
+    home = cluster.environment["SPARK_HOME"]
+    call = [f"{home}/bin/spark-submit", "--py-files", str(bundle), "--master", cluster.master]
+    done = run(cluster, [*call, *CONF, str(script), *AUDIT, "--engine", "spark", *logs])
+    # spark-submit sends both streams of a driver to one.
+    lines = [each for each in done.stdout.splitlines() if not each.startswith('{"level":"note",')]
+    assert lines == locally(logs, cluster.directory).splitlines(), done.stderr

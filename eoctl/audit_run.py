@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl import __version__
 from eoctl.engine import Engine, EngineOptions, choose_engine, jobs_of
 from eoctl.progress import Progress
 from recovery.audit import Audit, Audited
@@ -45,12 +46,19 @@ class AuditOptions(NamedTuple):
 
 
 class AuditResult(NamedTuple):
-    """The reports, sentences for people, and what the exit status depends on."""
+    """The reports, sentences for people, what the exit status depends on, and what to keep."""
 
     audit: Audit
     notes: list[str]
     is_corrupt: bool
     is_unreadable: bool
+    state: AuditState | None
+    pieces: Sequence[ReadPiece]
+
+    def save_state(self) -> None:
+        """Keep what was found for the next run, if that was asked for. Raises AccessError."""
+        if self.state is not None:
+            self.state.save(self.pieces)
 
 
 def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
@@ -59,7 +67,10 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     Raises:
         EoctlError: nothing can be read at all, Spark does not start, or it gave the job up.
     """
-    state = None if options.state_path is None else AuditState(options.state_path)
+    state = None
+    if options.state_path is not None:
+        state = AuditState(options.state_path, f"eoctl {__version__}")
+        state.require_writable()
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
@@ -69,7 +80,8 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
-    found = _summarize(listing, known, splits, engine, options, state)
+    pieces = list(known)
+    found = _summarize(listing, pieces, splits, engine, options)
     ids, id_problems = read_transactional_ids(_coordinator_places(listing, options))
     notes += id_problems
     segments: dict[str, list[SegmentPlace]] = {}
@@ -89,21 +101,24 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         or any(each.is_corrupt for each in summaries),
         any(isinstance(each, AccessError) for each in problems)
         or any(each.is_unreadable for each in summaries),
+        state,
+        pieces,
     )
 
 
 def _summarize(
     listing: Listing,
-    known: list[ReadPiece],
+    pieces: list[ReadPiece],
     splits: list[Split],
     engine: Engine,
     options: AuditOptions,
-    state: AuditState | None,
 ) -> dict[str, PartitionSummary | None]:
-    """Return what was found by directory; None for those that could not be listed."""
+    """Return what was found by directory; None for those that could not be listed.
+
+    `pieces` are those that are known; with a state, what is read is added to them.
+    """
     total_bytes = sum(each.end_pos - each.start_pos for each in splits)
     joined: dict[str, PartitionSummary] = {}
-    pieces = list(known)
     if engine.is_spark and splits:
         from eoctl.spark.session import DEFAULT_MASTER, spark_session
 
@@ -112,7 +127,7 @@ def _summarize(
             from eoctl.spark.audit import read_pieces as read_on_spark
             from eoctl.spark.audit import summarize_directories
 
-            if state is None:
+            if options.state_path is None:
                 joined = summarize_directories(session, splits)
             else:
                 pieces += read_on_spark(session, splits)
@@ -122,8 +137,6 @@ def _summarize(
         with Progress("reading", total_bytes) as progress:
             jobs = jobs_of(options.engine)
             pieces += read_pieces(splits, jobs, progress.advance, read_anywhere)
-    if state is not None:
-        state.save(pieces)
     joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}
     return {
@@ -178,7 +191,7 @@ def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:
 
 def exit_status(result: AuditResult, fail_on: Severity) -> int:
     """Return 1 for findings at or above a severity, 5 if a part could not be read."""
-    rows = result.audit.rows("topics")
+    rows = result.audit.rows("partitions")
     is_warning = fail_on != Severity.ERROR and (
         any(_figure(row, name) for row in rows for name in WARNING_FIGURES)
         or bool(result.audit.rows("torn"))
@@ -193,4 +206,4 @@ def exit_status(result: AuditResult, fail_on: Severity) -> int:
 def _figure(row: Sequence[object], name: str) -> object:
     from recovery.audit import COLUMNS
 
-    return row[COLUMNS["topics"].index(name)]
+    return row[COLUMNS["partitions"].index(name)]

@@ -68,7 +68,7 @@ COMMANDS = {
         "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
     ),
     "spark-audit": CommandEntry(
-        "eoctl.commands.spark_audit", "Count transactions and duplicates with Spark."
+        "eoctl.commands.spark_audit", "Audit transactions, duplicates and replicas, at any scale."
     ),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from errno import EACCES, ENOTDIR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage import fsio
 from storage.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError, UsageError
+from storage.uris import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +31,8 @@ def require_target(directory: str) -> None:
 
     Raises:
         RefusedError: it lies in a log dir.
-        UsageError: pyarrow is not installed.
+        UsageError: pyarrow is not installed, or it is a URI.
+        AccessError: nothing can be written there.
     """
     from importlib.util import find_spec
 
@@ -42,6 +45,13 @@ def require_target(directory: str) -> None:
             f"{directory}: lies in a log dir, where only a broker's files belong",
             next_step="name a directory elsewhere",
         )
+    if is_uri(directory):
+        raise UsageError(f"--to {directory}: reports go into a local directory, not behind a URI")
+    target = Path(directory).absolute()
+    place = target if target.exists() else target.parent
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        code = EACCES if place.is_dir() else ENOTDIR
+        raise AccessError(OSError(code, os.strerror(code)), str(place))
 
 
 def write_reports(

@@ -1,8 +1,8 @@
 """The reports of an audit, from the summaries of partition directories.
 
-Directories of one topic and partition are copies of it. Counts by topic and by transactional id,
-and torn transactions, take one copy of each partition: that with the highest offset (of equals that
-with most batches, then the first by path).
+Live directories of one topic and partition in one cluster are copies of it. Counts by topic and by
+transactional id, and torn transactions, take one copy of each partition: that with the highest
+offset (of equals that with most batches, then the first by path).
 """
 
 from __future__ import annotations
@@ -109,9 +109,11 @@ class Audit:
     def __init__(self, audited: Iterable[Audited], transactional_ids: Mapping[int, str]) -> None:
         self._all = sorted(audited, key=_order)
         self._ids = transactional_ids
-        self._copies = {
-            key: [*group] for key, group in groupby(self._all, key=lambda each: each.place[1:3])
-        }
+        self._copies: dict[tuple[str | None, str, int], list[Audited]] = {}
+        for each in self._all:
+            if each.place.is_live:
+                key = each.place.cluster, each.place.topic, each.place.partition
+                self._copies.setdefault(key, []).append(each)
         self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
         self._built: dict[str, list[Row]] = {}
 
@@ -150,10 +152,10 @@ class Audit:
             ]
 
     def _topics(self) -> Iterable[Row]:
-        for topic, group in groupby(self._chosen, key=lambda each: each.place.topic):
-            columns = zip(*(each.summary.figures().values() for each in group), strict=True)
-            partitions_count = sum(key[0] == topic for key in self._copies)
-            yield [topic, partitions_count, *map(_sum, columns)]
+        chosen = sorted(self._chosen, key=_order)
+        for topic, group in groupby(chosen, key=lambda each: each.place.topic):
+            figures = [each.summary.figures().values() for each in group]
+            yield [topic, len(figures), *map(_sum, zip(*figures, strict=True))]
 
     def _producers(self) -> Iterable[Row]:
         names = COLUMNS["producers"][4:-1]
@@ -247,7 +249,11 @@ class Audit:
             yield from sorted(rows, key=lambda row: (-1 if row[4] is None else row[4], row[2:4]))
 
     def _torn(self) -> Iterable[Row]:
-        chosen = self._chosen
+        chosen = sorted(self._chosen, key=lambda each: each.place.cluster or "")
+        for _, group in groupby(chosen, key=lambda each: each.place.cluster):
+            yield from self._torn_in_cluster([*group])
+
+    def _torn_in_cluster(self, chosen: Sequence[Audited]) -> Iterable[Row]:
         names = [f"{each.place.topic}-{each.place.partition}" for each in chosen]
         for each in find_torn([each.summary for each in chosen]):
             yield [
@@ -260,7 +266,7 @@ class Audit:
             ]
 
     def _replicas(self) -> Iterable[Row]:
-        for (topic, partition), group in self._copies.items():
+        for (_, topic, partition), group in self._copies.items():
             known = [each for each in group if each.found is not None]
             if len(known) < 2 or partition < 0:
                 continue

@@ -7,18 +7,21 @@ deleted at any time, and the next audit then reads everything.
 
 from __future__ import annotations
 
+import os
 import zlib
-from errno import ENOENT
+from errno import EACCES, ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.partition_summary import ReadPiece, join_segment
+from recovery.read_findings import GONE
 from recovery.summary_codec import PACKED_VERSION, pack_piece, unpack_piece
 from storage import fsio
 from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, CorruptError, FormatError, RefusedError
+from storage.errors import AccessError, CorruptError, FormatError, RefusedError, UsageError
 from storage.positioned_file import PositionedFile
 from storage.splits import Split
+from storage.uris import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,14 +41,16 @@ class AuditState:
         AccessError, CorruptError: it is there and cannot be read, or is something else.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, program: str) -> None:
+        """Load it; `program` names the release, for one release may count what another does not."""
         if is_in_log_dir(Path(path).absolute().parent):
             raise RefusedError(
                 f"{path}: lies in a log dir, where only a broker's files belong",
                 next_step="keep the state elsewhere",
             )
         self.path = path
-        self._known: dict[tuple[Any, ...], bytes] = _load(path)
+        self._program = program
+        self._known: dict[tuple[Any, ...], bytes] = _load(path, program)
 
     def take(self, places: Iterable[SegmentPlace]) -> tuple[list[ReadPiece], list[SegmentPlace]]:
         """Return what is known of some segments, and which have to be read."""
@@ -65,6 +70,15 @@ class AuditState:
                 known.append(ReadPiece(split, piece))
         return known, unknown
 
+    def require_writable(self) -> None:
+        """Look before the work is done: raises what `save` would, as far as it can be told."""
+        if is_uri(self.path):
+            raise UsageError(f"{self.path}: the state is a local file, not a URI")
+        fsio.require_replaceable(self.path)
+        directory = Path(self.path).absolute().parent
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise AccessError(PermissionError(EACCES, os.strerror(EACCES)), str(directory))
+
     def save(self, pieces: Sequence[ReadPiece]) -> None:
         """Replace the file by what is known of these segments now. Raises AccessError."""
         by_path: dict[str, list[ReadPiece]] = {}
@@ -74,12 +88,12 @@ class AuditState:
         for group in by_path.values():
             group.sort(key=lambda each: each.split.start_pos)
             split, piece = join_segment(group)
-            # What failed to be read may succeed the next time.
-            if not any(each.is_unreadable for each in piece.findings):
+            # What failed to be read, or was not there, may be there the next time.
+            if not any(each.is_unreadable or each.kind == GONE for each in piece.findings):
                 rows.append([*_key(split.place), pack_piece(piece)])
         from msgpack import packb
 
-        data = packb([STATE_NAME, PACKED_VERSION, sorted(rows)], use_bin_type=True)
+        data = packb([STATE_NAME, PACKED_VERSION, self._program, sorted(rows)], use_bin_type=True)
         fsio.replace_file(fsio.FileSystem(), self.path, zlib.compress(data, COMPRESSION_LEVEL))
 
 
@@ -87,7 +101,7 @@ def _key(place: SegmentPlace) -> tuple[Any, ...]:
     return place.path, place.file_bytes, place.modified_ns, place.is_active, place.has_sequences
 
 
-def _load(path: str) -> dict[tuple[Any, ...], bytes]:
+def _load(path: str, program: str) -> dict[tuple[Any, ...], bytes]:
     from msgpack import unpackb
 
     try:
@@ -101,11 +115,12 @@ def _load(path: str) -> dict[tuple[Any, ...], bytes]:
         raise AccessError(OSError(reading.unreadable[0].errno, "cannot be read"), path)
     data = reading.data
     try:
-        name, version, rows = unpackb(zlib.decompress(data))
+        name, version, made_by, *rest = unpackb(zlib.decompress(data))
         if name != STATE_NAME:
             raise _bad(path, str(name)[:40])
-        if version != PACKED_VERSION:
-            return {}  # an older program's: everything is read again
+        if (version, made_by) != (PACKED_VERSION, program):
+            return {}  # of another release: everything is read again
+        (rows,) = rest
         return {tuple(key): bytes(packed) for *key, packed in rows}
     except (ValueError, TypeError, zlib.error) as exc:
         raise _bad(path, str(exc)) from None

@@ -13,7 +13,9 @@ import numpy as np
 
 from recovery.fingerprint import hash_batches, widened
 from storage.errors import AccessError
+from storage.place_files import offset_entries
 from storage.places import open_place
+from storage.splits import StartProver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from recovery.fingerprint import Fingerprint
     from recovery.summary import Summary
     from storage.places import SegmentPlace
+    from storage.segment import Segment
 
 
 class Copy(NamedTuple):
@@ -60,8 +63,11 @@ def compare_copies(one: Copy, other: Copy) -> ReplicaCheck:
         low, high = max(start, first), min(end - 1, last)
         if low > high:
             continue
+        is_whole = (start, end - 1) == (low, high)
         try:
             found = _first_difference(one, other, low, high)
+            if found is None and is_whole:  # a batch out of its place, elsewhere in the files
+                found = _first_difference(one, other, low, high, is_everywhere=True)
         except AccessError:
             return ReplicaCheck(first, last, is_equal=False, first_different_offset=None)
         if found is not None:
@@ -80,24 +86,44 @@ def _differing_ranges(left: Fingerprint, right: Fingerprint) -> Iterator[tuple[i
         yield bucket << width_bits, (bucket + 1) << width_bits
 
 
-def _first_difference(one: Copy, other: Copy, low: int, high: int) -> int | None:
-    left, right = (_hashes(each, low, high) for each in (one, other))
+def _first_difference(
+    one: Copy, other: Copy, low: int, high: int, *, is_everywhere: bool = False
+) -> int | None:
+    left, right = (_hashes(each, low, high, is_everywhere=is_everywhere) for each in (one, other))
     only = set(zip(*(column.tolist() for column in left), strict=True)) ^ set(
         zip(*(column.tolist() for column in right), strict=True)
     )
     return min((offset for offset, _ in only), default=None)
 
 
-def _hashes(copy: Copy, low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _hashes(
+    copy: Copy, low: int, high: int, *, is_everywhere: bool
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Read base offset and hash of the good batches whose base offset lies in [low, high]."""
     offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-    for files in _touched(copy.places, low, high):
-        with open_place(files) as segment:
-            for table in segment.scan_tables(is_active=files.is_active):
+    places = copy.places if is_everywhere else _touched(copy.places, low, high)
+    for place in places:
+        with open_place(place) as segment:
+            start_pos = 0 if is_everywhere else _start_pos(segment, place, low)
+            for table in segment.scan_tables(start_pos=start_pos, is_active=place.is_active):
                 rows = table.crc_ok & (table.base_offset >= low) & (table.base_offset <= high)
                 offsets.append(table.base_offset[rows])
                 hashes.append(hash_batches(table)[rows])
+                is_past = table.row_count and table.crc_ok[-1] and table.base_offset[-1] > high
+                if is_past and not is_everywhere:
+                    break
     return np.concatenate(offsets), np.concatenate(hashes)
+
+
+def _start_pos(segment: Segment, place: SegmentPlace, low: int) -> int:
+    """Return where a batch below an offset begins, by a proven index entry; else the file."""
+    prover = StartProver(segment, offset_entries(place))
+    limit = low - place.base_offset
+    for index in range(len(prover.entries) - 1, -1, -1):
+        if prover.entries[index].relative_offset < limit:
+            batch = prover.prove(index)
+            return 0 if batch is None else batch.pos
+    return 0
 
 
 def _touched(places: Sequence[SegmentPlace], low: int, high: int) -> list[SegmentPlace]:

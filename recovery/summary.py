@@ -101,24 +101,17 @@ class Extent(NamedTuple):
     """Where the batches of a piece lie; -1 is unknown.
 
     `first_offset` is the base offset of the first batch and `top_offset` the highest last offset of
-    all whose offset can be right; both timestamps are maximum timestamps of batches.
+    all whose offset can be right.
     """
 
     first_offset: int = NO_OFFSET
     top_offset: int = NO_OFFSET
-    first_timestamp_ms: int = -1
-    last_timestamp_ms: int = -1
 
     def then(self, other: Extent) -> Extent:
         """Return that of both pieces, `other` behind this one."""
         if other.first_offset < 0 or self.first_offset < 0:
             return self if other.first_offset < 0 else other
-        return Extent(
-            self.first_offset,
-            max(self.top_offset, other.top_offset),
-            self.first_timestamp_ms,
-            other.last_timestamp_ms,
-        )
+        return Extent(self.first_offset, max(self.top_offset, other.top_offset))
 
 
 class Summary(NamedTuple):
@@ -342,8 +335,6 @@ def _extent_of(rows: SummaryRows) -> Extent:
     return Extent(
         first_offset=int(table.base_offset[placed[0]]),
         top_offset=int(table.last_offset[placed].max()),
-        first_timestamp_ms=int(table.max_timestamp_ms[placed[0]]),
-        last_timestamp_ms=int(table.max_timestamp_ms[placed[-1]]),
     )
 
 

@@ -80,9 +80,7 @@ def pack_piece(piece: PieceSummary) -> bytes:
 def unpack_piece(data: bytes) -> PieceSummary:
     """Decode what `pack_piece` made. Raises as `unpack_summary`."""
     summary, findings, *rest = _unpacked_list(data)
-    return PieceSummary(
-        unpack_summary(summary), tuple(ReadFinding(*each) for each in findings), *rest
-    )
+    return PieceSummary(unpack_summary(summary), _findings_of(findings), *rest)
 
 
 def pack_split(split: Split) -> bytes:
@@ -108,9 +106,14 @@ def pack_partition(found: PartitionSummary) -> bytes:
 def unpack_partition(data: bytes) -> PartitionSummary:
     """Decode what `pack_partition` made. Raises as `unpack_summary`."""
     summary, findings, count = _unpacked_list(data)
-    return PartitionSummary(
-        unpack_summary(summary), tuple(ReadFinding(*each) for each in findings), count
-    )
+    return PartitionSummary(unpack_summary(summary), _findings_of(findings), count)
+
+
+def _findings_of(rows: list[list[Any]]) -> tuple[ReadFinding, ...]:
+    try:
+        return tuple(ReadFinding(*each) for each in rows)
+    except TypeError as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
 
 
 def _unpacked_list(data: bytes) -> list[Any]:

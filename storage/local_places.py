@@ -15,7 +15,7 @@ from storage.path_globs import Match, expand, has_wildcard
 from storage.places import DirectoryPlace, Listing, SegmentPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from storage.discovery import Discovery
     from storage.errors import CorruptError
@@ -135,7 +135,10 @@ class _Lister:
             path, name = selected.partition
             if is_text(path):
                 broker = self._broker(selected)
-                self._found.append(DirectoryPlace(broker, name.topic, name.partition, path))
+                cluster = _cluster_id(selected.log_dir)
+                self._found.append(
+                    DirectoryPlace(broker, name.topic, name.partition, path, cluster)
+                )
             else:
                 self.problems.append(not_utf8(path))
 
@@ -153,7 +156,7 @@ class _Lister:
         self.problems += files.problems
         return [
             SegmentPlace(
-                *directory,
+                *directory[:4],
                 path=each.log.path,
                 base_offset=each.base_offset,
                 is_active=each is files.segments[-1],
@@ -177,7 +180,7 @@ class _Lister:
         """Return the problems; partitions in two log dirs are none if the brokers differ."""
         yield from (each for each in found.problems if getattr(each, "check_id", "") != "DIR-2")
         yield from duplicates(
-            (_node_id(each) or self._name_of(each.path) or each.path, each)
+            ((_node_id(each) or self._name_of(each.path) or each.path, _cluster_id(each)), each)
             for each in found.log_dirs
         )
 
@@ -186,12 +189,12 @@ class _Lister:
         return next((self._named[str(each)] for each in around if str(each) in self._named), None)
 
 
-def duplicates(log_dirs: Iterable[tuple[str, LogDir]]) -> Iterator[CorruptError]:
+def duplicates(log_dirs: Iterable[tuple[Hashable, LogDir]]) -> Iterator[CorruptError]:
     """Find the partitions that are live in two log dirs, given with their brokers, of one broker.
 
     Unlike in `discover`, log dirs that do not tell their node are not taken for those of one.
     """
-    by_broker: dict[str, list[LogDir]] = {}
+    by_broker: dict[Hashable, list[LogDir]] = {}
     for broker, log_dir in log_dirs:
         by_broker.setdefault(broker, []).append(log_dir)
     for each in by_broker.values():
@@ -210,6 +213,10 @@ def is_text(path: str) -> bool:
 def _absolute(path: Path) -> str:
     """Make a path absolute, links kept: their names may be those of partitions."""
     return os.path.realpath(path) if ".." in path.parts else str(path.absolute())
+
+
+def _cluster_id(log_dir: LogDir | None) -> str | None:
+    return None if log_dir is None or log_dir.meta is None else log_dir.meta.cluster_id
 
 
 def _node_id(log_dir: LogDir | None) -> str | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.errors import UsageError
+from storage.log_dir import DirState, parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,12 +66,23 @@ class SegmentPlace(NamedTuple):
 
 
 class DirectoryPlace(NamedTuple):
-    """A partition directory; the fields are those of its segments' places."""
+    """A partition directory; the first fields are those of its segments' places.
+
+    Attributes:
+        cluster: the cluster id that the log dir's meta.properties states; None: not known.
+    """
 
     broker: str
     topic: str
     partition: int
     directory: str
+    cluster: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """A broker serves it: it is not set aside to be deleted or moved, nor stray."""
+        name = parse_partition_name(self.directory.rstrip("/").rpartition("/")[2])
+        return name is None or name.state is DirState.LIVE
 
 
 class Listing(NamedTuple):

@@ -33,7 +33,7 @@ from storage.places import DirectoryPlace, Listing, SegmentPlace
 from storage.remote_file import RemoteFile, as_os_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from storage.file_systems import Located
     from storage.formats.meta_properties import MetaProperties
@@ -68,7 +68,7 @@ class _Lister:
         self._notes: list[str] = []
         self._found: dict[str, _Found] = {}  # by URI of the directory, in order
         self._metas: dict[str, MetaProperties | None] = {}  # by URI of the log dir
-        self._log_dirs: list[tuple[str, LogDir]] = []
+        self._log_dirs: list[tuple[Hashable, LogDir]] = []
         self._named: dict[str, str] = {}  # what a first wildcard matched, by URI -> its name
 
     def add(self, given: str) -> None:
@@ -169,7 +169,9 @@ class _Lister:
         if all(log_dir.path != uri for _, log_dir in self._log_dirs):
             broker = self._broker(located, path)
             meta = self._meta(located, path)
-            self._log_dirs.append((broker, _log_dir_of(uri, meta, tuple(partitions))))
+            self._log_dirs.append(
+                ((broker, meta and meta.cluster_id), _log_dir_of(uri, meta, tuple(partitions)))
+            )
 
     def _files_below(self, located: Located, path: str) -> dict[str, list[RemoteEntry]] | None:
         """Return the files of all directories in one, by directory: one request for many.
@@ -195,7 +197,11 @@ class _Lister:
             path.rpartition("/")[2], UNKNOWN_PARTITION, DirState.LIVE
         )
         around = path.rpartition("/")[0]
-        place = DirectoryPlace(self._broker(located, around), name.topic, name.partition, uri)
+        meta = self._meta(located, around)
+        cluster = None if meta is None else meta.cluster_id
+        place = DirectoryPlace(
+            self._broker(located, around), name.topic, name.partition, uri, cluster
+        )
         try:
             files = self._entries(located, path) if entries is None else entries
         except AccessError as exc:
@@ -261,7 +267,7 @@ class _Lister:
         logs.sort(key=lambda each: each[0])
         return [
             SegmentPlace(
-                *directory,
+                *directory[:4],
                 path=path,
                 base_offset=base_offset,
                 is_active=base_offset == logs[-1][0],

@@ -76,9 +76,10 @@ def _in_offset_range(
     listed = sorted(places)
     for each in listed:
         bases.setdefault(each.directory, []).append(each.base_offset)
+    ascending = {directory: sorted(set(found)) for directory, found in bases.items()}
     found = {}
     for each in listed:
-        above = sorted(set(bases[each.directory]))
+        above = ascending[each.directory]
         index = bisect_right(above, each.base_offset)
         end_offset = above[index] if index < len(above) else None
         is_above = bounds.max_offset is not None and each.base_offset > bounds.max_offset

@@ -159,7 +159,7 @@ def encoded(batch: Batch, offset: int) -> bytes:
 
 
 def write_segments(directory: Path, *segments: Sequence[Batch]) -> Path:
-    directory.mkdir()
+    directory.mkdir(parents=True)
     offset = 0
     for batches in segments:
         path = directory / f"{offset:020d}.log"

@@ -94,14 +94,15 @@ def command(
     names = list(dict.fromkeys(report or [ReportName.PARTITIONS]))
     if ReportName.ALL in names:
         names = [each for each in ReportName if each is not ReportName.ALL]
-    if to is not None:
-        from eoctl.report_files import write_reports
-
-        write_reports(to, {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS})
     for name in names:
         emit(Report(KINDS.get(name, name), COLUMNS[name], result.audit.rows(name)), output)
     for note in result.notes:
         message(note)
+    if to is not None:
+        from eoctl.report_files import write_reports
+
+        write_reports(to, {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS})
+    result.save_state()
     return exit_status(result, fail_on)
 
 

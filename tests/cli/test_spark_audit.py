@@ -232,6 +232,29 @@ def test_a_second_run_reads_what_is_new(
     assert "not a state of an audit" in broken.errors
 
 
+def test_what_cannot_be_written_is_told_first(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = golden("kafka-4.3.1") / "crash" / "txn-0"
+    (tmp_path / "file").touch()
+    for arguments, status in (
+        (["--to", tmp_path / "no" / "where"], 3),
+        (["--to", tmp_path / "file"], 3),
+        (["--to", "s3://bucket/reports"], 2),
+        (["--state", tmp_path / "no" / "where"], 3),
+        (["--state", "s3://bucket/state"], 2),
+    ):
+        outcome = eoctl("spark-audit", path, *arguments)
+        assert (outcome.status, outcome.stdout) == (status, b""), arguments
+
+
+def test_any_copy_may_have_findings(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    """Also one that is not the fullest."""
+    write_segments(tmp_path / "a" / "t-0", [Batch(), Batch()])
+    write_segments(tmp_path / "b" / "t-0", [Batch(), Batch(sequence=1), Batch(sequence=2)])
+    assert eoctl("spark-audit", tmp_path / "*").status == 1
+
+
 @pytest.mark.parametrize(
     ("fail_on", "statuses"), [("error", (0, 0)), ("warning", (0, 1)), ("note", (1, 1))]
 )

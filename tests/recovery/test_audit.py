@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from recovery.partition_summary import ReadPiece, join_partition
 from recovery.segment_summary import PieceSummary, read_split
 from recovery.segment_workers import WorkerLostError
 from recovery.transactional_ids import read_transactional_ids
-from storage.errors import CorruptError, RefusedError
+from storage.errors import AccessError, CorruptError, RefusedError, UsageError
 from storage.places import Listing, SegmentPlace, list_places, open_place
 from storage.splits import Split, split_places, splits_at
 from tests.audit_world import World
@@ -189,9 +188,42 @@ def test_a_copy_that_differs_in_one_batch(
         data[end - 2] ^= 1
         struct.pack_into(">I", data, batch.pos + 17, crc32c.crc32c(data[batch.pos + 21 : end]))
     log.write_bytes(data)
+    if changed == "value":  # through an index, too: that of the other copy fits
+        assert log.with_suffix(".index").stat().st_size
     (row,) = named(audit_path(tmp_path / "*", every_third), "replicas")
     assert (row["is_equal"], row["first_different_offset"]) == (False, batch.header.base_offset)
     assert (row["broker"], row["other_broker"]) == ("a", "b")
+
+
+def test_what_is_set_aside_is_no_copy(tmp_path: Path) -> None:
+    log = World(4, steps=12).logs[0]
+    log.write(tmp_path)
+    moved = tmp_path / f"{log.name}.0123456789abcdef0123456789abcdef-delete"
+    shutil.copytree(tmp_path / log.name, moved)
+    more = next(moved.iterdir())
+    more.write_bytes(b"")
+    audit = audit_path(tmp_path, whole)
+    assert len(audit.rows("partitions")) == 2
+    assert audit.rows("replicas") == []
+    (topic,) = named(audit, "topics")
+    assert (topic["partitions_count"], topic["batches"]) == (1, log.figures()["batches"])
+
+
+@pytest.mark.parametrize("clusters", [("A", "A"), ("A", "B")])
+def test_topics_of_two_clusters_are_no_copies(tmp_path: Path, clusters: tuple[str, str]) -> None:
+    for number, cluster in enumerate(clusters):
+        root = tmp_path / str(number)
+        World(number + 1, steps=20).logs[0].write(root)
+        text = f"version=1\nnode.id=1\ncluster.id={cluster}\n"
+        (root / "meta.properties").write_text(text)
+    listing = list_places([str(tmp_path / "*")])
+    is_one = clusters[0] == clusters[1]
+    rules = {getattr(each, "check_id", "") for each in listing.problems}
+    assert ("DIR-2" in rules) == is_one
+    audit = audit_path(tmp_path / "*", whole)
+    assert len(audit.rows("replicas")) == is_one
+    (topic,) = named(audit, "topics")
+    assert topic["partitions_count"] == (1 if is_one else 2)
 
 
 # --- the local engine -----------------------------------------------------------------------------
@@ -256,9 +288,10 @@ def test_small_splits_share_a_task(golden: Callable[[str], Path]) -> None:
 # --- the state of earlier runs --------------------------------------------------------------------
 
 
-def with_state(state: Path, root: Path) -> tuple[Audit, list[str]]:
+def with_state(state: Path, root: Path, program: str = "this") -> tuple[Audit, list[str]]:
     """Audit as the command does; returns the report and the files that were read."""
-    saved = AuditState(str(state))
+    saved = AuditState(str(state), program)
+    saved.require_writable()
     listing = list_places([str(root)])
     known, wanted = saved.take(listing.places)
     read = [ReadPiece(each, read_split(each)) for each in split_places(wanted, 1000)]
@@ -267,41 +300,51 @@ def with_state(state: Path, root: Path) -> tuple[Audit, list[str]]:
     return audit_of(listing, [*known, *read]), names
 
 
+def all_rows(audit: Audit) -> dict[str, Any]:
+    return {name: audit.rows(name) for name in COLUMNS}
+
+
 def test_only_new_segments_are_read(tmp_path: Path) -> None:
     world, root, state = World(5), tmp_path / "logs", tmp_path / "state"
     for log in world.logs:
         log.write(root)
-    paths = sorted(map(str, root.glob("*/*.log")))
     first, names = with_state(state, root)
-    assert names == paths
+    assert names == sorted(map(str, root.glob("*/*.log")))
     again, names = with_state(state, root)
     assert names == []
-    assert {name: again.rows(name) for name in COLUMNS} == {
-        name: first.rows(name) for name in COLUMNS
-    }
-    # Growth of the last segment, a roll, and a first segment that retention removes.
+    assert all_rows(again) == all_rows(first)
+    # The last segment grows, another one begins, and retention removes the first one.
     log = next(each for each in world.logs if len(each.segments) > 2)
+    times = {path: path.stat().st_mtime_ns for path in root.glob("*/*.log")}
+    grown = root / log.name / f"{log.segments[-1][0]:020d}.log"
     shutil.rmtree(root / log.name)
-    changed = str(root / log.name / f"{log.segments[-1][0]:020d}.log")
-    before = len(log.segments[-1][1])
     log.data(world._tick(), 9999, 0, 2, is_transactional=True)
-    assert len(log.segments[-1][1]) > before
     log.roll()
     log.again(world._tick(), 9999, 0, 1)
+    rolled = root / log.name / f"{log.segments[-1][0]:020d}.log"
     log.write(root)
-    first_segment = root / log.name / f"{0:020d}.log"
-    for each in (root / log.name).iterdir():
-        old = [path for path in paths if path == str(each) and path != changed]
-        if old:  # as they were: same size, same time
-            os.utime(each, ns=(1, 1))
-    with_state(state, root)
-    first_segment.unlink()
+    for path, modified_ns in times.items():
+        if path != grown:
+            os.utime(path, ns=(modified_ns, modified_ns))
+    (root / log.name / f"{0:020d}.log").unlink()
     third, names = with_state(state, root)
-    assert names == []
-    alone = audit_path(root, whole)
-    assert {name: third.rows(name) for name in COLUMNS} == {
-        name: alone.rows(name) for name in COLUMNS
-    }
+    assert names == sorted(map(str, (grown, rolled)))
+    assert all_rows(third) == all_rows(audit_path(root, whole))
+
+
+def test_a_segment_that_was_gone_is_looked_for_again(tmp_path: Path) -> None:
+    for log in World(5, steps=5).logs:
+        log.write(tmp_path / "logs")
+    path = min((tmp_path / "logs").glob("*/*.log"))
+    places = list_places([str(tmp_path / "logs")]).places
+    data, modified_ns = path.read_bytes(), path.stat().st_mtime_ns
+    path.unlink()
+    state = AuditState(str(tmp_path / "state"), "this")
+    state.save([ReadPiece(each, read_split(each)) for each in split_places(places, 1 << 30)])
+    path.write_bytes(data)
+    os.utime(path, ns=(modified_ns, modified_ns))
+    _, names = with_state(tmp_path / "state", tmp_path / "logs")
+    assert names == [str(path)]
 
 
 def test_a_segment_that_has_changed_is_read_again(tmp_path: Path) -> None:
@@ -324,11 +367,17 @@ def test_what_is_no_state(tmp_path: Path) -> None:
     for data in (b"", b"something else", bytes(100)):
         path.write_bytes(data)
         with pytest.raises(CorruptError) as caught:
-            AuditState(str(path))
+            AuditState(str(path), "this")
         assert caught.value.next_step
     (tmp_path / "meta.properties").write_text("version=1\n")
     with pytest.raises(RefusedError):
-        AuditState(str(tmp_path / "other"))
+        AuditState(str(tmp_path / "other"), "this")
+    (tmp_path / "meta.properties").unlink()
+    for wrong in (tmp_path / "nowhere" / "state", tmp_path):
+        with pytest.raises((AccessError, RefusedError)):
+            AuditState(str(wrong), "this").require_writable()
+    with pytest.raises(UsageError):
+        AuditState("s3://bucket/state", "this").require_writable()
 
 
 def test_a_state_of_another_release_is_passed_over(
@@ -337,8 +386,10 @@ def test_a_state_of_another_release_is_passed_over(
     for log in World(5, steps=5).logs:
         log.write(tmp_path / "logs")
     _, first = with_state(tmp_path / "state", tmp_path / "logs")
+    _, names = with_state(tmp_path / "state", tmp_path / "logs", program="the next")
+    assert names == first
     monkeypatch.setattr("recovery.audit_state.PACKED_VERSION", 999)
-    _, names = with_state(tmp_path / "state", tmp_path / "logs")
+    _, names = with_state(tmp_path / "state", tmp_path / "logs", program="the next")
     assert names == first
 
 
@@ -351,8 +402,6 @@ def test_what_could_not_be_read_is_not_kept(
 
     def failing(split: Split, before: object = None) -> Any:
         if split.place.path == str(path):
-            from storage.errors import AccessError
-
             raise AccessError(OSError(5, "Input/output error"), split.place.path)
         return real(split, before)
 
@@ -364,8 +413,6 @@ def test_what_could_not_be_read_is_not_kept(
     assert names == [str(path)]
 
 
-def test_pairs() -> None:
-    """Every report has columns of its own names, each once."""
+def test_columns_have_names_of_their_own() -> None:
     for columns in COLUMNS.values():
         assert len(set(columns)) == len(columns)
-        assert all(a != b for a, b in pairwise(columns))

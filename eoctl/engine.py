@@ -50,11 +50,19 @@ def choose_engine(options: EngineOptions, total_bytes: int) -> Engine:
         return Engine(options.name is EngineName.SPARK, f"engine: {options.name}, as asked for")
     if options.master is not None or options.settings:
         return Engine(True, "engine: spark, as --master or --conf was given")
+    if options.jobs is not None:
+        return Engine(False, "engine: local, as --jobs was given")
     unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
     size = f"{total_bytes / unit:.1f} {name} to read"
     limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
     if total_bytes <= LOCAL_MAX_BYTES:
         return Engine(False, f"engine: local, as {size} are not above {limit}")
+    from eoctl.spark.session import SparkUnavailableError, check_requirements
+
+    try:
+        check_requirements()
+    except SparkUnavailableError as exc:
+        return Engine(False, f"engine: local, as {size} are above {limit}, but {exc.message}")
     return Engine(True, f"engine: spark, as {size} are above {limit}")
 
 

@@ -136,7 +136,7 @@ def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.Rec
 
 def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
     """Give the rows of kafka-log-findings for what could not be listed."""
-    known = {each.directory: tuple(each) for each in listing.directories}
+    known = {each.directory: tuple(each[:4]) for each in listing.directories}
     unknown = (None,) * 4
     for each in listing.problems:
         path = getattr(each, "path", "") or None

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from storage.splits import Split
 
 __all__ = ["SOURCES", "register"]
+UNCUT_BYTES = 1 << 62
 _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
 
 
@@ -97,6 +98,8 @@ class SplitsReader(DataSourceReader):
         """List the directories; a task for each large split, or for several small ones."""
         splits, _ = read_splits(self.options, self.wanted)
         splits = self.pruned(splits)
+        # This object goes to each task: what only planning needs stays here.
+        self.options = self.options._replace(splits=None)
         return [SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -199,8 +202,12 @@ class FindingsReader(SplitsReader):
     """Reads segments for what is bad in them."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Add a task for what could not even be listed."""
-        splits, listing = read_splits(self.options, self.wanted)
+        """Take segments whole, for damage is judged by what is around it.
+
+        A task is added for what could not even be listed.
+        """
+        uncut = self.options._replace(split_bytes=UNCUT_BYTES)
+        splits, listing = read_splits(uncut, self.wanted)
         tasks: list[InputPartition] = [
             SplitsInput(tuple(task)) for task in tasks_of(splits, self.options.task_bytes)
         ]
@@ -215,12 +222,21 @@ class FindingsReader(SplitsReader):
             yield rows_of(FINDING_COLUMNS, partition.problems)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give a row per bad stretch."""
+        """Give a row per bad stretch; of very many the first ones, and a row that says so."""
+        from recovery.read_findings import ReadFinding
         from recovery.segment_summary import read_split
 
         piece = read_split(split)
-        if piece.findings:
-            yield finding_rows(split.place, piece.findings)
+        findings = list(piece.findings)
+        if piece.findings_count > len(findings) > 1:
+            words = f"{piece.findings_count - len(findings)} more are not listed"
+            findings.append(
+                ReadFinding(
+                    split.place.path, findings[-1].end_pos, split.end_pos, "more", "", words
+                )
+            )
+        if findings:
+            yield finding_rows(split.place, findings)
 
 
 class AuditReader(SplitsReader):

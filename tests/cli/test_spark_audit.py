@@ -73,7 +73,7 @@ def test_golden_states(
     assert outcome.status == (1 if state.startswith("hard") else 0)  # one torn transaction
     first, engine = notes_of(outcome)
     assert first == VERIFIED
-    assert engine.startswith("engine: local, as ")
+    assert engine == "engine: local, as --jobs was given"
     check_state(outcome, golden, state)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from recovery.partition_summary import ReadPiece
 from recovery.piece_workers import map_unordered
 from recovery.segment_summary import read_split
-from recovery.segment_workers import WorkerLostError
 from recovery.summary_codec import pack_piece, unpack_piece
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 # Small splits share a task: handing over costs as much as reading a megabyte.
 TASK_BYTES = 32 << 20
-ATTEMPTS_COUNT = 3  # of a task whose process dies
 
 
 def read_pieces(
@@ -43,21 +41,11 @@ def read_pieces(
     Raises:
         WorkerLostError: processes were killed again and again.
     """
-    left = [*tasks_of(splits, task_bytes)]
-    for attempt in range(ATTEMPTS_COUNT):
-        done: set[int] = set()
-        try:
-            for number, pieces in map_unordered(partial(_read_task, read), left, jobs):
-                done.add(number)
-                if on_bytes is not None:
-                    on_bytes(sum(each.end_pos - each.start_pos for each in left[number]))
-                yield from map(ReadPiece, left[number], map(unpack_piece, pieces))
-        except WorkerLostError:
-            if attempt == ATTEMPTS_COUNT - 1:
-                raise
-            left = [task for number, task in enumerate(left) if number not in done]
-            continue
-        return
+    tasks = [*tasks_of(splits, task_bytes)]
+    for number, pieces in map_unordered(partial(_read_task, read), tasks, jobs):
+        if on_bytes is not None:
+            on_bytes(sum(each.end_pos - each.start_pos for each in tasks[number]))
+        yield from map(ReadPiece, tasks[number], map(unpack_piece, pieces))
 
 
 def tasks_of(splits: Iterable[Split], task_bytes: int = TASK_BYTES) -> Iterator[list[Split]]:

@@ -1,13 +1,16 @@
 """Call a function for many values in several processes, results as they come.
 
 The processes are started anew, not forked: Arrow runs threads. They end when the iteration does,
-also when it is given up or this process is killed, and leave an interrupt to this process.
+also when it is given up or this process is killed, and leave an interrupt to this process. One that
+dies is replaced, and what it had to do is done again; results that have come stay.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import Counter, deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recovery.segment_workers import WorkerLostError, end_with
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+ATTEMPTS_COUNT = 3  # for a value whose processes die
+
 
 def map_unordered(
     function: Callable[[T], R], values: Sequence[T], jobs: int
@@ -26,73 +31,130 @@ def map_unordered(
     """Give (index, result) for each value; what the function raises is raised here.
 
     Args:
-        function: of a module, or a partial of one: it is sent to the processes.
+        function: of a module, or a partial of one: it is sent to the processes. It may be called
+            again for a value whose process has died.
         values: taken in order.
         jobs: processes; with one, or one value, it is done in this process.
 
     Raises:
-        WorkerLostError: a process was killed.
+        WorkerLostError: every process that was to do a certain value has died.
     """
     if jobs <= 1 or len(values) <= 1:
         for number, value in enumerate(values):
             yield number, function(value)
         return
-    from multiprocessing.connection import wait
-
-    workers: dict[Any, _Worker] = {}
-    for _ in range(min(jobs, len(values))):
-        worker = _Worker(function)
-        workers[worker.connection] = worker
+    crew = _Crew(function, values)
     try:
-        numbers = iter(range(len(values)))
-        busy = dict(zip(workers, numbers, strict=False))
-        for idle, number in busy.items():
-            idle.send(values[number])
-        while busy:
-            for ready in wait(list(busy)):
-                connection: Any = ready
-                number = busy.pop(connection)
-                yield number, _received(connection)
-                following = next(numbers, None)
-                if following is not None:
-                    busy[connection] = following
-                    connection.send(values[following])
+        for _ in range(min(jobs, len(values))):
+            crew.employ()
+        while crew.is_busy:
+            yield from crew.results()
     finally:
-        for worker in workers.values():
+        crew.stop()
+
+
+class _Crew:
+    """Workers, what each of them does, and what is left to do."""
+
+    def __init__(self, function: Callable[[Any], Any], values: Sequence[Any]) -> None:
+        self._function = function
+        self._values = values
+        self._left = deque(range(len(values)))
+        self._lost_count: Counter[int] = Counter()  # by value
+        self._workers: set[_Worker] = set()
+        self._busy: dict[Any, tuple[_Worker, int]] = {}  # by connection
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._busy)
+
+    def employ(self) -> None:
+        """Start a worker for the next value."""
+        worker = _Worker(self._function)
+        self._workers.add(worker)
+        self._hand_out(worker)
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Wait for workers; each goes on before its result is given."""
+        from multiprocessing.connection import wait
+
+        for connection in wait(list(self._busy)):
+            worker, number = self._busy.pop(connection)
+            try:
+                is_right, value = worker.receive()
+            except WorkerLostError:
+                self._replace(worker, number)
+                continue
+            if not is_right:
+                raise value
+            self._hand_out(worker)
+            yield number, value
+
+    def _hand_out(self, worker: _Worker) -> None:
+        if not self._left:
+            self._dismiss(worker)
+            return
+        number = self._left.popleft()
+        try:
+            worker.send(self._values[number])
+        except WorkerLostError:
+            self._replace(worker, number)
+        else:
+            self._busy[worker.connection] = worker, number
+
+    def _replace(self, worker: _Worker, number: int) -> None:
+        self._dismiss(worker)
+        self._lost_count[number] += 1
+        if self._lost_count[number] == ATTEMPTS_COUNT:
+            raise WorkerLostError
+        self._left.appendleft(number)
+        self.employ()
+
+    def _dismiss(self, worker: _Worker) -> None:
+        self._workers.discard(worker)
+        worker.stop()
+
+    def stop(self) -> None:
+        for worker in self._workers:
             worker.stop()
 
 
-def _received(connection: Connection) -> Any:
-    try:
-        is_right, value = connection.recv()
-    except (EOFError, ConnectionResetError):
-        raise WorkerLostError from None
-    if not is_right:
-        raise value
-    return value
-
-
 class _Worker:
+    """A process. Whatever its connection fails with: the process is gone."""
+
     def __init__(self, function: Callable[[Any], Any]) -> None:
         import multiprocessing
 
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self._process = context.Process(
+        self.process = context.Process(
             target=_work, args=(function, theirs, os.getpid()), daemon=True
         )
         # Children inherit what is blocked: an interrupt is for this process, which ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self._process.start()
+            self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
+    def send(self, value: Any) -> None:
+        try:
+            self.connection.send(value)
+        except OSError:
+            raise WorkerLostError from None
+
+    def receive(self) -> tuple[bool, Any]:
+        try:
+            answer: tuple[bool, Any] = self.connection.recv()
+        except (EOFError, OSError):
+            raise WorkerLostError from None
+        return answer
+
     def stop(self) -> None:
         self.connection.close()
-        self._process.terminate()
-        self._process.join()
+        self.process.terminate()
+        self.process.join()
 
 
 def _work(function: Callable[[Any], Any], connection: Connection, parent_pid: int) -> None:
@@ -100,13 +162,11 @@ def _work(function: Callable[[Any], Any], connection: Connection, parent_pid: in
     while True:
         try:
             value = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return
         try:
             answer: tuple[bool, Any] = (True, function(value))
         except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
             answer = (False, exc)
-        try:
+        with suppress(OSError):  # nobody waits for it any more: seen above
             connection.send(answer)
-        except (BrokenPipeError, ConnectionResetError):
-            return

@@ -27,7 +27,6 @@ from recovery.export_piece import export_piece, result_of_entry
 from recovery.export_plan import ExportPiece, ExportPlan, plan_export, run_stability
 from recovery.piece_workers import map_unordered
 from recovery.read_options import RECORD_COLUMNS, Isolation
-from recovery.segment_workers import WorkerLostError
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.fsio import FileSystem, OpenFile
 from storage.segment import open_segment
@@ -588,20 +587,3 @@ def test_several_processes_give_the_same(golden: Callable[[str], Path], tmp_path
         )
         found.append((result, content_of(tmp_path / str(jobs))))
     assert found[0] == found[1]
-
-
-def double(value: int) -> int:
-    if value == 3:
-        raise AccessError(OSError(errno.ENOSPC, "No space left on device"), "there")
-    if value == 5:
-        os._exit(1)
-    return 2 * value
-
-
-def test_workers() -> None:
-    assert sorted(map_unordered(double, [1, 2, 4], 2)) == [(0, 2), (1, 4), (2, 8)]
-    assert list(map_unordered(double, [], 2)) == []
-    with pytest.raises(AccessError, match="there: No space"):
-        list(map_unordered(double, [1, 3, 2], 2))
-    with pytest.raises(WorkerLostError):
-        list(map_unordered(double, [1, 5, 2], 2))

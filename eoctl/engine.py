@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName
 from recovery.piece_workers import map_unordered
+from storage.errors import AccessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +73,22 @@ def jobs_of(options: EngineOptions) -> int:
     return options.jobs or len(os.sched_getaffinity(0))
 
 
+def anywhere(function: Callable[[T], R]) -> Callable[[T], R]:
+    """Make a function work behind URIs in every process that it is sent to.
+
+    A process that is started anew imports only what it is sent; with this it imports this module,
+    and so what opens URIs.
+    """
+    return partial(_call_anywhere, function)
+
+
+def _call_anywhere(function: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return function(value)
+    except BrokenPipeError as exc:  # a file system's; the command would take it for stdout's
+        raise AccessError(exc) from exc
+
+
 class EngineRun:
     """Calls a function for many values on the engine that suits the first call; a context manager.
 
@@ -108,7 +126,7 @@ class EngineRun:
         if not values:
             return
         if not self.chosen.is_spark:
-            yield from map_unordered(function, values, jobs_of(self._options))
+            yield from map_unordered(anywhere(function), values, jobs_of(self._options))
             return
         from eoctl.spark.mapping import map_on_spark
         from eoctl.spark.session import DEFAULT_MASTER, spark_session

@@ -20,6 +20,9 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
+from eoctl.engine import Engine, EngineRun
+from recovery.export_piece import PieceResult
+from recovery.piece_workers import _Worker
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import spark
 
@@ -177,6 +180,8 @@ def test_an_unreadable_segment(eoctl: Callable[..., Any], tmp_path: Path) -> Non
         (["txn-0", "--to", "../out", "--text"], 2),
         (["txn-0", "--to", "../out", "--from-time", "soon"], 2),
         (["txn-0", "--to", "../out", "--engine", "abacus"], 2),
+        (["txn-0", "--to", "s3://bucket/out"], 2),
+        (["txn-0", "--to", "hdfs:/out"], 2),
         (["nowhere-0", "--to", "../out"], 3),
         (["txn-0", "--to", "../file/out"], 3),
         (["txn-0", "--to", "out"], 4),
@@ -301,3 +306,126 @@ def test_set_aside_is_told(eoctl: Callable[..., Any], kafka: Path) -> None:
     outcome = eoctl("export", kafka, "--to", "out")
     assert outcome.status == 0
     assert "left out (delete)" in outcome.errors
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_processes_that_are_killed_are_replaced(
+    eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, a dead process was taken for the end of whoever reads stdout: status 0."""
+    assert eoctl("export", kafka, "--to", "whole", "--jobs", "1").status == 0
+    expected = files_of(tmp_path / "whole")
+    send = _Worker.send
+    for how in ("between tasks", "during a task"):
+        count = 0
+
+        def killing(self: Any, value: Any, how: str = how) -> None:
+            nonlocal count
+            count += 1
+            if how == "during a task":
+                send(self, value)
+            if count % 5 == 2:
+                self.process.kill()
+                self.process.join()
+            if how == "between tasks":
+                send(self, value)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_Worker, "send", killing)
+            outcome = eoctl("export", kafka, "--to", how, "--jobs", "2")
+        assert outcome.status == 0, outcome.errors
+        assert outcome.stdout
+        assert count > 5
+        found = files_of(tmp_path / how)
+        assert {k: v for k, v in found.items() if k != "_manifest.jsonl"} == {
+            k: v for k, v in expected.items() if k != "_manifest.jsonl"
+        }
+
+
+def test_processes_that_are_always_killed(
+    eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = _Worker.send
+
+    def killing(self: Any, value: Any) -> None:
+        self.process.kill()
+        self.process.join()
+        send(self, value)
+
+    monkeypatch.setattr(_Worker, "send", killing)
+    outcome = eoctl("export", kafka, "--to", "out", "--jobs", "2", "--output", "jsonl")
+    assert (outcome.status, outcome.stdout) == (3, b"")
+    assert "was killed" in outcome.errors
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert eoctl("export", kafka, "--to", "out", "--resume", "--jobs", "1").status == 0
+
+
+SIMULATED = """
+import pyarrow.fs
+
+class FileSystem:
+    @staticmethod
+    def from_uri(uri):
+        assert uri.startswith("sim://"), uri
+        return pyarrow.fs.SubTreeFileSystem({root!r}, pyarrow.fs.LocalFileSystem()), ""
+
+pyarrow.fs.FileSystem = FileSystem
+"""
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_uris_with_several_processes(kafka: Path, tmp_path: Path, isolation: str) -> None:
+    """Python itself prepares each process, so that all of them know of another file system."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SIMULATED.format(root=str(kafka)))
+    path = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
+    calls = [(["sim://host/txn-*"], "there"), ([kafka / "txn-0", kafka / "txn-1"], "here")]
+    for paths, to in calls:
+        done = subprocess.run(
+            [
+                *PROGRAM, "export", *paths, "--to", tmp_path / to, "--jobs", "2",
+                "--isolation", isolation, "--format", "jsonl", "--columns", "offset,outcome",
+                "--output", "jsonl",
+            ],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [row["partition"] for row in rows] == [0, 1]
+        assert rows[0]["path"].startswith("sim://" if to == "there" else "/")
+    found, expected = (
+        sorted(path.read_bytes() for path in (tmp_path / to).rglob("topic=*/*/*"))
+        for to in ("there", "here")
+    )
+    assert found == expected
+    assert len(found) == 2
+
+
+def test_a_directory_that_is_not_shared(
+    eoctl: Callable[..., Any], kafka: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors may write where the driver does not look."""
+
+    class Elsewhere(EngineRun):
+        def map(self, function: Any, values: Any, total_bytes: int) -> Any:
+            self.chosen = Engine(True, "engine: spark, as asked for")
+            for number, value in enumerate(values):
+                result = function(value)
+                if isinstance(result, PieceResult) and result.file_bytes:
+                    path = Path("out", result.piece.name)
+                    if gone:
+                        path.unlink()
+                    else:
+                        path.write_bytes(b"other")
+                yield number, result
+
+    monkeypatch.setattr("eoctl.engine.EngineRun", Elsewhere)
+    monkeypatch.setattr("eoctl.export_run.PATIENCE_S", (0.0, 0.0))
+    for gone, what in ((True, "is not there"), (False, "has 5 bytes")):
+        outcome = eoctl("export", kafka / "txn-0", "--to", "out", *([] if gone else ["--resume"]))
+        assert (outcome.status, outcome.stdout) == (3, b"")
+        assert what in outcome.errors
+        assert "share" in outcome.errors

@@ -82,8 +82,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
     pieces = list(known)
     found = _summarize(listing, pieces, splits, engine, options)
-    ids, id_problems = read_transactional_ids(_coordinator_places(listing, options))
-    notes += id_problems
+    ids = _transactional_ids(listing, options, notes)
     segments: dict[str, list[SegmentPlace]] = {}
     for place in listing.places:
         segments.setdefault(place.directory, []).append(place)
@@ -159,20 +158,36 @@ def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadP
     yield from groups.items()
 
 
-def _coordinator_places(listing: Listing, options: AuditOptions) -> list[SegmentPlace]:
-    """Return the segments of `__transaction_state`: those listed, and those beside the PATHs."""
-    places = [each for each in listing.places if each.topic == TRANSACTION_STATE_TOPIC]
+def _transactional_ids(
+    listing: Listing, options: AuditOptions, notes: list[str]
+) -> dict[tuple[str | None, int], str]:
+    """Read `__transaction_state`, listed or beside the PATHs; by cluster and producer id."""
     parents = {_parent(each.directory) for each in listing.directories}
     beside = [f"{each}/{TRANSACTION_STATE_TOPIC}-*" for each in sorted(parents)]
+    listings = [listing]
     for path in (*beside, *options.coordinator_dirs):
         try:
-            found = list_places([path]).places
+            listings.append(list_places([path]))
         except AccessError:
             if path in options.coordinator_dirs:
                 raise
-            continue
-        places += [each for each in found if each.topic == TRANSACTION_STATE_TOPIC]
-    return sorted({each.path: each for each in places}.values(), key=lambda each: each.path)
+    clusters = {each.directory: each.cluster for found in listings for each in found.directories}
+    by_cluster: dict[str | None, dict[str, SegmentPlace]] = {}
+    for place in (place for found in listings for place in found.places):
+        if place.topic == TRANSACTION_STATE_TOPIC:
+            by_cluster.setdefault(clusters[place.directory], {})[place.path] = place
+    ids: dict[tuple[str | None, int], str] = {}
+    for cluster, places in by_cluster.items():
+        found_ids, problems = read_transactional_ids(places[path] for path in sorted(places))
+        # Copied out of its log dir, a directory does not tell its cluster any more.
+        meant = {cluster}
+        if len(by_cluster) == 1:
+            meant |= (
+                {None} if cluster is not None else {each.cluster for each in listing.directories}
+            )
+        ids.update(((one, each), name) for each, name in found_ids.items() for one in meant)
+        notes += problems
+    return ids
 
 
 def _parent(directory: str) -> str:

@@ -22,6 +22,8 @@ from recovery.violations import CHECK_IDS, DUPLICATE, NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from recovery.partition_summary import PartitionSummary
     from storage.places import DirectoryPlace, SegmentPlace
 
@@ -46,13 +48,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("batches", "records", "bytes", "transactional_batches"),
         *("committed_transactions", "aborted_transactions", "committed_records"),
         *("aborted_batches", "aborted_records", "open_batches", "duplicate_batches"),
-        *("epoch_regressions", "late_batches", "empty_markers"),
+        *("gaps", "missing_sequences", "epoch_regressions", "late_batches", "empty_markers"),
         *("first_offset", "last_offset", "last_timestamp_ms", "broker"),
     ),
     "transactional-ids": (
         *("transactional_id", "producer_ids", "partitions_count", "batches", "records", "bytes"),
         *("committed_transactions", "aborted_transactions", "open_transactions"),
         *("committed_records", "aborted_records", "duplicate_batches"),
+        *("gaps", "missing_sequences"),
     ),
     "open": (
         *("topic", "partition", "first_offset", "producer_id", "producer_epoch"),
@@ -103,10 +106,14 @@ class Audit:
 
     Args:
         audited: in any order; topic and partition may repeat.
-        transactional_ids: by producer id; what is not in it is unknown.
+        transactional_ids: by cluster id and producer id; what is not in it is unknown.
     """
 
-    def __init__(self, audited: Iterable[Audited], transactional_ids: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        audited: Iterable[Audited],
+        transactional_ids: Mapping[tuple[str | None, int], str],
+    ) -> None:
         self._all = sorted(audited, key=_order)
         self._ids = transactional_ids
         self._copies: dict[tuple[str | None, str, int], list[Audited]] = {}
@@ -160,51 +167,41 @@ class Audit:
     def _producers(self) -> Iterable[Row]:
         names = COLUMNS["producers"][4:-1]
         for each in self._all:
-            rows = each.summary.producers
-            opened = pending(rows)["batches"]
-            columns = [opened if name == "open_batches" else rows[name] for name in names]
-            values = zip(*(column.tolist() for column in columns), strict=True)
-            for producer_id, row in zip(rows["producer_id"].tolist(), values, strict=True):
+            figures = _producer_figures(each.summary)
+            values = zip(*(figures[name].tolist() for name in names), strict=True)
+            for producer_id, row in zip(figures["producer_id"].tolist(), values, strict=True):
                 yield [
                     each.place.topic,
                     _number(each.place.partition),
                     producer_id,
-                    self._ids.get(producer_id),
+                    self._id_of(each, producer_id),
                     *row,
                     each.place.broker,
                 ]
 
+    def _id_of(self, each: Audited, producer_id: int) -> str | None:
+        return self._ids.get((each.place.cluster, producer_id))
+
     def _transactional_ids(self) -> Iterable[Row]:
-        names = ("batches", "records", "bytes", "committed_transactions", "aborted_transactions")
-        more = ("committed_records", "aborted_records", "duplicate_batches")
+        names = COLUMNS["transactional-ids"][3:]
         totals: dict[str, dict[str, Any]] = {}
         for each in self._chosen:
-            rows = each.summary.producers
-            opened = pending(rows)["batches"] > 0
-            for row, is_open in zip(rows, opened.tolist(), strict=True):
-                producer_id = int(row["producer_id"])
-                transactional_id = self._ids.get(producer_id)
+            figures = _producer_figures(each.summary)
+            for place, producer_id in enumerate(figures["producer_id"].tolist()):
+                transactional_id = self._id_of(each, producer_id)
                 if transactional_id is None:
                     continue
                 total = totals.setdefault(
                     transactional_id,
-                    {"ids": set(), "partitions": set(), "open": 0}
-                    | dict.fromkeys((*names, *more), 0),
+                    {"ids": set(), "partitions": set()} | dict.fromkeys(names, 0),
                 )
                 total["ids"].add(producer_id)
-                total["partitions"].add(each.place[1:3])
-                total["open"] += is_open
-                for name in (*names, *more):
-                    total[name] += int(row[name])
+                total["partitions"].add((each.place.cluster, *each.place[1:3]))
+                for name in names:
+                    total[name] += int(figures[name][place])
         for transactional_id, total in sorted(totals.items()):
-            yield [
-                transactional_id,
-                sorted(total["ids"]),
-                len(total["partitions"]),
-                *(total[name] for name in names),
-                total["open"],
-                *(total[name] for name in more),
-            ]
+            counts = (total[name] for name in names)
+            yield [transactional_id, sorted(total["ids"]), len(total["partitions"]), *counts]
 
     def _open(self) -> Iterable[Row]:
         for each in self._all:
@@ -220,7 +217,7 @@ class Audit:
                     int(part["first_offset"]),
                     producer_id,
                     int(part["epoch"]),
-                    self._ids.get(producer_id),
+                    self._id_of(each, producer_id),
                     int(part["batches"]),
                     int(part["records"]),
                     int(part["last_offset"]),
@@ -250,16 +247,16 @@ class Audit:
 
     def _torn(self) -> Iterable[Row]:
         chosen = sorted(self._chosen, key=lambda each: each.place.cluster or "")
-        for _, group in groupby(chosen, key=lambda each: each.place.cluster):
-            yield from self._torn_in_cluster([*group])
+        for cluster, group in groupby(chosen, key=lambda each: each.place.cluster):
+            yield from self._torn_in(cluster, [*group])
 
-    def _torn_in_cluster(self, chosen: Sequence[Audited]) -> Iterable[Row]:
+    def _torn_in(self, cluster: str | None, chosen: Sequence[Audited]) -> Iterable[Row]:
         names = [f"{each.place.topic}-{each.place.partition}" for each in chosen]
         for each in find_torn([each.summary for each in chosen]):
             yield [
                 each.producer_id,
                 each.epoch,
-                self._ids.get(each.producer_id),
+                self._ids.get((cluster, each.producer_id)),
                 each.kind,
                 *([names[place] for place in places] for places in each[3:6]),
                 each.first_offset if each.open else None,
@@ -308,6 +305,20 @@ class Audit:
                     each.place.broker,
                     found.path,
                 ]
+
+
+def _producer_figures(summary: Summary) -> dict[str, NDArray[np.int64]]:
+    """Return figures by producer id, a value for each producer."""
+    rows, gaps = summary.producers, find_gaps(summary)
+    opened = pending(rows)["batches"]
+    place = np.searchsorted(rows["producer_id"], gaps.producer_id)
+    figures = {name: rows[name] for name in rows.dtype.names or () if rows[name].dtype.kind == "i"}
+    return figures | {
+        "open_batches": opened,
+        "open_transactions": (opened > 0).astype(np.int64),
+        "gaps": np.bincount(place, minlength=len(rows)),
+        "missing_sequences": np.bincount(place, gaps.missing_count, len(rows)).astype(np.int64),
+    }
 
 
 def _order(each: Audited) -> tuple[Any, ...]:

@@ -39,7 +39,13 @@ def audit_of(listing: Listing, pieces: Sequence[ReadPiece]) -> Audit:
         )
         for each in listing.directories
     ]
-    return Audit(audited, read_transactional_ids(listing.places)[0])
+    clusters = {each.directory: each.cluster for each in listing.directories}
+    ids = {
+        (clusters[place.directory], producer_id): name
+        for place in listing.places
+        for producer_id, name in read_transactional_ids([place])[0].items()
+    }
+    return Audit(audited, ids)
 
 
 def audit_path(path: Path, cut: Callable[[SegmentPlace], list[Split]]) -> Audit:
@@ -118,7 +124,10 @@ def test_producers_and_topics_add_up(tmp_path: Path) -> None:
             assert topic[name] == sum(log.figures().get(name, 0) for log in of_topic)
         assert topic["partitions_count"] == 2
         rows = [row for row in producers if row["topic"] == topic["topic"]]
-        for name in ("aborted_batches", "duplicate_batches", "late_batches", "empty_markers"):
+        for name in (
+            *("aborted_batches", "duplicate_batches", "late_batches", "empty_markers"),
+            *("gaps", "missing_sequences"),
+        ):
             assert sum(row[name] for row in rows) == topic[name]
         data_batches = topic["batches"] - topic["control_batches"]
         assert sum(row["batches"] for row in rows) == data_batches

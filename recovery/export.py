@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from recovery.export_options import ExportOptions
     from recovery.export_plan import ExportPiece, ExportPlan
-    from storage.errors import EoctlError
     from storage.places import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]
@@ -130,7 +129,9 @@ def run_export(
         for piece in plan.pieces:
             entry = target.finished.get(piece.name)
             known = None if entry is None else result_of_entry(piece, entry)
-            if known is not None and target.holds(piece.name, known.file_bytes):
+            if known is None or not known.is_final:
+                continue
+            if target.holds(piece.name, known.file_bytes):
                 results[piece.name] = known
         resumed_count = len(results)
         listed = {each.split.place.path for each in plan.pieces}
@@ -184,10 +185,6 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
             for each in harmless
         ),
     )
-
-
-def _has(plan: ExportPlan, kind: type[EoctlError]) -> bool:
-    return any(isinstance(each, kind) for each in plan.problems)
 
 
 def _unlisted(problem: AccessError) -> LostRange:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from storage.places import SegmentPlace
     from storage.segment import Segment
 
+BOUNDS = ("from_offset", "to_offset", "stable_offset")
 ROW_GROUP_BYTES = 32 << 20
 ROW_GROUP_ROWS = 1 << 20
 # Few different values each; keys and values are left to the codec.
@@ -71,7 +72,7 @@ class PieceResult(NamedTuple):
         return {
             "kind": "piece",
             "name": self.piece.name,
-            **self.source(),
+            **source_of(self.piece),
             "file_bytes": self.file_bytes,
             "counts": self.counts._asdict(),
             "findings": [each._asdict() for each in self.findings],
@@ -79,9 +80,10 @@ class PieceResult(NamedTuple):
             "end_batch_offset": self.end_batch_offset,
         }
 
-    def source(self) -> dict[str, Any]:
-        """Return what tells whether the same would come out again."""
-        return source_of(self.piece)
+    @property
+    def is_final(self) -> bool:
+        """Will the same come out whatever is appended to the log? An open transaction may end."""
+        return not (self.counts.open or self.counts.open_skipped)
 
 
 def source_of(piece: ExportPiece) -> dict[str, Any]:
@@ -94,21 +96,23 @@ def source_of(piece: ExportPiece) -> dict[str, Any]:
         "is_last": piece.split.is_last,
         "source_bytes": place.file_bytes,
         "source_modified_ns": place.modified_ns,
-        "from_offset": piece.from_offset,
-        "to_offset": piece.to_offset,
-        "stable_offset": piece.stable_offset,
+        **{name: getattr(piece, name) for name in BOUNDS},
     }
 
 
 def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult | None:
-    """Return the result that a manifest tells of; None if it is not of this piece as it is now."""
-    if any(entry.get(name) != value for name, value in source_of(piece).items()):
+    """Return the result that a manifest tells of; None if it is not of this piece as it is now.
+
+    Bounds may have moved as long as they do it outside of the piece.
+    """
+    source = source_of(piece)
+    if any(entry.get(name) != source[name] for name in source if name not in BOUNDS):
         return None
     try:
         findings = (
             ReadFinding(**{**each, "kind": VerdictKind(each["kind"])}) for each in entry["findings"]
         )
-        return PieceResult(
+        result = PieceResult(
             piece,
             int(entry["file_bytes"]),
             ReadCounts(**entry["counts"]),
@@ -116,8 +120,28 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
             entry["first_batch_offset"],
             entry["end_batch_offset"],
         )
+        before = {name: entry[name] for name in BOUNDS}
+        is_equal = before == {name: source[name] for name in BOUNDS}
+        if is_equal or _inside(result, before) == _inside(result, source):
+            return result
     except (KeyError, TypeError, ValueError):  # another release wrote it
-        return None
+        pass
+    return None
+
+
+def _inside(result: PieceResult, bounds: Mapping[str, int | None]) -> list[int | None]:
+    """Bring bounds into the range of a piece's offsets; with damage, that is not sure of them."""
+    if result.findings:
+        return [bounds[name] for name in BOUNDS]
+    low = result.piece.split.place.base_offset
+    high = max(low, result.end_batch_offset or 0)
+    clamped: list[int | None] = []
+    for name in BOUNDS:
+        value = bounds[name]
+        if value is None:
+            value = low if name == "from_offset" else high
+        clamped.append(min(max(value, low), high))
+    return clamped
 
 
 class _Writer(Protocol):

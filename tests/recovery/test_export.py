@@ -31,7 +31,7 @@ from storage.errors import AccessError, RefusedError, UsageError
 from storage.fsio import FileSystem, OpenFile
 from storage.segment import open_segment
 from storage.splits import Split
-from tests.audit_logs import Batch, write_segments
+from tests.audit_logs import Batch, encoded, write_segments
 from tests.read_back import PARTITIONS, consumed, cut, places_in
 
 if TYPE_CHECKING:
@@ -531,6 +531,93 @@ def test_pieces_that_are_cut_elsewhere_leave_no_old_files(damaged: Path, tmp_pat
     run_export(cut_plan(plan, 2), options, execute_here, resume=True)
     assert read_parquet(tmp_path / "out") == rows
     assert len(list((tmp_path / "out").rglob("*.parquet"))) == 4
+
+
+class Recorded:
+    """Exports pieces and notes their names."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(
+        self, pieces: Sequence[ExportPiece], wanted: ExportOptions
+    ) -> Iterator[PieceResult]:
+        for piece in pieces:
+            self.names.append(piece.name)
+            yield export_piece(piece, wanted)
+
+
+def check_resumed(source: Path, options: ExportOptions, redone: set[int]) -> None:
+    """Go on with an export: what is done again, by base offset, and that all is as if made anew."""
+    record = Recorded()
+    plan = plan_export([str(source)], options)
+    resumed = run_export(plan, options, record, resume=True)
+    assert {int(name.split("-")[-2]) for name in record.names} == redone
+    anew = options._replace(to=f"{options.to}-{len(list(Path(options.to).parent.iterdir()))}")
+    whole = run_export(plan_export([str(source)], anew), anew, execute_here)
+    assert resumed.summaries == whole.summaries
+    for folder in Path(anew.to).glob("topic=*"):
+        assert content_of(Path(options.to, folder.name)) == content_of(folder)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_transaction_that_has_ended_since(tmp_path: Path, isolation: Isolation) -> None:
+    """The file of the marker is a new one: nothing in the first two segments has changed."""
+    segments = [
+        [Batch(pid=7, kind="txn"), Batch(sequence=0, count=3)],
+        [Batch(sequence=3, count=3)],
+        [Batch(sequence=6), Batch(pid=8, kind="txn"), Batch(pid=8, kind="commit")],
+    ]
+    source = write_segments(tmp_path / "t-0", *segments)
+    options = options_for(tmp_path / "out", isolation=isolation, columns=("offset", "outcome"))
+    first = export([source], options)
+    assert first.summaries[0].open == 1
+    is_committed = isolation is Isolation.READ_COMMITTED
+    assert first.summaries[0].records == (0 if is_committed else 9)
+    # Nothing has changed: only what is open is looked at again.
+    check_resumed(source, options, {0})
+    write_more(source, [Batch(pid=7, kind="commit"), Batch(sequence=7)], offset=10)
+    # Committed now, and stable: everything, if that counts.
+    check_resumed(source, options, {0, 4, 7, 10} if is_committed else {0, 10})
+    assert [row["outcome"] for row in read_parquet(tmp_path / "out")] == ["committed"] * 10
+    write_more(source, [Batch(pid=8, kind="txn")], offset=12)
+    # The last stable offset moves on behind what is stable already.
+    check_resumed(source, options, {12})
+    write_more(source, [Batch(pid=8, kind="abort")], offset=13)
+    check_resumed(source, options, {12, 13})
+
+
+def write_more(directory: Path, batches: Sequence[Batch], *, offset: int) -> None:
+    path = directory / f"{offset:020d}.log"
+    data = b""
+    for each in batches:
+        data += encoded(each, offset)
+        offset += each.count
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_a_log_start_that_moves(tmp_path: Path, isolation: Isolation) -> None:
+    root = tmp_path / "kafka"
+    root.mkdir()
+    segments = [[Batch(sequence=n * 10 + m, count=2) for m in (0, 2, 4, 6, 8)] for n in range(4)]
+    source = write_segments(root / "t-0", *segments)
+    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=A\ndirectory.id=x\n")
+    options = options_for(tmp_path / "out", isolation=isolation, columns=("offset",))
+    export([source], options)
+    for start, redone in ((0, set()), (5, {0}), (9, {0}), (20, {0, 10}), (24, {20})):
+        (root / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+        check_resumed(source, options, redone)
+        assert [row["offset"] for row in read_parquet(tmp_path / "out")] == [*range(start, 40)]
+
+
+def test_bounds_count_as_they_are_where_offsets_are_not_sure(damaged: Path, tmp_path: Path) -> None:
+    options = options_for(tmp_path / "out")
+    plan = plan_export([str(damaged)], options)
+    for piece, is_same in zip(plan.pieces, (True, False), strict=True):
+        entry = json.loads(json.dumps(export_piece(piece, options).to_entry()))
+        found = result_of_entry(piece._replace(to_offset=100), entry)
+        assert (found is not None) == is_same
 
 
 class FullSystem(FileSystem):

@@ -83,7 +83,9 @@ class ExportPlan(NamedTuple):
     notes: tuple[str, ...]
 
 
-class _Limits(NamedTuple):
+class Limits(NamedTuple):
+    """What a log dir's checkpoints say of a partition; None: nothing."""
+
     log_start_offset: int | None = None
     high_watermark: int | None = None
 
@@ -117,7 +119,7 @@ def plan_export(
     for place in listing.places:
         if place.directory in kept:
             by_directory[place.directory].append(place)
-    limits = _limits(directories)
+    limits = limits_of(each.directory for each in directories)
     problems = list(listing.problems)
     stable = _stable_offsets(by_directory, limits, options, stabilities or _one_by_one, problems)
     pieces: list[ExportPiece] = []
@@ -185,7 +187,7 @@ def _one_by_one(jobs: list[StabilityJob]) -> Iterable[Stability]:
 
 def _stable_offsets(
     by_directory: dict[str, list[SegmentPlace]],
-    limits: dict[str, _Limits],
+    limits: dict[str, Limits],
     options: ExportOptions,
     stabilities: Callable[[list[StabilityJob]], Iterable[Stability]],
     problems: list[Problem],
@@ -212,9 +214,9 @@ def _stable_offsets(
 # --- bounds ---
 
 
-def _limits(directories: Iterable[DirectoryPlace]) -> dict[str, _Limits]:
+def limits_of(directories: Iterable[str]) -> dict[str, Limits]:
     """Ask the checkpoints of the log dirs; nothing is known of what lies behind URIs."""
-    limits = {each.directory: _Limits() for each in directories}
+    limits = dict.fromkeys(directories, Limits())
     local = [each for each in limits if "://" not in each]
     if not local:
         return limits
@@ -224,14 +226,14 @@ def _limits(directories: Iterable[DirectoryPlace]) -> dict[str, _Limits]:
         return limits
     for partition, log_dir in found.selected:
         if log_dir is not None and partition.path in limits:
-            limits[partition.path] = _Limits(
+            limits[partition.path] = Limits(
                 log_dir.log_start_offset(partition), log_dir.high_watermark(partition)
             )
     return limits
 
 
 def _bounds(
-    limits: _Limits, options: ExportOptions, directory: DirectoryPlace, notes: list[str]
+    limits: Limits, options: ExportOptions, directory: DirectoryPlace, notes: list[str]
 ) -> tuple[int | None, int | None]:
     low, high = options.from_offset, options.to_offset
     if low is None:

@@ -7,11 +7,15 @@
 
 Options
   path, paths              what load() is given: log dirs, partition directories or files in them,
-                           local or URIs, wildcards too; several as a JSON list
+                           local or URIs, wildcards too; several as a JSON list. Relative
+                           ones start from where Spark plans, which may be anywhere
   split_bytes              large segments are cut into pieces of about this size (default 128 MiB),
                            where batches are proven to begin
   task_bytes               small pieces share a task up to this size (default 32 MiB)
-  isolation                read_uncommitted (default) or read_committed, of records
+  isolation                read_uncommitted (default) or read_committed, of records; the second
+                           begins at the log start offset, unless from_offset is given
+  until                    of records: log-end (default), or hw: the high watermark as the log dir's
+                           checkpoint has it; where it is not known (behind URIs), the log end
   columns                  of records: those that are decoded, with commas (default: all)
   from_offset, to_offset   bounds of records, the second excluded; of batches, what is read at all
   from_time_ms, to_time_ms the same for timestamps
@@ -50,6 +54,7 @@ from eoctl.spark.columns import (
     rows_of,
 )
 from eoctl.spark.source_options import ReadBounds, Wanted, parse_options, read_splits
+from recovery.export_options import Until
 from recovery.local_audit import tasks_of
 from recovery.read_options import Isolation, ReadOptions
 from storage.errors import AccessError, UsageError
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from recovery.export_plan import Limits
     from storage.splits import Split
 
 __all__ = ["SOURCES", "register"]
@@ -75,6 +81,7 @@ class SplitsInput(InputPartition):
 
     splits: tuple[Split, ...]
     stable_offsets: tuple[int | None, ...] = ()  # of each split's partition
+    bounds: tuple[ReadBounds, ...] = ()  # of each split's records
     problems: tuple[tuple[Any, ...], ...] = ()
 
 
@@ -137,27 +144,62 @@ class BatchesReader(SplitsReader):
 class RecordsReader(SplitsReader):
     """Reads records."""
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        text = options.get("until") or Until.LOG_END
+        if text not in set(Until):
+            raise UsageError(f"option until: {text!r}", next_step=" or ".join(Until))
+        self.until = Until(text)
+        self._is_committed_only = self.options.isolation is Isolation.READ_COMMITTED
+
     def partitions(self) -> Sequence[InputPartition]:
         """Plan as for batches; read_committed looks for each partition's last stable offset."""
         splits, listing = read_splits(self.options, self.wanted)
+        limits = self._limits(splits)
         stable_offsets: dict[str, int] = {}
-        if self.options.isolation is Isolation.READ_COMMITTED:
+        if self._is_committed_only:
             from recovery.outcomes import last_stable_offset
 
             if listing is None:
                 raise UsageError("isolation=read_committed looks at whole partitions: give a path")
-            wanted = {each.place.directory for each in splits}
             for directory, places in groupby(listing.places, lambda each: each.directory):
-                if directory in wanted:
-                    stable_offsets[directory] = last_stable_offset(places)
+                if directory in limits:
+                    stable_offsets[directory] = last_stable_offset(
+                        places,
+                        high_watermark=limits[directory].high_watermark,
+                        log_start_offset=limits[directory].log_start_offset or 0,
+                    )
         splits = self.pruned(splits)
         return [
             SplitsInput(
                 tuple(task),
                 stable_offsets=tuple(stable_offsets.get(each.place.directory) for each in task),
+                bounds=tuple(
+                    self._bounds_within(limits.get(each.place.directory)) for each in task
+                ),
             )
             for task in tasks_of(splits, self.options.task_bytes)
         ]
+
+    def _limits(self, splits: list[Split]) -> dict[str, Limits]:
+        """Return what bounds the records of each directory, if anything is to."""
+        is_hw = self.until is Until.HW
+        if not (is_hw or self._is_committed_only):
+            return {}
+        from recovery.export_plan import limits_of
+
+        limits = limits_of({each.place.directory: None for each in splits})
+        if is_hw:
+            return limits
+        return {name: each._replace(high_watermark=None) for name, each in limits.items()}
+
+    def _bounds_within(self, limits: Limits | None) -> ReadBounds:
+        """Return the bounds within a partition; a filter of the query is no from_offset."""
+        if limits is None:
+            return self.bounds()
+        is_start_wanted = self._is_committed_only and self.options.bounds.from_offset is None
+        low = limits.log_start_offset if is_start_wanted else None
+        return self.bounds().narrowed(ReadBounds(low, limits.high_watermark))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the records of a task."""
@@ -165,8 +207,9 @@ class RecordsReader(SplitsReader):
 
         if not isinstance(partition, SplitsInput):
             return
-        bounds = self.bounds()
-        for split, stable_offset in zip(partition.splits, partition.stable_offsets, strict=True):
+        for split, stable_offset, bounds in zip(
+            partition.splits, partition.stable_offsets, partition.bounds, strict=True
+        ):
             options = ReadOptions(
                 columns=self.options.columns,
                 isolation=self.options.isolation,

@@ -239,12 +239,14 @@ def defaults(master: str) -> dict[str, str]:
 def worker_environment(master: str) -> dict[str, str]:
     """Return the variables that the JVM and the Python processes it starts need."""
     known = os.environ.get("PYTHONPATH", "")
-    wanted = {"PYTHONPATH": os.pathsep.join(filter(None, (str(packages_root()), known)))}
+    wanted = {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(packages_root()), known))),
+        # A module named `storage` in the working directory shall not hide ours.
+        "PYTHONSAFEPATH": "1",
+    }
     if is_local(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
         wanted["PYSPARK_PYTHON"] = wanted["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # A module named `storage` in the working directory shall not hide ours.
-        wanted["PYTHONSAFEPATH"] = "1"
     return wanted
 
 

@@ -77,7 +77,7 @@ def test_real_directories(
 def test_planted_faults(eoctl: Callable[..., Any], tmp_path: Path, split_bytes: int) -> None:
     """Several worlds at once: copies of partitions that have little in common."""
     for seed in range(3):
-        for log in World(seed).logs:
+        for log in World(seed, steps=30).logs:
             log.write(tmp_path / f"broker-{seed}")
     write_indexes(tmp_path)
     is_cut = len(splits_of(f"{tmp_path}/*", split_bytes)) > len([*tmp_path.rglob("*.log")])

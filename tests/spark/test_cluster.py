@@ -54,12 +54,9 @@ def logs(golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
     return [str(golden("kafka-4.3.1") / "clean"), str(root)]
 
 
-def run(cluster: Cluster, command: list[str], **environment: str) -> subprocess.CompletedProcess:
-    """Run a driver in a directory of its own."""
-    cwd = cluster.directory / "driver"
-    cwd.mkdir(exist_ok=True)
+def run(cluster: Cluster, command: list[str], cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, env={**cluster.environment, **environment}, cwd=cwd,
+        command, env=cluster.environment, cwd=cwd,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 
@@ -71,16 +68,17 @@ def locally(logs: list[str], cwd: Path) -> str:
     return done.stdout
 
 
-def test_executors_have_none_of_our_packages(cluster: Cluster) -> None:
+def test_executors_have_none_of_our_packages(cluster: Cluster, tmp_path: Path) -> None:
     check = "import numpy, pyarrow, crc32c; import eoctl"
-    done = run(cluster, [cluster.environment["PYSPARK_PYTHON"], "-c", check])
+    done = run(cluster, [cluster.environment["PYSPARK_PYTHON"], "-c", check], tmp_path)
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'eoctl'"
 
 
-def test_the_same_answer(cluster: Cluster, logs: list[str]) -> None:
+def test_the_same_answer(cluster: Cluster, logs: list[str], tmp_path: Path) -> None:
     """The program sends what executors need: neither the call nor the cluster knows of it."""
-    call = [sys.executable, "-m", "eoctl", *AUDIT, "--master", cluster.master]
-    done = run(cluster, [*call, "--split-bytes", "20000", *CONF, *logs])
+    (tmp_path / "storage.py").write_text("a foreign module where the program is called")
+    call = [sys.executable, "-P", "-m", "eoctl", *AUDIT, "--master", cluster.master]
+    done = run(cluster, [*call, "--split-bytes", "20000", *CONF, *logs], tmp_path)
     words = [json.loads(each)["message"] for each in done.stderr.splitlines()]
     assert "engine: spark, as --master or --conf was given" in words
     assert done.stdout == locally(logs, cluster.directory)
@@ -88,14 +86,14 @@ def test_the_same_answer(cluster: Cluster, logs: list[str]) -> None:
     assert {path.parts[-4] for path in works} == {"work-0", "work-1"}
 
 
-def test_spark_submit(cluster: Cluster, logs: list[str]) -> None:
+def test_spark_submit(cluster: Cluster, logs: list[str], tmp_path: Path) -> None:
     """All that is ours comes from the bundle, in the driver too; its settings are those given."""
-    bundle = write_bundle(cluster.directory)
-    script = cluster.directory / "run_eoctl.py"
+    bundle = write_bundle(tmp_path)
+    script = tmp_path / "run_eoctl.py"
     script.write_text("from eoctl.main import run\n\nrun()\n")
     home = cluster.environment["SPARK_HOME"]
     call = [f"{home}/bin/spark-submit", "--py-files", str(bundle), "--master", cluster.master]
-    done = run(cluster, [*call, *CONF, str(script), *AUDIT, "--engine", "spark", *logs])
+    done = run(cluster, [*call, *CONF, str(script), *AUDIT, "--engine", "spark", *logs], tmp_path)
     # spark-submit sends both streams of a driver to one.
     lines = [each for each in done.stdout.splitlines() if not each.startswith('{"level":"note",')]
     assert lines == locally(logs, cluster.directory).splitlines(), done.stderr

@@ -103,7 +103,15 @@ def test_nothing_listens_beyond_the_loopback_by_default() -> None:
         assert chosen["spark.python.unix.domain.socket.enabled"] == "true"
     cluster = defaults("spark://127.0.0.1:7077")
     assert "spark.driver.host" not in cluster
-    assert set(worker_environment("yarn")) == {"PYTHONPATH"}
+    assert set(worker_environment("yarn")) == {"PYTHONPATH", "PYTHONSAFEPATH"}
+
+
+def test_executors_of_a_cluster_get_no_path_of_this_machine() -> None:
+    """They get the bundle; a directory of that name there would be anything."""
+    root = str(packages_root())
+    assert defaults("local[2]")["spark.executorEnv.PYTHONPATH"] == root
+    for master in ("spark://h:7077", "yarn", "k8s://https://h:6443", "local-cluster[2,1,512]"):
+        assert root not in defaults(master).values()
 
 
 def test_workers_find_our_packages(monkeypatch: pytest.MonkeyPatch) -> None:

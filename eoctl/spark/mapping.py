@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
 import eoctl.arrow_files
-from eoctl.spark.session import SparkJobError
-from eoctl.spark.words import first_line
+from eoctl.spark.session import job_errors
 from storage.errors import EoctlError
 
 if TYPE_CHECKING:
@@ -34,21 +33,13 @@ def map_on_spark(
         EoctlError: the function did.
         SparkJobError: Spark gave the job up.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     context = session.sparkContext
     wave = max(context.defaultParallelism, 1) * TASKS_PER_CORE
     numbered = list(enumerate(values))
     for start in range(0, len(numbered), wave):
         part = numbered[start : start + wave]
-        try:
+        with job_errors():
             answers = context.parallelize(part, len(part)).map(partial(_call, function)).collect()
-        except (PySparkException, Py4JError) as exc:
-            raise SparkJobError(
-                f"Spark gave the job up: {first_line(exc)}",
-                next_step="EOCTL_DEBUG=1 shows all of Spark's words",
-            ) from exc
         for number, result in answers:
             if isinstance(result, EoctlError):
                 raise result

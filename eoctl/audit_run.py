@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import __version__
-from eoctl.engine import Engine, EngineOptions, choose_engine, jobs_of
+from eoctl.engine import (
+    Engine,
+    EngineOptions,
+    anywhere,
+    choose_engine,
+    jobs_of,
+    open_session,
+)
 from eoctl.progress import Progress
 from recovery.audit import Audit, Audited
 from recovery.audit_state import AuditState
 from recovery.findings import Severity
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
-from recovery.segment_summary import PieceSummary, read_split
+from recovery.segment_summary import read_split
 from recovery.transactional_ids import TRANSACTION_STATE_TOPIC, read_transactional_ids
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
 from storage.places import list_places
@@ -119,10 +126,7 @@ def _summarize(
     total_bytes = sum(each.end_pos - each.start_pos for each in splits)
     joined: dict[str, PartitionSummary] = {}
     if engine.is_spark and splits:
-        from eoctl.spark.session import DEFAULT_MASTER, spark_session
-
-        master = options.engine.master or DEFAULT_MASTER
-        with spark_session(master, options.engine.settings) as session:
+        with open_session(options.engine) as session:
             from eoctl.spark.audit import read_pieces as read_on_spark
             from eoctl.spark.audit import summarize_directories
 
@@ -135,7 +139,7 @@ def _summarize(
 
         with Progress("reading", total_bytes) as progress:
             jobs = jobs_of(options.engine)
-            pieces += read_pieces(splits, jobs, progress.advance, read_anywhere)
+            pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
     joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}
     return {
@@ -144,11 +148,6 @@ def _summarize(
         )
         for each in listing.directories
     }
-
-
-def read_anywhere(split: Split) -> PieceSummary:
-    """Do what `read_split` does, also behind URIs; in a process that has imported this module."""
-    return read_split(split)
 
 
 def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:

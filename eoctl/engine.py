@@ -14,6 +14,7 @@ from storage.errors import AccessError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from eoctl.spark.session import Setting
 
@@ -89,6 +90,13 @@ def _call_anywhere(function: Callable[[Any], Any], value: Any) -> Any:
         raise AccessError(exc) from exc
 
 
+def open_session(options: EngineOptions) -> AbstractContextManager[Any]:
+    """Open the SparkSession that the call asks for. Raises SparkUnavailableError."""
+    from eoctl.spark.session import DEFAULT_MASTER, spark_session
+
+    return spark_session(options.master or DEFAULT_MASTER, options.settings)
+
+
 class EngineRun:
     """Calls a function for many values on the engine that suits the first call; a context manager.
 
@@ -129,9 +137,7 @@ class EngineRun:
             yield from map_unordered(anywhere(function), values, jobs_of(self._options))
             return
         from eoctl.spark.mapping import map_on_spark
-        from eoctl.spark.session import DEFAULT_MASTER, spark_session
 
         if self._session is None:
-            master = self._options.master or DEFAULT_MASTER
-            self._session = self._stack.enter_context(spark_session(master, self._options.settings))
+            self._session = self._stack.enter_context(open_session(self._options))
         yield from map_on_spark(self._session, function, values)

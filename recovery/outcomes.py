@@ -6,11 +6,17 @@ if their batch has a right checksum and its record decodes. What damage has swal
 a batch before a damaged marker has the outcome of the one behind the damage. In compacted logs a
 marker may be gone in the same way.
 
+The key alone says what a marker is, as for a consumer (`storage.markers`), whose outcomes these
+are. A broker that replays the log wants a whole value too (`end_markers`), and loads nothing of a
+log without one: summaries tell of that.
+
 Everything here walks headers; of all records only those of control batches are decoded.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -27,6 +33,7 @@ from storage.lookup import DoubtfulOffsets
 from storage.markers import marker_is_commit
 from storage.places import list_places, open_place
 from storage.transactions import OpenTransactions
+from storage.uris import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,8 +51,20 @@ if TYPE_CHECKING:
     Open = Callable[[SegmentPlace], Segment]
     OnError = Callable[[ScannedBatch, FormatError | AccessError], None]
 
+LISTING_S = 10.0  # how long a listing behind a URI is used
+YOUNG_S = 2.0  # a second change within the same tick of a file system's clock would not show
+MAX_LISTINGS = 64
 BEHIND_POS = 1 << 62  # of every marker that lies behind the stretch it was looked for
 MAX_SINGLES = 16_384
+
+
+class _Listing(NamedTuple):
+    places: tuple[SegmentPlace, ...]
+    version: int
+    listed_s: float
+
+
+_listings: dict[str, _Listing] = {}  # by directory
 
 
 class EventBlock(NamedTuple):
@@ -259,18 +278,39 @@ def later_segments(place: SegmentPlace, opener: Open = open_place) -> Iterator[S
 
     What cannot be opened is passed over.
     """
-    try:
-        listed = list_places([place.directory]).places
-    except AccessError:
-        return
-    for each in listed:
-        if each.directory == place.directory and each.base_offset > place.base_offset:
+    for each in _listed(place.directory):
+        if each.base_offset > place.base_offset:
             try:
                 segment = opener(each)
             except AccessError:
                 continue
             with segment:
                 yield segment
+
+
+def _listed(directory: str) -> tuple[SegmentPlace, ...]:
+    """List a directory, once for all the segments that ask for it.
+
+    A local directory is listed again when its time tells that files have come or gone, and if that
+    was too young to tell when it was listed; one behind a URI after LISTING_S.
+    """
+    now_s = time.time()
+    try:
+        version = 0 if is_uri(directory) else os.stat(directory).st_mtime_ns  # noqa: PTH116 - fast
+        known = _listings.get(directory)
+        if known is not None:
+            is_same = known.version == version and known.listed_s - version / 1e9 > YOUNG_S
+            if is_same and (version or now_s - known.listed_s < LISTING_S):
+                return known.places
+        places = tuple(
+            each for each in list_places([directory]).places if each.directory == directory
+        )
+    except (AccessError, OSError):
+        return ()
+    if len(_listings) >= MAX_LISTINGS:
+        _listings.clear()
+    _listings[directory] = _Listing(places, version, now_s)
+    return places
 
 
 class Stability(NamedTuple):

@@ -124,13 +124,16 @@ class _Worker:
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         import multiprocessing
+        from multiprocessing import resource_tracker
 
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
             target=_work, args=(function, theirs, os.getpid()), daemon=True
         )
-        # Children inherit what is blocked: an interrupt is for this process, which ends them.
+        # Children inherit what is blocked: an interrupt is for this process, which ends them. The
+        # first start would begin with the tracker's, which takes the block away again.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()

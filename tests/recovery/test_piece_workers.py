@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,3 +147,17 @@ def test_processes_end_with_the_iteration(tmp_path: Path) -> None:
     assert next(results) == (0, 0)
     results.close()  # type: ignore[attr-defined]
     assert not [each.name for each in tmp_path.iterdir() if is_running(each.name)]
+
+
+def is_interrupt_blocked(value: int) -> bool:
+    time.sleep(0.2)
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_no_process_takes_an_interrupt() -> None:
+    """Nor the first one, with which Python starts a process of its own."""
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+    assert list(map_unordered(is_interrupt_blocked, [1, 2], 2)) in (
+        [(0, True), (1, True)],
+        [(1, True), (0, True)],
+    )

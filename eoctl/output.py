@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -130,8 +131,10 @@ def write_stderr(text: str) -> None:
     """Write one line to stderr, after what is pending on stdout when both are one terminal."""
     if sys.stdout.isatty():
         flush()
-    sys.stderr.buffer.write(_utf8(text) + b"\n")
-    sys.stderr.buffer.flush()
+    # Words that cannot be said change nothing of what was found.
+    with suppress(OSError):
+        sys.stderr.buffer.write(_utf8(text) + b"\n")
+        sys.stderr.buffer.flush()
 
 
 def error(exc: EoctlError) -> None:

@@ -45,6 +45,8 @@ def require_target(directory: str) -> None:
             f"{directory}: lies in a log dir, where only a broker's files belong",
             next_step="name a directory elsewhere",
         )
+    if not directory:
+        raise UsageError("--to: no directory is named")
     if is_uri(directory):
         raise UsageError(f"--to {directory}: reports go into a local directory, not behind a URI")
     target = Path(directory).absolute()

@@ -43,6 +43,8 @@ class AuditState:
 
     def __init__(self, path: str, program: str) -> None:
         """Load it; `program` names the release, for one release may count what another does not."""
+        if not path:
+            raise UsageError("--state: no file is named")
         if is_in_log_dir(Path(path).absolute().parent):
             raise RefusedError(
                 f"{path}: lies in a log dir, where only a broker's files belong",

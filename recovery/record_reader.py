@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
 
+MAX_OFFSET = 2**63 - 1
 MAX_RECORDS = 65_536  # of a decoded table, and of an Arrow batch of single records
 KEPT_RECORDS = 4096  # a larger odd batch is decoded twice rather than kept
 RECORD_OVERHEAD_BYTES = 100  # of a single record, for what is collected
@@ -307,6 +308,11 @@ class RecordReader:
     def _decode_single(self, batch: ScannedBatch, outcome: int) -> Iterator[pa.RecordBatch]:
         """Decode a batch to its end, then collect its records."""
         header = batch.header
+        if header.base_offset < 0 or header.last_offset > MAX_OFFSET:
+            words = f"offsets {header.base_offset} to {header.last_offset} cannot be"
+            error = CorruptError(words, check_id="SEG-3", pos=batch.pos)
+            self._notes.add_error(batch, error)
+            return
         try:
             records, first = self._decoded(batch)
         except (FormatError, AccessError) as exc:

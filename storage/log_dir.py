@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.broker_lock import LOCK_FILE_NAME, LockKind, LockState, probe
 from storage.errors import AccessError, CorruptError, FormatError
+from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -377,6 +378,10 @@ def _sort_entry(
         )
 
 
+# Of a checkpoint or a properties file: a hundred bytes for each of a million partitions.
+MAX_FILE_BYTES = 128 << 20
+
+
 def _read(
     directory: str,
     name: str,
@@ -389,7 +394,7 @@ def _read(
         return None
     path = Path(directory, name)
     try:
-        return parse(path.read_bytes())
+        return parse(read_small_file(path, MAX_FILE_BYTES))
     except FileNotFoundError:  # replaced or removed since it was listed
         return None
     except OSError as exc:

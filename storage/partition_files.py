@@ -7,6 +7,7 @@ with a suffix (`.deleted`, `.cleaned`, `.swap`, `.tmp`, `.part`) belong to no se
 from __future__ import annotations
 
 import os
+from errno import EISDIR
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, CorruptError
@@ -129,6 +130,10 @@ def _file_entry(entry: os.DirEntry[str], problems: list[Problem]) -> FileEntry |
     """Ask for the size; None for directories and for what vanished since it was listed."""
     try:
         if entry.is_dir():
+            name = classify(entry.name)
+            if name.kind in _SEGMENT_KINDS and name.suffix is FileSuffix.NONE:
+                error = IsADirectoryError(EISDIR, "Is a directory", entry.path)
+                problems.append(AccessError(error, entry.path))
             return None
         return FileEntry(entry.path, entry.stat().st_size, classify(entry.name))
     except FileNotFoundError:

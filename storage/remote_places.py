@@ -257,10 +257,14 @@ class _Lister:
         logs = []
         for each in files:
             name = classify(each.name)
-            if each.is_dir or name.kind is not FileKind.LOG or name.suffix is not FileSuffix.NONE:
+            if name.kind is not FileKind.LOG or name.suffix is not FileSuffix.NONE:
                 continue
             path = str(locate(directory.directory).uri_of(each.path))
-            if name.offset is None or not name.has_padded_offset:
+            if each.is_dir:
+                self.problems.append(
+                    AccessError(IsADirectoryError(errno.EISDIR, "Is a directory"), path)
+                )
+            elif name.offset is None or not name.has_padded_offset:
                 self.problems.append(_foreign_log(path, each.name))
             else:
                 logs.append((name.offset, path, each))

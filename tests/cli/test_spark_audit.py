@@ -450,3 +450,20 @@ def test_a_process_of_its_own(golden: Callable[[str], Path], tmp_path: Path) -> 
         VERIFIED, "engine: spark, as --master or --conf was given",
     ]  # fmt: skip
     assert list(work.iterdir()) == []
+
+
+def test_words_that_cannot_be_said_change_nothing(golden: Callable[[str], Path]) -> None:
+    path = golden("kafka-4.3.1") / "clean" / "txn-0"
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "eoctl", "spark-audit", str(path), "--output", "jsonl"],
+            stdout=subprocess.PIPE, stderr=full, check=False, cwd=ROOT, timeout=120,
+        )  # fmt: skip
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["batches"] == 155
+
+
+@pytest.mark.parametrize("option", ["--to", "--state"])
+def test_no_name(eoctl: Callable[..., Any], golden: Callable[[str], Path], option: str) -> None:
+    outcome = eoctl("spark-audit", golden("kafka-4.3.1") / "clean" / "txn-0", option, "")
+    assert (outcome.status, outcome.stdout) == (2, b"")

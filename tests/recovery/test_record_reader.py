@@ -26,8 +26,9 @@ from storage.formats.record import Record, RecordHeader, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.protocol import VerdictKind
 from storage.markers import marker_is_commit
+from storage.places import list_places
 from storage.segment import open_segment
-from storage.splits import Split
+from storage.splits import Split, split_places
 from tests.audit_logs import Batch, write_segments
 from tests.made_logs import batches, with_right_checksums
 from tests.read_back import PARTITIONS, consumed, cut, places_in, whole
@@ -580,3 +581,23 @@ def test_a_transaction_that_ends_segments_later(tmp_path: Path) -> None:
     Path(places[1].path).unlink()
     Path(places[1].path).mkdir()
     assert read([whole(places)[0]], ReadOptions(("outcome",)))[0] == {"outcome": "aborted"}
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+@pytest.mark.parametrize("base_offset", [2**63 - 2, -5])
+def test_offsets_that_cannot_be_are_lost(
+    tmp_path: Path, isolation: Isolation, base_offset: int
+) -> None:
+    directory = write_segments(
+        tmp_path / "t-0", [Batch(count=2), Batch(sequence=2, count=5), Batch(sequence=7)]
+    )
+    (log,) = directory.iterdir()
+    data = bytearray(log.read_bytes())
+    size = 12 + int.from_bytes(data[8:12], "big")
+    data[size : size + 8] = base_offset.to_bytes(8, "big", signed=True)  # not under the checksum
+    log.write_bytes(data)
+    (split,) = split_places(list_places([str(log)]).places, 1 << 30)
+    reader = RecordReader(split, ReadOptions(columns=("offset",), isolation=isolation))
+    offsets = [offset for batch in reader for offset in batch["offset"].to_pylist()]
+    assert offsets == [0, 1, 7]
+    assert [each.start_pos for each in reader.findings if each.is_lost] == [size]

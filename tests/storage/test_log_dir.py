@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
@@ -270,10 +271,10 @@ def test_unreadable_checkpoints_are_problems(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_log_dir(tmp_path)
 
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
+    def refuse(path: Path, max_bytes: int) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    monkeypatch.setattr("storage.log_dir.read_small_file", refuse)
     (problem,) = read_log_dir(tmp_path).problems
     assert isinstance(problem, AccessError)
     assert problem.path == str(tmp_path / "meta.properties")
@@ -331,3 +332,13 @@ def test_ten_thousand_partitions(tmp_path: Path) -> None:
     assert log_dir.partitions[-1].name.partition == 9_999
     assert log_dir.high_watermark(log_dir.partitions[77]) == 77
     assert seconds < 5  # about 0.1 s; only a quadratic pass would come near
+
+
+@pytest.mark.parametrize(
+    "name", ["meta.properties", "replication-offset-checkpoint", "log-start-offset-checkpoint"]
+)
+def test_a_pipe_in_the_place_of_a_file_makes_nobody_wait(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (problem,) = read_log_dir(tmp_path).problems
+    assert isinstance(problem, AccessError)
+    assert problem.path == str(tmp_path / name)

@@ -53,6 +53,33 @@ def local_seconds(paths: Sequence[Path], runs: int) -> list[float]:
     return [run_once(command) for _ in range(runs)]
 
 
+def bare_seconds(paths: Sequence[Path], runs: int) -> list[float]:
+    """Two processes that do nothing but read the same files and compute CRC-32C of 1 MiB pieces."""
+    times = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        commands = [
+            [sys.executable, "-m", "bench.audit", "--bare", *map(str, paths[number::2])]
+            for number in range(2)
+        ]
+        for process in [subprocess.Popen(command) for command in commands]:
+            process.wait()
+        times.append(time.perf_counter() - started)
+    return times
+
+
+def bare(directories: Sequence[str]) -> None:
+    """Be a process of `bare_seconds`."""
+    from storage.checksum import load_crc32c
+
+    checksum, buffer = load_crc32c(), bytearray(MIB)
+    for directory in directories:
+        (path,) = Path(directory).glob("*.log")
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                checksum(buffer)
+
+
 class SparkTimes(NamedTuple):
     """Seconds on Spark, and the most memory that one Python worker took."""
 
@@ -156,14 +183,17 @@ def audit_lines(mib: int, runs: int, parts: int = 8, *, has_java: bool = True) -
 
 def _local_lines(logs: dict[str, list[Path]], size_bytes: int, small: Path, runs: int) -> list[str]:
     parts = len(logs["16k"])
-    lines = []
+    alone = bare_seconds(logs["16k"], runs)
+    alone_speed = speed(parts * size_bytes, alone)
+    lines = [f"- Reading {parts} GiB and CRC-32C alone, two processes: {alone_speed}."]
     for size, paths in logs.items():
         by_count = {count: local_seconds(paths[:count], runs) for count in (1, parts)}
         bar = f", bar {LOCAL_BAR_GB:g}" if size == "16k" else ""
         linear = min(by_count[parts]) / min(by_count[1])
         lines.append(
             f"- `spark-audit --engine local`, {size} batches, {parts} GiB: "
-            f"{speed(parts * size_bytes, by_count[parts])}{bar}; {linear:.1f} times the time of 1."
+            f"{speed(parts * size_bytes, by_count[parts])}{bar}, "
+            f"{min(alone) / min(by_count[parts]):.2f} of that; {linear:.1f} times the time of 1."
         )
     start_up = min(local_seconds([small], 5))
     lines.append(
@@ -204,8 +234,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--parts", type=int, default=8, help="partitions that share it")
     parser.add_argument("--spark-job", help=argparse.SUPPRESS)
+    parser.add_argument("--bare", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--no-spark", action="store_true")
     chosen = parser.parse_args()
+    if chosen.bare:
+        bare(chosen.bare)
+        return
     if chosen.spark_job:
         spark_job(chosen.spark_job)
         return

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from storage.splits import Split
 
 MAX_TOLD_COUNT = 10  # of one partition
+DEFAULT_SPLIT_BYTES = 128 << 20
+PIECES_PER_JOB = 8
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
 WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
@@ -41,13 +43,13 @@ class AuditOptions(NamedTuple):
 
     Attributes:
         engine: where the work is to be done.
-        split_bytes: see `storage.splits`.
+        split_bytes: see `storage.splits`; None: what suits the engine.
         state_path: of an earlier run, None to read everything.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
     """
 
     engine: EngineOptions = EngineOptions()
-    split_bytes: int = 128 << 20
+    split_bytes: int | None = None
     state_path: str | None = None
     coordinator_dirs: tuple[str, ...] = ()
 
@@ -81,8 +83,9 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
-    splits = split_places(wanted, options.split_bytes)
-    engine = choose_engine(options.engine, sum(each.file_bytes for each in wanted))
+    total_bytes = sum(each.file_bytes for each in wanted)
+    engine = choose_engine(options.engine, total_bytes)
+    splits = split_places(wanted, options.split_bytes or _split_bytes(engine, options, total_bytes))
     notes.append(engine.why)
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
@@ -110,6 +113,13 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         state,
         pieces,
     )
+
+
+def _split_bytes(engine: Engine, options: AuditOptions, total_bytes: int) -> int:
+    """Return a size for which all processes have work to the end: a cut costs some milliseconds."""
+    if engine.is_spark:
+        return DEFAULT_SPLIT_BYTES
+    return max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs_of(options.engine)))
 
 
 def _summarize(

@@ -57,8 +57,8 @@ def command(
     master: Master = None,
     conf: Conf = None,
     split_bytes: Annotated[
-        int, typer.Option(min=1, help="Size of the pieces that are read apart.")
-    ] = 128 << 20,
+        int | None, typer.Option(min=1, help="Size of the pieces that are read apart.")
+    ] = None,
     fail_on: FailOn = Severity.WARNING,
     output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
 ) -> int:

@@ -119,8 +119,8 @@ def _start_pos(segment: Segment, place: SegmentPlace, low: int) -> int:
     """Return where a batch below an offset begins, by a proven index entry; else the file."""
     prover = StartProver(segment, offset_entries(place))
     limit = low - place.base_offset
-    for index in range(len(prover.entries) - 1, -1, -1):
-        if prover.entries[index].relative_offset < limit:
+    for index in range(len(prover.positions) - 1, -1, -1):
+        if prover.relative_offsets[index] < limit:
             batch = prover.prove(index)
             return 0 if batch is None else batch.pos
     return 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from storage.errors import AccessError
 from storage.formats import offset_index, time_index
 from storage.positioned_file import PositionedFile
 from storage.uris import Uri, is_uri, local_path
 
 if TYPE_CHECKING:
-    from storage.formats.offset_index import OffsetIndexEntry
+    from numpy.typing import NDArray
+
     from storage.formats.time_index import TimeIndexEntry
     from storage.places import SegmentPlace
 
@@ -36,9 +39,14 @@ def open_file(path: str) -> PositionedFile:
     return RemoteFile(path)
 
 
-def offset_entries(place: SegmentPlace) -> list[OffsetIndexEntry]:
-    """Return the entries of a segment's `.index`, good or not; [] if it cannot be read."""
-    return offset_index.parse_entries(_read(_beside(place.path, ".index")))
+def offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
+    """Return the entries of a segment's `.index`, good or not; none if it cannot be read.
+
+    A row has relative offset and position. There may be hundreds of thousands.
+    """
+    data = _read(_beside(place.path, ".index"))
+    count = offset_index.logical_entry_count(data)
+    return np.frombuffer(data, ">i4", 2 * count).astype(np.int32).reshape(-1, 2)
 
 
 def time_entries(place: SegmentPlace) -> list[TimeIndexEntry]:

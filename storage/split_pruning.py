@@ -27,7 +27,6 @@ from storage.splits import MAX_PROOF_BYTES, StartProver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.protocol import ScannedBatch
     from storage.places import SegmentPlace
@@ -173,7 +172,7 @@ class _Finder:
 
     def _borne_out(self, entry: TimeIndexEntry) -> ScannedBatch | None:
         """Return the batch with the entry's offset if its maximum timestamp is the entry's."""
-        index = bisect_right(self._prover.entries, entry.relative_offset, key=_offset_of) - 1
+        index = bisect_right(self._prover.relative_offsets, entry.relative_offset) - 1
         start_pos = 0
         if index >= 0:
             start = self._prover.prove(index)
@@ -205,7 +204,3 @@ class _Finder:
 
 def _timestamp_of(entry: TimeIndexEntry) -> int:
     return entry.timestamp_ms
-
-
-def _offset_of(entry: OffsetIndexEntry) -> int:
-    return entry.relative_offset

@@ -16,6 +16,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from storage.errors import AccessError
 from storage.place_files import offset_entries
 from storage.places import map_places, open_place
@@ -23,7 +25,8 @@ from storage.places import map_places, open_place
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.formats.offset_index import OffsetIndexEntry
+    from numpy.typing import NDArray
+
     from storage.kernels.protocol import ScannedBatch
     from storage.places import SegmentPlace
     from storage.scan import Scan
@@ -84,7 +87,7 @@ def start_positions(place: SegmentPlace, split_bytes: int) -> list[int]:
     if place.file_bytes <= split_bytes:
         return [0]
     entries = offset_entries(place)
-    if not entries:
+    if not len(entries):
         return [0]
     try:
         with open_place(place) as segment:
@@ -119,19 +122,22 @@ class StartProver:
     """Proves index entries of one open segment.
 
     Attributes:
-        entries: those of the `.index` that may hold, by position, one for each.
-        positions: their positions.
+        positions: of those that may hold, ascending, each once.
+        relative_offsets: theirs.
     """
 
-    def __init__(self, segment: Segment, entries: Iterable[OffsetIndexEntry]) -> None:
+    def __init__(self, segment: Segment, entries: NDArray[np.int32]) -> None:
+        """`entries` are those of `offset_entries`."""
         self._segment = segment
-        self._file_bytes = segment.file_bytes
-        by_pos = {each.segment_pos: each for each in entries if self._is_possible(each)}
-        self.positions = sorted(by_pos)
-        self.entries = [by_pos[pos] for pos in self.positions]
-
-    def _is_possible(self, entry: OffsetIndexEntry) -> bool:
-        return 0 < entry.segment_pos < self._file_bytes and entry.relative_offset >= 0
+        relative_offset, pos = entries.T
+        is_possible = (pos > 0) & (pos < segment.file_bytes) & (relative_offset >= 0)
+        order = np.flatnonzero(is_possible)
+        order = order[np.argsort(pos[order], kind="stable")]
+        is_last = np.ones(len(order), np.bool_)
+        is_last[:-1] = np.diff(pos[order]) != 0
+        order = order[is_last]
+        self.positions: list[int] = pos[order].tolist()
+        self.relative_offsets: list[int] = relative_offset[order].tolist()
 
     def prove(self, index: int, known_pos: int = 0) -> ScannedBatch | None:
         """Return the batch that an entry points at if it holds, else None.
@@ -161,7 +167,7 @@ class StartProver:
     def _met(self, index: int, scan: Scan) -> ScannedBatch | None:
         """Go on with a scan up to an entry's position: the batch there, if the entry holds."""
         pos = self.positions[index]
-        last_offset = self._segment.base_offset + self.entries[index].relative_offset
+        last_offset = self._segment.base_offset + self.relative_offsets[index]
         batch = next((each for each in scan if each.pos >= pos), None)
         if batch is None or batch.pos != pos or batch.header.last_offset != last_offset:
             return None

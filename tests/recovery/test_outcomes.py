@@ -77,17 +77,19 @@ def test_a_directory_behind_a_uri_is_listed_again_after_a_while(
 
     file_system = _MockFileSystem()
     file_system.create_dir("t-0")
-    monkeypatch.setitem(file_systems._factories, "mock", lambda uri: (ArrowTree(file_system), ""))
+    monkeypatch.setitem(
+        file_systems._factories, "listing", lambda uri: (ArrowTree(file_system), "")
+    )
     for offset in range(3):
         with file_system.open_output_stream(f"t-0/{offset:020d}.log") as out:
             out.write(encoded(Batch(sequence=offset), offset))
     now = [1_000_000.0]
     monkeypatch.setattr(outcomes.time, "time", lambda: now[0])
-    (place, *_) = list_places(["mock:///t-0"]).places
+    (place, *_) = list_places(["listing:///t-0"]).places
     for _ in range(3):
         assert behind(place) == [1, 2]
         now[0] += outcomes.LISTING_S / 2
-    assert listed == ["mock:///t-0"] * 2
+    assert listed == ["listing:///t-0"] * 2
 
 
 def test_a_directory_that_is_gone(tmp_path: Path, listed: list[str]) -> None:

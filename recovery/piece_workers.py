@@ -1,14 +1,17 @@
 """Call a function for many values in several processes, results as they come.
 
-The processes are started anew, not forked: Arrow runs threads. They end when the iteration does,
-also when it is given up or this process is killed, and leave an interrupt to this process. One that
-dies is replaced, and what it had to do is done again; results that have come stay.
+The processes are forked, which takes no time, or started anew where this one runs threads (Arrow
+does). They end when the iteration does, also when it is given up or this process is killed, and
+leave an interrupt to this process. One that dies is replaced, and what it had to do is done again;
+results that have come stay.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +21,7 @@ from recovery.segment_workers import WorkerLostError, end_with
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
+    from multiprocessing.context import BaseContext
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,6 +55,12 @@ def map_unordered(
             yield from crew.results()
     finally:
         crew.stop()
+
+
+def start_method() -> str:
+    """Tell how to start a process now: a fork has the locks of threads but not the threads."""
+    is_alone = "pyarrow" not in sys.modules and threading.active_count() == 1
+    return "fork" if is_alone and sys.platform == "linux" else "spawn"
 
 
 class _Crew:
@@ -126,14 +136,16 @@ class _Worker:
         import multiprocessing
         from multiprocessing import resource_tracker
 
-        context = multiprocessing.get_context("spawn")
+        method = start_method()
+        context: BaseContext = multiprocessing.get_context(method)
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(
+        self.process = context.Process(  # type: ignore[attr-defined]
             target=_work, args=(function, theirs, os.getpid()), daemon=True
         )
         # Children inherit what is blocked: an interrupt is for this process, which ends them. The
         # first start would begin with the tracker's, which takes the block away again.
-        resource_tracker.ensure_running()
+        if method == "spawn":
+            resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from multiprocessing import resource_tracker
@@ -24,10 +26,34 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["fork", "spawn"])
+def _method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that are started anew import this module."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(piece_workers, "start_method", lambda: request.param)
+
+
+START_METHOD = """
+import threading
+from recovery.piece_workers import start_method
+print(start_method())
+over = threading.Event()
+thread = threading.Thread(target=over.wait)
+thread.start()
+print(start_method())
+over.set()
+thread.join()
+import pyarrow
+print(start_method())
+"""
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", START_METHOD],
+        capture_output=True, check=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["fork", "spawn", "spawn"]
 
 
 def double(value: int) -> int:

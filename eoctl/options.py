@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eoctl.output import OutputFormat
 from recovery.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class EngineName(StrEnum):
@@ -18,6 +22,16 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
+]
+ServerProperties = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
+]
+Output = Annotated[OutputFormat, typer.Option(help="How to print.")]
+KafkaOutput = Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
 SavePlan = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
@@ -52,3 +66,17 @@ Conf = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
+
+
+def given_paths(paths: Iterable[str] | None, server_properties: str | None) -> list[str]:
+    """Return the paths of a call, and the log dirs of a broker's configuration behind them.
+
+    Raises:
+        AccessError, CorruptError: the configuration cannot be read or parsed.
+    """
+    from storage.discovery import read_server_properties
+
+    given = list(paths or ())
+    if server_properties is not None:
+        given += read_server_properties(server_properties).all_dirs
+    return given

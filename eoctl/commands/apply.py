@@ -21,7 +21,7 @@ def command(
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Apply a plan: every file it touches must be what it was when the plan was made.
 

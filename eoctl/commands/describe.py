@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
 from storage.errors import (
     EXIT_FINDINGS,
@@ -26,14 +27,8 @@ VERIFIED = "verified: headers and checksums of all batches; records were not dec
 
 
 def command(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
-    ] = None,
-    server_properties: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
-    ] = None,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
     metadata_dir: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Log dir (or __cluster_metadata-0) with the metadata."),
@@ -41,7 +36,7 @@ def command(
     segments: Annotated[
         bool, typer.Option("--segments", help="A row per segment too, for all partitions.")
     ] = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """Summarise partitions: offsets, sizes, codecs, producers, open transactions.
 
@@ -51,12 +46,10 @@ def command(
     from eoctl.output import Report, emit, line, use_format
     from recovery.clusters import Clusters, find_metadata
     from recovery.describe import PartitionSummary, SegmentSummary
-    from storage.discovery import discover, read_server_properties
+    from storage.discovery import discover
 
     use_format(output)
-    wanted = list(paths or [])
-    if server_properties is not None:
-        wanted += read_server_properties(server_properties).all_dirs
+    wanted = given_paths(paths, server_properties)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl describe PATH...")
     found = discover(wanted)

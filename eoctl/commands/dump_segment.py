@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from eoctl.options import KafkaOutput  # noqa: TC001 - Typer reads the annotation
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -93,9 +94,7 @@ def command(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=0, help="Processes for large logs; 0: all cores.")
     ] = 0,
-    output: Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")] = (
-        OutputFormat.TEXT
-    ),
+    output: KafkaOutput = OutputFormat.TEXT,
 ) -> int:
     """Print the files of a log directory, each as its name says.
 

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
+from recovery.read_options import Isolation
 from storage.errors import UsageError
 
 MIB = 1 << 20
@@ -22,22 +24,9 @@ class Kind(StrEnum):
     SUSPECTED = "suspected"
 
 
-class Isolation(StrEnum):
-    """What `--isolation` takes; the words are Kafka's."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
 def command(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
-    ] = None,
-    server_properties: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
-    ] = None,
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
     kind: Annotated[Kind, typer.Option(help="What to look for.")] = Kind.ALL,
     window: Annotated[
         str,
@@ -69,7 +58,7 @@ def command(
     memory: Annotated[
         int, typer.Option(min=1, metavar="MIB", help="How much of it is for rows.")
     ] = 256,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find duplicates: proved ones by sequence numbers, suspected ones by their content.
 
@@ -83,7 +72,7 @@ def command(
     from recovery.duplicates import DuplicateOptions
     from recovery.record_digests import parse_record_id
     from recovery.spill import spill_space
-    from storage.discovery import discover, read_server_properties
+    from storage.discovery import discover
 
     use_format(output)
     kinds = frozenset(DuplicateKind) if kind is Kind.ALL else {DuplicateKind(kind.value)}
@@ -97,9 +86,7 @@ def command(
         is_across_partitions=across_partitions,
         is_committed_only=isolation is Isolation.READ_COMMITTED,
     )
-    wanted = list(paths or [])
-    if server_properties is not None:
-        wanted += read_server_properties(server_properties).all_dirs
+    wanted = given_paths(paths, server_properties)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl duplicates PATH...")
     space = spill_space(spill_dir, memory * MIB)

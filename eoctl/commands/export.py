@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import Conf, EngineChoice, EngineName, Jobs, Master
+from eoctl.options import (
+    Conf,
+    EngineChoice,
+    EngineName,
+    Jobs,
+    Master,
+    Output,
+    ServerProperties,
+    given_paths,
+)
 from eoctl.output import OutputFormat
 from recovery.export_options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation
@@ -26,10 +35,7 @@ def command(
     to: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the files go: new, or empty.")
     ] = None,
-    server_properties: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
-    ] = None,
+    server_properties: ServerProperties = None,
     file_format: Annotated[
         ExportFormat, typer.Option("--format", help="What the files are.")
     ] = ExportFormat.PARQUET,
@@ -68,7 +74,7 @@ def command(
     jobs: Jobs = None,
     master: Master = None,
     conf: Conf = None,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """Export records with offsets, times and outcomes, past whatever cannot be read.
 
@@ -79,12 +85,9 @@ def command(
     from eoctl.output import Report, emit, use_format
     from eoctl.spark.session import parse_settings
     from recovery.export_plan import check_columns
-    from storage.discovery import read_server_properties
 
     use_format(output)
-    wanted = list(paths or [])
-    if server_properties is not None:
-        wanted += read_server_properties(server_properties).all_dirs
+    wanted = given_paths(paths, server_properties)
     if not wanted or to is None:
         what = "no --to DIR given" if wanted else "no PATH given"
         raise UsageError(what, next_step="eoctl export PATH... --to DIR")

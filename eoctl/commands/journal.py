@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def command(
     apply: Annotated[
         bool, typer.Option("--apply", help="prune: remove them; without, only show which.")
     ] = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """List the journals of log dirs, show the steps of one, or remove those that are done.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
@@ -36,7 +37,7 @@ def command(
         int | None,
         typer.Option(min=0, metavar="BASE_OFFSET", help="The segment that --pos is in."),
     ] = None,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find the segment, the batch and the byte position of an offset, a time, a key or a byte.
 

@@ -70,7 +70,7 @@ def command(
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Rebuild what a broker derives from the .log files, and show what differs on disk.
 

@@ -55,9 +55,7 @@ def command(
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    output: Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")] = (
-        OutputFormat.TEXT
-    ),
+    output: options.KafkaOutput = OutputFormat.TEXT,
 ) -> int:
     """Show the producers that a broker would know after its next start.
 

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import Conf, EngineChoice, EngineName, FailOn, Jobs, Master
+from eoctl.options import (
+    Conf,
+    EngineChoice,
+    EngineName,
+    FailOn,
+    Jobs,
+    Master,
+    Output,
+    ServerProperties,
+    given_paths,
+)
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
 from storage.errors import UsageError
@@ -33,10 +43,7 @@ def command(
         list[str] | None,
         typer.Argument(metavar="[PATH]...", help="Partition directories, log dirs; globs, URIs."),
     ] = None,
-    server_properties: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
-    ] = None,
+    server_properties: ServerProperties = None,
     report: Annotated[
         list[ReportName] | None,
         typer.Option(help="What to print; may be repeated. Default: partitions."),
@@ -60,7 +67,7 @@ def command(
         int | None, typer.Option(min=1, help="Size of the pieces that are read apart.")
     ] = None,
     fail_on: FailOn = Severity.WARNING,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> int:
     """Count transactions and duplicates, and compare replicas, over any number of directories.
 
@@ -72,12 +79,9 @@ def command(
     from eoctl.output import Report, emit, message, use_format
     from eoctl.spark.session import parse_settings
     from recovery.audit import COLUMNS
-    from storage.discovery import read_server_properties
 
     use_format(output)
-    wanted = list(paths or [])
-    if server_properties is not None:
-        wanted += read_server_properties(server_properties).all_dirs
+    wanted = given_paths(paths, server_properties)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")
     options = AuditOptions(

@@ -63,7 +63,7 @@ def command(
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Cut a partition back to an offset, the high watermark, a leader epoch or a time.
 

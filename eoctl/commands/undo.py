@@ -23,7 +23,7 @@ def command(
         bool, typer.Option("--dry-run", help="Only say whether it can be undone.")
     ] = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Put everything back as it was: every byte, mode and modification time.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import __version__
 from eoctl.engine import (
-    Engine,
+    ChosenEngine,
     EngineOptions,
     anywhere,
     choose_engine,
@@ -115,7 +115,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     )
 
 
-def _split_bytes(engine: Engine, options: AuditOptions, total_bytes: int) -> int:
+def _split_bytes(engine: ChosenEngine, options: AuditOptions, total_bytes: int) -> int:
     """Return a size for which all processes have work to the end: a cut costs some milliseconds."""
     if engine.is_spark:
         return DEFAULT_SPLIT_BYTES
@@ -126,7 +126,7 @@ def _summarize(
     listing: Listing,
     pieces: list[ReadPiece],
     splits: list[Split],
-    engine: Engine,
+    engine: ChosenEngine,
     options: AuditOptions,
 ) -> dict[str, PartitionSummary | None]:
     """Return what was found by directory; None for those that could not be listed.

@@ -40,33 +40,35 @@ class EngineOptions(NamedTuple):
     settings: tuple[Setting, ...] = ()
 
 
-class Engine(NamedTuple):
+class ChosenEngine(NamedTuple):
     """Where the work is done, and a sentence why there."""
 
     is_spark: bool
     why: str
 
 
-def choose_engine(options: EngineOptions, total_bytes: int) -> Engine:
+def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
     """Choose by what was asked for, else by size."""
     if options.name is not EngineName.AUTO:
-        return Engine(options.name is EngineName.SPARK, f"engine: {options.name}, as asked for")
+        return ChosenEngine(
+            options.name is EngineName.SPARK, f"engine: {options.name}, as asked for"
+        )
     if options.master is not None or options.settings:
-        return Engine(True, "engine: spark, as --master or --conf was given")
+        return ChosenEngine(True, "engine: spark, as --master or --conf was given")
     if options.jobs is not None:
-        return Engine(False, "engine: local, as --jobs was given")
+        return ChosenEngine(False, "engine: local, as --jobs was given")
     unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
     size = f"{total_bytes / unit:.1f} {name} to read"
     limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
     if total_bytes <= LOCAL_MAX_BYTES:
-        return Engine(False, f"engine: local, as {size} are not above {limit}")
+        return ChosenEngine(False, f"engine: local, as {size} are not above {limit}")
     from eoctl.spark.session import SparkUnavailableError, check_requirements
 
     try:
         check_requirements()
     except SparkUnavailableError as exc:
-        return Engine(False, f"engine: local, as {size} are above {limit}, but {exc.message}")
-    return Engine(True, f"engine: spark, as {size} are above {limit}")
+        return ChosenEngine(False, f"engine: local, as {size} are above {limit}, but {exc.message}")
+    return ChosenEngine(True, f"engine: spark, as {size} are above {limit}")
 
 
 def jobs_of(options: EngineOptions) -> int:
@@ -105,7 +107,7 @@ class EngineRun:
     """
 
     def __init__(self, options: EngineOptions) -> None:
-        self.chosen: Engine | None = None
+        self.chosen: ChosenEngine | None = None
         self._options = options
         self._stack = ExitStack()
         self._session: Any = None  # a SparkSession, once there is one

@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from eoctl.engine import Engine, EngineRun
+from eoctl.engine import ChosenEngine, EngineRun
 from recovery.export_piece import PieceResult
 from recovery.piece_workers import _Worker
 from tests.audit_logs import Batch, write_segments
@@ -411,7 +411,7 @@ def test_a_directory_that_is_not_shared(
 
     class Elsewhere(EngineRun):
         def map(self, function: Any, values: Any, total_bytes: int) -> Any:
-            self.chosen = Engine(True, "engine: spark, as asked for")
+            self.chosen = ChosenEngine(True, "engine: spark, as asked for")
             for number, value in enumerate(values):
                 result = function(value)
                 if isinstance(result, PieceResult) and result.file_bytes:

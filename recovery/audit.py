@@ -105,7 +105,7 @@ class Audit:
     """Builds reports; each has the columns of `COLUMNS`, rows are sorted.
 
     Args:
-        audited: in any order; topic and partition may repeat.
+        audited: in any order; topic and partition may repeat, places do not.
         transactional_ids: by cluster id and producer id; what is not in it is unknown.
     """
 
@@ -123,6 +123,7 @@ class Audit:
                 self._copies.setdefault(key, []).append(each)
         self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
         self._built: dict[str, list[Row]] = {}
+        self._figures: dict[DirectoryPlace, tuple[int | None, ...]] = {}
 
     def rows(self, name: str) -> list[Row]:
         """Return the rows of one report."""
@@ -141,12 +142,15 @@ class Audit:
             self._built[name] = [*builders[name]()]
         return self._built[name]
 
+    def _figures_of(self, each: Audited) -> tuple[int | None, ...]:
+        if each.place not in self._figures:
+            self._figures[each.place] = tuple(each.summary.figures().values())
+        return self._figures[each.place]
+
     def _partitions(self) -> Iterable[Row]:
         for each in self._all:
             extent, found = each.summary.extent, each.found
-            figures: Iterable[int | None] = each.summary.figures().values()
-            if found is None:
-                figures = [None] * len(FIGURES)
+            figures = (None,) * len(FIGURES) if found is None else self._figures_of(each)
             yield [
                 each.place.topic,
                 _number(each.place.partition),
@@ -161,7 +165,7 @@ class Audit:
     def _topics(self) -> Iterable[Row]:
         chosen = sorted(self._chosen, key=_order)
         for topic, group in groupby(chosen, key=lambda each: each.place.topic):
-            figures = [each.summary.figures().values() for each in group]
+            figures = [self._figures_of(each) for each in group]
             yield [topic, len(figures), *map(_sum, zip(*figures, strict=True))]
 
     def _producers(self) -> Iterable[Row]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
-from storage.formats.record import Record, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record
+from tests.batches import LAP, encoded_batch, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-LAP = 2**31
 NO_MARKER, COMMIT, ABORT = 0, 1, 2
 COUNTED = (
     "batches",
@@ -100,10 +99,7 @@ def define_all(batches: Sequence[Batch]) -> Figures:
         if each.sequence < 0:
             continue
         known = places.setdefault((each.pid, each.epoch), [])
-        start = each.sequence
-        if known:
-            near = known[-1][1] - LAP // 2
-            start = near + (each.sequence - near) % LAP
+        start = unwrapped(each.sequence, known[-1][1]) if known else each.sequence
         end = start + each.count
         if any(a < end and start < b for a, b, _ in known):
             counts["duplicate_batches"] += 1
@@ -137,25 +133,17 @@ def encoded(batch: Batch, offset: int) -> bytes:
     if is_control:
         key = encode_control_key(1 if batch.kind == "commit" else 0)
         value = encode_end_txn_marker(EndTxnMarker(0, 0))
-        body = encode_record(Record(0, 0, 0, key, value, ()))
+        records = [Record(0, 0, 0, key, value, ())]
     else:
-        body = b"".join(encode_record(Record(0, 0, n, None, b"x", ())) for n in range(batch.count))
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
+        records = [Record(0, 0, delta, None, b"x", ()) for delta in range(batch.count)]
+    return encoded_batch(
+        offset,
+        records,
         attributes=0x30 if is_control else 0x10 if batch.kind == "txn" else 0,
-        last_offset_delta=0 if is_control else batch.count - 1,
-        base_timestamp_ms=0,
-        max_timestamp_ms=0,
         producer_id=batch.pid,
         producer_epoch=batch.epoch,
         base_sequence=-1 if is_control else batch.sequence,
-        records_count=1 if is_control else batch.count,
     )
-    return encode_batch(header, body)
 
 
 def write_segments(directory: Path, *segments: Sequence[Batch]) -> Path:

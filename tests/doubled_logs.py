@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.formats.compression import compress
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
-from storage.formats.record import Record, RecordHeader, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record, RecordHeader
+from tests.batches import LAP, encoded_batch, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-LAP = 2**31
 MARKERS = {"commit": 1, "abort": 0}
 
 Content = tuple[bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]
@@ -115,10 +113,7 @@ def proved(batches: Iterable[KnownBatch]) -> list[tuple[int, int, int, int]]:
         if each.pid < 0 or each.sequence < 0:
             continue
         earlier = sessions.setdefault((each.pid, each.epoch), [])
-        start = each.sequence
-        if earlier:
-            near = earlier[-1][1] - LAP // 2
-            start = near + (each.sequence - near) % LAP
+        start = unwrapped(each.sequence, earlier[-1][1]) if earlier else each.sequence
         end = start + each.count
         shared = [known for known in earlier if known[0] < end and start < known[1]]
         if shared:
@@ -186,29 +181,21 @@ def encoded(batch: Sent, offset: int) -> bytes:
     else:
         said = list(batch.records)
     base_time = said[0].time if said else 0
-    body = b"".join(
-        encode_record(
-            Record(0, each.time - base_time, delta, each.key, each.value,
-                   tuple(RecordHeader(*header) for header in each.headers))
-        )
+    records = [
+        Record(0, each.time - base_time, delta, each.key, each.value,
+               tuple(RecordHeader(*header) for header in each.headers))
         for delta, each in enumerate(said)
-    )  # fmt: skip
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
+    ]  # fmt: skip
+    return encoded_batch(
+        offset,
+        records,
         attributes=attributes,
-        last_offset_delta=len(said) - 1,
         base_timestamp_ms=base_time,
         max_timestamp_ms=max((each.time for each in said), default=-1),
         producer_id=batch.pid,
         producer_epoch=batch.epoch,
         base_sequence=-1 if batch.kind in MARKERS else batch.sequence,
-        records_count=len(said),
     )
-    return encode_batch(header, compress(attributes & 7, body))
 
 
 def write_log(

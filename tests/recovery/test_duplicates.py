@@ -26,8 +26,8 @@ from storage.kernels.record_table import decode_records
 from storage.markers import MarkerIndex
 from storage.partition import Partition
 from storage.segment import LogRecord, open_segment
+from tests.batches import LAP
 from tests.doubled_logs import (
-    LAP,
     KnownBatch,
     KnownRecord,
     Log,

@@ -39,6 +39,7 @@ from storage.formats.record_batch import (
 )
 from storage.log_dir import read_log_dir
 from storage.record_builder import BatchBuilder, ProducerIdentity
+from tests.batches import encoded_batch
 from tests.made_logs import with_right_checksums
 
 if TYPE_CHECKING:
@@ -206,22 +207,14 @@ def marker(
         key = encode_control_key(outcome == COMMIT)
     records = [Record(0, 0, 0, key, encode_end_txn_marker(EndTxnMarker(0, 0)), ())]
     records = records[:records_count]
-    header = BatchHeader(
-        base_offset=0,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
+    return encoded_batch(
+        0,
+        records,
         attributes=TRANSACTIONAL_MASK | CONTROL_MASK,
         last_offset_delta=0,
-        base_timestamp_ms=0,
-        max_timestamp_ms=0,
         producer_id=pid,
         producer_epoch=0,
-        base_sequence=-1,
-        records_count=len(records),
     )
-    return encode_batch(header, b"".join(map(encode_record, records)))
 
 
 def placed(batches: Iterable[bytes], base_offset: int = 0) -> tuple[bytes, int]:

@@ -21,15 +21,14 @@ from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
 from recovery.record_columns import record_schema
 from recovery.record_reader import RecordReader
 from storage.errors import FormatError, UsageError
-from storage.formats.compression import compress
-from storage.formats.record import Record, RecordHeader, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
 from storage.markers import marker_is_commit
 from storage.places import list_places
 from storage.segment import open_segment
 from storage.splits import Split, split_places
 from tests.audit_logs import Batch, write_segments
+from tests.batches import encoded_batch
 from tests.made_logs import batches, with_right_checksums
 from tests.read_back import PARTITIONS, consumed, cut, places_in, whole
 
@@ -288,22 +287,15 @@ def batch_of(
     attributes: int = 0,
     pid: int = -1,
 ) -> bytes:
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
+    return encoded_batch(
+        base_offset,
+        records,
         attributes=attributes | codec,
         last_offset_delta=records[-1].offset_delta,
-        base_timestamp_ms=0,
-        max_timestamp_ms=0,
         producer_id=pid,
         producer_epoch=0 if pid >= 0 else -1,
         base_sequence=0 if pid >= 0 else -1,
-        records_count=len(records),
     )
-    return encode_batch(header, compress(codec, b"".join(map(encode_record, records))))
 
 
 # --- any log --------------------------------------------------------------------------------------

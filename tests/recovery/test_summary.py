@@ -29,7 +29,8 @@ from storage.kernels.numpy_kernel import rows_of as rows_in
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.places import UNSEQUENCED_TOPICS, list_places, open_place
 from storage.splits import Split, split_places
-from tests.audit_logs import CONTROL_KINDS, LAP, Batch, define_all, encoded, write_segments
+from tests.audit_logs import CONTROL_KINDS, Batch, define_all, encoded, write_segments
+from tests.batches import LAP
 from tests.dump_counts import counts_of
 
 if TYPE_CHECKING:

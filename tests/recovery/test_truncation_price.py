@@ -17,10 +17,11 @@ from recovery.truncation_target import TargetKind, TargetRequest
 from storage.cluster_image import load_cluster_image
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
 from storage.formats.record import Record, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch, parse_header
+from storage.formats.record_batch import encode_batch, parse_header
 from storage.log_dir import read_log_dir
 from storage.producer_state import ProducerStateManager
 from storage.segment import open_segment
+from tests.batches import encoded_batch
 from tests.truncations import (
     LOG_START,
     Log,
@@ -163,26 +164,17 @@ def test_an_open_transaction_is_shortened(golden: Callable[[str], Path], tmp_pat
 
 
 def encoded(offset: int, producer_id: int, *, sequence: int = 0, marker: bool = False) -> bytes:
-    body = encode_record(Record(0, 0, 0, None, b"value", ()))
+    key, value = None, b"value"
     if marker:
         key, value = encode_control_key(1), encode_end_txn_marker(EndTxnMarker(0, 0))
-        body = encode_record(Record(0, 0, 0, key, value, ()))
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
+    return encoded_batch(
+        offset,
+        [Record(0, 0, 0, key, value, ())],
         attributes=0x30 if marker else 0x10,
-        last_offset_delta=0,
-        base_timestamp_ms=0,
-        max_timestamp_ms=0,
         producer_id=producer_id,
         producer_epoch=0,
         base_sequence=-1 if marker else sequence,
-        records_count=1,
     )
-    return encode_batch(header, body)
 
 
 def test_many_transactions_are_counted_and_some_listed(

@@ -19,9 +19,9 @@ from storage.formats.control_record import (
 )
 from storage.formats.partition_metadata import parse_partition_metadata
 from storage.formats.record import Record
-from storage.formats.record import encode_record as encode_log_record
-from storage.formats.record_batch import CONTROL_MASK, BatchHeader, encode_batch
+from storage.formats.record_batch import CONTROL_MASK
 from storage.partition import Partition
+from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,26 +227,12 @@ def test_brokers_and_features() -> None:
 
 def batch(offset: int, values: list[bytes], *, control: list[int] | None = None) -> bytes:
     keys = [encode_control_key(each) for each in control or ()] or [None] * len(values)
-    body = b"".join(
-        encode_log_record(Record(0, 0, delta, key, value, ()))
+    records = [
+        Record(0, 0, delta, key, value, ())
         for delta, (key, value) in enumerate(zip(keys, values, strict=True))
-    )
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=1,
-        magic=2,
-        crc=0,
-        attributes=CONTROL_MASK if control else 0,
-        last_offset_delta=len(values) - 1,
-        base_timestamp_ms=0,
-        max_timestamp_ms=0,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=len(values),
-    )
-    return encode_batch(header, body)
+    ]
+    attributes = CONTROL_MASK if control else 0
+    return encoded_batch(offset, records, partition_leader_epoch=1, attributes=attributes)
 
 
 def snapshot(*values: bytes) -> bytes:

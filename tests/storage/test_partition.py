@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from storage.discovery import discover
 from storage.errors import AccessError, CorruptError
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
-from storage.formats.record import Record, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record
 from storage.kernels.protocol import VerdictKind
 from storage.partition import Partition
 from storage.partition_files import list_partition
+from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,23 +208,10 @@ def test_legacy_look_up(golden: Callable[[str], Path]) -> None:
 
 
 def batch(offset: int, *, count: int = 1, timestamp_ms: int = 0, value: bytes = b"v") -> bytes:
-    body = b"".join(encode_record(Record(0, 0, delta, None, value, ())) for delta in range(count))
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
-        attributes=0,
-        last_offset_delta=count - 1,
-        base_timestamp_ms=timestamp_ms,
-        max_timestamp_ms=timestamp_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=count,
+    records = [Record(0, 0, delta, None, value, ()) for delta in range(count)]
+    return encoded_batch(
+        offset, records, base_timestamp_ms=timestamp_ms, max_timestamp_ms=timestamp_ms
     )
-    return encode_batch(header, body)
 
 
 def make_partition(path: Path, *segments: tuple[int, int]) -> Partition:

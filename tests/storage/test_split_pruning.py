@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from recovery.index_builder import IndexBuilder
 from storage.formats import time_index
-from storage.formats.record import Record, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
 from storage.lookup import DoubtfulOffsets
 from storage.places import list_places, open_place
 from storage.split_pruning import Bounds, prune_splits
 from storage.splits import Split, split_places, splits_at
+from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,22 +26,12 @@ if TYPE_CHECKING:
 
 def batch(base_offset: int, count: int, max_timestamp_ms: int) -> bytes:
     records = [Record(0, 0, delta, None, b"v" * 20, ()) for delta in range(count)]
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
-        attributes=0,
-        last_offset_delta=count - 1,
+    return encoded_batch(
+        base_offset,
+        records,
         base_timestamp_ms=max_timestamp_ms,
         max_timestamp_ms=max_timestamp_ms,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=count,
     )
-    return encode_batch(header, b"".join(map(encode_record, records)))
 
 
 def write_log(directory: Path, segments: Sequence[Sequence[tuple[int, int]]]) -> list[Split]:

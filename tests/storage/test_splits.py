@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from recovery.index_builder import IndexBuilder
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries, parse_entries
-from storage.formats.record import Record, encode_record
-from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
 from storage.places import SegmentPlace, list_places, open_place
 from storage.splits import Split, split_places
+from tests.batches import encoded_batch
 from tests.made_logs import damaged_logs, logs
 
 if TYPE_CHECKING:
@@ -30,22 +30,8 @@ LOG_NAME = "00000000000000000000.log"
 
 def batch(offset: int, *values: bytes) -> bytes:
     records = [Record(0, 0, delta, None, value, ()) for delta, value in enumerate(values)]
-    header = BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=0,
-        magic=2,
-        crc=0,
-        attributes=0,
-        last_offset_delta=len(values) - 1,
-        base_timestamp_ms=1_000 + offset,
-        max_timestamp_ms=1_000 + offset,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
-        records_count=len(values),
-    )
-    return encode_batch(header, b"".join(map(encode_record, records)))
+    time_ms = 1_000 + offset
+    return encoded_batch(offset, records, base_timestamp_ms=time_ms, max_timestamp_ms=time_ms)
 
 
 def write_segment(

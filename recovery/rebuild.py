@@ -134,7 +134,7 @@ def rebuild_partition(
     done: list[RebuiltSegment] = []
     epochs: list[EpochRun] = []
     for job, messages in zip(work, run_passes(work, jobs), strict=True):
-        rebuilt = _replay(history, job.base_offset, messages)
+        rebuilt = recover_segment(history, job.base_offset, messages)
         done.append(rebuilt)
         for run in rebuilt.end.epochs:
             add_epoch_run(epochs, run)
@@ -149,7 +149,7 @@ def rebuild_partition(
         snapshots={
             offset: encode_snapshot(entries)
             for offset, entries in history.snapshots.items()
-            if offset > log_start_offset and _stays(offset, bases, history.snapshots)
+            if offset > log_start_offset and stays(offset, bases, history.snapshots)
         },
         epochs=tuple(epochs),
         log_start_offset=log_start_offset,
@@ -158,7 +158,7 @@ def rebuild_partition(
     )
 
 
-def _stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerEntry]]) -> bool:
+def stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerEntry]]) -> bool:
     """SNAP-5: a base's, or the largest other one if no base is above it."""
     if offset in bases:
         return True
@@ -169,12 +169,19 @@ def _stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[Producer
 def leader_epochs(runs: Sequence[EpochRun], log_start_offset: int) -> list[LeaderEpochEntry]:
     """Entries that the batches bear out; the epoch in force at the log start begins there."""
     entries = [LeaderEpochEntry(each.epoch, each.first_base_offset) for each in runs]
+    return cut_at_log_start(entries, log_start_offset)
+
+
+def cut_at_log_start(
+    entries: Sequence[LeaderEpochEntry], log_start_offset: int
+) -> list[LeaderEpochEntry]:
+    """EPOCH-4: the epoch in force at the log start begins there."""
     below = [each for each in entries if each.start_offset <= log_start_offset]
     kept = [each for each in entries if each.start_offset > log_start_offset]
     return [LeaderEpochEntry(below[-1].epoch, log_start_offset), *kept] if below else kept
 
 
-def _replay(
+def recover_segment(
     history: StateHistory, base_offset: int, messages: Iterator[Block | SegmentEnd]
 ) -> RebuiltSegment:
     """Recover one segment: load the state at its base, replay, take snapshots (SNAP-9)."""

@@ -8,7 +8,7 @@ directory itself, whether the log dir has its clean-shutdown marker or not:
     are preallocated, so a crash leaves zeros at their end (IDX-5)
   - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty
   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
-Everything else is refused: something else has to recover it first.
+Everything else is refused: it has to be recovered first (`recovery.load`).
 
 The index entries of the last segment are counted again from its batches, so that what is written
 at the next roll or close is what a recovery would write (FIX-2).
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import FormatError, RefusedError
-from storage.formats import offset_index, time_index
+from storage.formats import offset_index, time_index, txn_index
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
 from storage.kernels.pure import MAX_RELATIVE_OFFSET
@@ -34,11 +34,16 @@ if TYPE_CHECKING:
 
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable, Verdict
     from storage.partition import Partition
     from storage.partition_files import FileEntry, SegmentFiles
 
 RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again"
+
+
+class NotClosedError(RefusedError):
+    """A partition that a broker would recover first; `recovery.load` does what it would."""
 
 
 class LogTail(NamedTuple):
@@ -50,6 +55,7 @@ class LogTail(NamedTuple):
         end_offset: the log end offset.
         first_timestamp_ms: maximum timestamp of the segment's first batch; None without one.
         indexes: the segment's entries.
+        aborted: the entries of its `.txnindex`.
         epochs: of `leader-epoch-checkpoint`.
         last_leader_epoch: the highest one known, from the file and from the batches; -1 none.
         producers: of the snapshot at the log end offset, in file order.
@@ -60,6 +66,7 @@ class LogTail(NamedTuple):
     end_offset: int
     first_timestamp_ms: int | None
     indexes: SegmentIndexes
+    aborted: tuple[AbortedTxn, ...]
     epochs: tuple[LeaderEpochEntry, ...]
     last_leader_epoch: int
     producers: tuple[ProducerEntry, ...]
@@ -73,6 +80,7 @@ def empty_tail(start_offset: int, index_interval_bytes: int) -> LogTail:
         end_offset=start_offset,
         first_timestamp_ms=None,
         indexes=SegmentIndexes(start_offset, index_interval_bytes),
+        aborted=(),
         epochs=(),
         last_leader_epoch=NO_LEADER_EPOCH,
         producers=(),
@@ -109,7 +117,7 @@ def read_tail(
     if not partition.segments:
         tail = empty_tail(checkpoint or 0, index_interval_bytes)
         return tail._replace(epochs=epochs, last_leader_epoch=last_epoch)
-    walk = _Walk(index_interval_bytes, on_bytes)
+    walk = TailWalk(index_interval_bytes, on_bytes)
     for files in partition.segments[_first_to_verify(partition) :]:
         walk.read(files)
     files = partition.segments[-1]
@@ -119,7 +127,7 @@ def read_tail(
             f" {walk.end_offset}: a broker would delete all of it at its start [OFS-1]",
             next_step="correct its line in log-start-offset-checkpoint",
         )
-    _require_room(partition, files, walk.end_offset)
+    require_room(partition, files, walk.end_offset)
     _require_trimmed(partition, files.offset_index, offset_index.ENTRY_BYTES, files)
     _require_trimmed(partition, files.time_index, time_index.ENTRY_BYTES, files)
     return LogTail(
@@ -128,14 +136,15 @@ def read_tail(
         end_offset=walk.end_offset,
         first_timestamp_ms=walk.first_timestamp_ms,
         indexes=walk.indexes,
+        aborted=_read_aborted(partition, files, walk.end_offset),
         epochs=epochs,
         last_leader_epoch=max(last_epoch, walk.last_leader_epoch),
         producers=_read_producers(partition, walk.end_offset),
     )
 
 
-def _refused(path: str, what: str, next_step: str = RECOVER_FIRST) -> RefusedError:
-    return RefusedError(f"{path}: not closed cleanly: {what}", next_step=next_step)
+def _refused(path: str, what: str, next_step: str = RECOVER_FIRST) -> NotClosedError:
+    return NotClosedError(f"{path}: not closed cleanly: {what}", next_step=next_step)
 
 
 def _require_no_problems(partition: Partition) -> None:
@@ -150,7 +159,7 @@ def _first_to_verify(partition: Partition) -> int:
     return floor_of(partition.segments, recovery_point or 0)
 
 
-class _Walk:
+class TailWalk:
     """Reads the segments one after the other; afterwards it knows the end of the last one."""
 
     def __init__(self, index_interval_bytes: int, on_bytes: Callable[[int], None] | None) -> None:
@@ -161,8 +170,13 @@ class _Walk:
         self.last_leader_epoch = NO_LEADER_EPOCH
         self.indexes = SegmentIndexes(0, index_interval_bytes)
 
-    def read(self, files: SegmentFiles) -> None:
-        """Verify a segment and count its index entries."""
+    def read(self, files: SegmentFiles, end_pos: int | None = None) -> None:
+        """Verify a segment, up to a position, and count its index entries.
+
+        Raises:
+            NotClosedError: a batch is not good, or its offsets do not fit.
+            AccessError: it cannot be read.
+        """
         base_offset = files.base_offset
         if base_offset < self.end_offset:
             raise _refused(
@@ -172,7 +186,7 @@ class _Walk:
         self.first_timestamp_ms = None
         self.indexes = SegmentIndexes(base_offset, self._interval_bytes)
         with open_segment(files.log.path) as segment:
-            scan = segment.scan_tables()
+            scan = segment.scan_tables(end_pos=end_pos)
             for table in scan:
                 # Verdicts run ahead of rows: offsets that do not fit the base never get counted.
                 _require_ok(files, scan.verdicts)
@@ -210,7 +224,7 @@ def _require_ok(files: SegmentFiles, verdicts: list[Verdict]) -> None:
         raise _refused(files.log.path, _describe(verdict))
 
 
-def _require_room(partition: Partition, files: SegmentFiles, end_offset: int) -> None:
+def require_room(partition: Partition, files: SegmentFiles, end_offset: int) -> None:
     """Refuse what appending would stumble over, or a broker afterwards."""
     path, log_dir = files.log.path, partition.log_dir
     if Path(path).is_symlink():
@@ -247,6 +261,20 @@ def _require_trimmed(
     count_of = (offset_index if is_offset_index else time_index).logical_entry_count
     if data is not None and count_of(data) * entry_bytes != len(data):
         raise _refused(entry.path, "it is not trimmed, as after a crash [IDX-5]", rebuild)
+
+
+def _read_aborted(
+    partition: Partition, files: SegmentFiles, end_offset: int
+) -> tuple[AbortedTxn, ...]:
+    """Read `.txnindex`, which a broker's sanity check must pass (REC-5)."""
+    entry = files.txn_index
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    if entry is None or not data:
+        return ()
+    for problem in txn_index.problems(data, files.base_offset, end_offset):
+        raise _refused(entry.path, str(problem)) from problem
+    return tuple(txn_index.parse_entries(data))
 
 
 def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntry, ...]:

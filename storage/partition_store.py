@@ -24,6 +24,7 @@ from storage.errors import RefusedError
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
 from storage.formats.producer_snapshot import encode_snapshot
+from storage.formats.txn_index import encode_entries
 from storage.log_dir import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCHS_NAME,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
     from storage.fsio import FileSystem, OpenFile
     from storage.segment_indexes import SegmentIndexes
 
@@ -141,6 +143,10 @@ class PlannedStore:
         """Write both indexes of a segment, trimmed."""
         self._replace(f"{indexes.base_offset:020d}.index", indexes.offset_index())
         self._replace(f"{indexes.base_offset:020d}.timeindex", indexes.time_index())
+
+    def write_txn_index(self, base_offset: int, aborted: Sequence[AbortedTxn]) -> None:
+        """Write the aborted transactions whose markers lie in a segment."""
+        self._replace(f"{base_offset:020d}.txnindex", encode_entries(aborted))
 
     def write_snapshot(self, offset: int, entries: Sequence[ProducerEntry]) -> None:
         """Write the producer state below an offset."""

@@ -11,8 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.formats.compression import Codec, compress
+from storage.formats.control_record import (
+    CURRENT_VERSION,
+    ControlRecordType,
+    EndTxnMarker,
+    encode_control_key,
+    encode_end_txn_marker,
+)
 from storage.formats.record import NULL_LENGTH, Record, encode_record
 from storage.formats.record_batch import (
+    CONTROL_MASK,
     HEADER_BYTES,
     MAGIC_V2,
     NO_LEADER_EPOCH,
@@ -138,6 +146,39 @@ class BatchBuilder:
         )
         self._clear()
         return encode_batch(header, body)
+
+
+def build_marker(
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    *,
+    is_commit: bool,
+    coordinator_epoch: int,
+) -> bytes:
+    """Return the control batch that ends a transaction, as a coordinator has it written.
+
+    One record, never compressed, no sequence number (reference 2.8, MemoryRecords).
+    """
+    control_type = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
+    key = encode_control_key(control_type)
+    value = encode_end_txn_marker(EndTxnMarker(CURRENT_VERSION, coordinator_epoch))
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC_V2,
+        crc=0,
+        attributes=CONTROL_MASK | TRANSACTIONAL_MASK,
+        last_offset_delta=0,
+        base_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        records_count=1,
+    )
+    return encode_batch(header, encode_fields(0, 0, key, value))
 
 
 def encode_fields(

@@ -6,6 +6,8 @@
   APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
   PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
                 (`producer_state`)
+  PROD-7, PROD-8  end markers, as a coordinator has them written
+  TXN-6         what an ABORT marker ends is in `.txnindex`
   ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
   SNAP-2        a producer snapshot at each new base offset, and at the end on close
 
@@ -30,13 +32,16 @@ from storage.formats.record_batch import (
     compute_crc,
     parse_header,
 )
+from storage.formats.txn_index import VERSION, AbortedTxn
 from storage.partition_store import FlushPolicy
 from storage.producer_state import (
     DEFAULT_EXPIRATION_MS,
     AppendError,
+    Marker,
     Origin,
     ProducerStateManager,
 )
+from storage.record_builder import build_marker
 from storage.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
@@ -114,6 +119,7 @@ class PartitionWriter:
         self._flush = flush
         self._epochs = list(tail.epochs)
         self._indexes = tail.indexes
+        self._aborted = list(tail.aborted)  # of this segment
         self._segment_bytes = tail.log_bytes
         self._first_timestamp_ms = tail.first_timestamp_ms
         self._segment_opened_ms = now_ms()
@@ -146,13 +152,81 @@ class PartitionWriter:
         if duplicate is not None:
             return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
         header = self._placed(header)
-        must_roll = self._must_roll(header)
-        entries_before = self.producers.entries() if must_roll else []
+        roll_entries = self._entries_to_roll(header)
         self.producers.append(header, None, Origin.CLIENT)  # raises before it changes anything
+        return self._append(header, batch, roll_entries)
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append the marker that a transaction coordinator sends to this partition.
+
+        Without an open transaction of the producer it ends nothing, and is written all the same.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: that of the data; with transaction version 2 a higher one.
+            is_commit: COMMIT, else ABORT.
+            coordinator_epoch: leader epoch of the coordinator's partition.
+            transaction_version: 0, 1 or 2.
+
+        Raises:
+            AppendError, AccessError: as `append`.
+        """
+        if self._state is not _State.READY:
+            raise ValueError("closed, or an earlier append has failed")
+        batch = build_marker(
+            producer_id,
+            producer_epoch,
+            self._now_ms(),
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        header = self._placed(parse_header(batch, 0))
+        roll_entries = self._entries_to_roll(header)
+        completed = self.producers.append(
+            header,
+            Marker(is_commit, coordinator_epoch, header.max_timestamp_ms),
+            Origin.COORDINATOR,
+            transaction_version=transaction_version,
+        )
+        appended = self._append(header, batch, roll_entries)
+        if completed is not None:
+            if completed.is_aborted:
+                stable_offset = self.producers.last_stable_offset(completed)
+                self._aborted.append(
+                    AbortedTxn(
+                        VERSION,
+                        producer_id,
+                        completed.first_offset,
+                        completed.last_offset,
+                        stable_offset,
+                    )
+                )
+            self.producers.complete(completed)
+        return appended
+
+    def _entries_to_roll(self, header: BatchHeader) -> list[ProducerEntry] | None:
+        """Producer state before this batch, if it opens a new segment."""
+        return self.producers.entries() if self._must_roll(header) else None
+
+    def _append(
+        self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
+    ) -> Appended:
         self._state = _State.BROKEN
-        self._write(header, batch, entries_before if must_roll else None)
+        self._write(header, batch, roll_entries)
         self._state = _State.READY
         return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def sync(self) -> None:
+        """Make all that was appended durable, whatever the flush policy."""
+        self.store.sync_log()
 
     def _write(
         self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
@@ -274,6 +348,7 @@ class PartitionWriter:
         """ROLL-6: close the segment, then go on in one that begins at the log end offset."""
         self._finish_segment(entries)
         self._indexes = SegmentIndexes(self.end_offset, self.config.index_interval_bytes)
+        self._aborted = []
         self._segment_bytes = 0
         self._first_timestamp_ms = None
         self._segment_opened_ms = self._now_ms()
@@ -288,6 +363,8 @@ class PartitionWriter:
         self.store.close_log()
         self._is_open = False
         self.store.write_indexes(self._indexes)
+        if self._aborted:
+            self.store.write_txn_index(self.base_offset, self._aborted)
         self.store.write_snapshot(self.end_offset, entries)
 
     def close(self) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.bulk_tables import scan_tables
 from recovery.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
-from storage.kernels.protocol import HeaderTable, ScannedBatch, VerdictKind
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.protocol import HeaderTable, VerdictKind
 from storage.kernels.record_table import decode_records
 from storage.log_dir import MAX_OFFSET
 from storage.lookup import DoubtfulOffsets
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 MAX_TABLE_RECORDS = 65_536  # of one call of the decoder, unless a single batch has more
-MAX_SINGLES = 16_384
 MAX_TOLD_COUNT = 10  # of each directory
 
 
@@ -124,19 +124,8 @@ class _SegmentReader:
     def parts(self, *, is_active: bool) -> Iterator[Part]:
         scan = BulkScan(self._segment, is_active=is_active)
         self._doubtful = DoubtfulOffsets(scan, with_order=True)
-        singles: list[ScannedBatch] = []
-        for part in scan.parts():
-            if isinstance(part, ScannedBatch):
-                singles.append(part)
-                if len(singles) < MAX_SINGLES:
-                    continue
-            if singles:
-                yield self._part(table_of(singles), None)
-                singles = []
-            if isinstance(part, BulkWindow):
-                yield self._part(part.table, part)
-        if singles:
-            yield self._part(table_of(singles), None)
+        for table, window in scan_tables(scan):
+            yield self._part(table, window)
         for verdict in scan.verdicts:
             if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
                 check_id = f" [{verdict.check_id}]" if verdict.check_id else ""

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.bulk_tables import scan_tables
 from recovery.end_markers import batch_at
 from recovery.producer_summary import ABORT, COMMIT, NO_MARKER
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import KEY_BYTES
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, rows_of, table_of
+from storage.kernels.numpy_kernel import BulkScan, rows_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.lookup import DoubtfulOffsets
@@ -55,7 +56,6 @@ LISTING_S = 10.0  # how long a listing behind a URI is used
 YOUNG_S = 2.0  # a second change within the same tick of a file system's clock would not show
 MAX_LISTINGS = 64
 BEHIND_POS = 1 << 62  # of every marker that lies behind the stretch it was looked for
-MAX_SINGLES = 16_384
 
 
 class _Listing(NamedTuple):
@@ -156,19 +156,13 @@ class EventWalk:
         self._doubtful = DoubtfulOffsets(self._scan, with_order=True)
 
     def __iter__(self) -> Iterator[EventBlock]:
-        singles: list[ScannedBatch] = []
-        for part in self._scan.parts():
-            if isinstance(part, ScannedBatch):
-                singles.append(part)
-                if len(singles) < MAX_SINGLES:
-                    continue
-            if singles:
-                yield self._block(table_of(singles), None)
-                singles.clear()
-            if not isinstance(part, ScannedBatch):
-                yield self._block(part.table, part)
-        if singles:
-            yield self._block(table_of(singles), None)
+        for table, window in scan_tables(self._scan):
+            yield self._block(table, window)
+
+    @property
+    def valid_bytes(self) -> int:
+        """End of the last whole batch before any break of the chain: where to walk on later."""
+        return self._scan.valid_bytes
 
     def _block(self, table: HeaderTable, window: BulkWindow | None) -> EventBlock:
         is_placed = table.crc_ok

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from storage.errors import RefusedError
 from storage.log_dir import (
+    LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
     FileKind,
@@ -23,16 +24,6 @@ from storage.log_dir import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-_PARTITION_KINDS = frozenset(
-    {
-        FileKind.LOG,
-        FileKind.INDEX,
-        FileKind.TIMEINDEX,
-        FileKind.TXNINDEX,
-        FileKind.SNAPSHOT,
-        FileKind.LEADER_EPOCHS,
-    }
-)
 _LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
 
 
@@ -55,7 +46,7 @@ def why_not_confined(path: str, log_dirs: Collection[str], *, is_removed: bool) 
         if name.kind is FileKind.CLEAN_SHUTDOWN and not is_removed:
             return "the clean-shutdown marker, which a plan only removes"
         return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
-    if name.kind not in _PARTITION_KINDS or name.suffix is not FileSuffix.NONE:
+    if name.kind not in LOG_FILE_KINDS or name.suffix is not FileSuffix.NONE:
         return "which is no file that a plan may change"
     if str(file.parent.parent) not in log_dirs:
         return "which is in no partition of its log dirs"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
 from storage.log_dir import (
     LOG_DIR_FILES,
+    LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
     DirState,
     FileKind,
@@ -33,18 +34,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
 
-_PARTITION_KINDS = frozenset(
-    {
-        FileKind.LOG,
-        FileKind.INDEX,
-        FileKind.TIMEINDEX,
-        FileKind.TXNINDEX,
-        FileKind.SNAPSHOT,
-        FileKind.LEADER_EPOCHS,
-        FileKind.PARTITION_METADATA,
-        FileKind.QUORUM_STATE,
-    }
-)
+_PARTITION_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE}
 
 
 class Selected(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from storage.discovery import Selected, discover, duplicate_partitions
 from storage.errors import AccessError, UsageError
-from storage.log_dir import FileKind, classify, parse_partition_name
+from storage.log_dir import LOG_FILE_KINDS, FileKind, classify, parse_partition_name
 from storage.partition_files import list_partition
 from storage.path_globs import Match, expand, has_wildcard
 from storage.places import DirectoryPlace, Listing, SegmentPlace
@@ -24,17 +24,7 @@ if TYPE_CHECKING:
 
 # Files that stand for their partition when a wildcard matches them. Others, such as the
 # checkpoints of a log dir, would bring in far more than what was meant.
-PARTITION_FILE_KINDS = frozenset(
-    {
-        FileKind.LOG,
-        FileKind.INDEX,
-        FileKind.TIMEINDEX,
-        FileKind.TXNINDEX,
-        FileKind.SNAPSHOT,
-        FileKind.LEADER_EPOCHS,
-        FileKind.PARTITION_METADATA,
-    }
-)
+PARTITION_FILE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
 
 
 def no_match(pattern: str, problems: list[Problem], problems_count: int) -> AccessError:

@@ -71,6 +71,19 @@ class FileKind(StrEnum):
     UNKNOWN = "unknown"
 
 
+# A partition's log, and what a broker derives from it.
+LOG_FILE_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+    }
+)
+
+
 class FileSuffix(StrEnum):
     """Why a file is not what its name would otherwise say (reference 1.5)."""
 

@@ -65,16 +65,14 @@ def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:
         AccessError: it cannot be read.
         RefusedError: it is no regular file: what it is would be lost.
     """
-    with os_errors(path):
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return None
-        if not stat.S_ISREG(found.st_mode):
-            raise RefusedError(
-                f"{path}: is no regular file, and changing it would lose what it is",
-                next_step="put the file itself there, then run it again",
-            )
+    found = _lstat(path)
+    if found is None:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise RefusedError(
+            f"{path}: is no regular file, and changing it would lose what it is",
+            next_step="put the file itself there, then run it again",
+        )
     size = found.st_size
     start = max(size - TAIL_BYTES, 0)
     if touched_from is not None:
@@ -97,12 +95,10 @@ def is_still(path: str, facts: FileFacts | None) -> bool:
     Raises:
         AccessError: it cannot be read.
     """
-    with os_errors(path):
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return facts is None
-    if facts is None or not stat.S_ISREG(found.st_mode):
+    found = _lstat(path)
+    if found is None or facts is None:
+        return found is None and facts is None
+    if not stat.S_ISREG(found.st_mode):
         return False
     mode = stat.S_IMODE(found.st_mode)
     now = (found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid)
@@ -119,17 +115,21 @@ def has_bytes_of(path: str, facts: FileFacts) -> bool:
     Raises:
         AccessError: it cannot be read.
     """
-    with os_errors(path):
-        try:
-            found = os.lstat(path)
-        except FileNotFoundError:
-            return False
-    if not stat.S_ISREG(found.st_mode) or found.st_size != facts.file_bytes:
+    found = _lstat(path)
+    if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != facts.file_bytes:
         return False
     is_whole = facts.digest_start == 0 and facts.digest_end == facts.file_bytes
     if not is_whole and found.st_mtime_ns != facts.mtime_ns:
         return False
     return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    with os_errors(path):
+        try:
+            return os.lstat(path)
+        except FileNotFoundError:
+            return None
 
 
 def digest_of(path: str, start_pos: int, end_pos: int) -> str:

@@ -1,0 +1,172 @@
+"""Which partition of a topic a record goes to, as Kafka's own producer decides it.
+
+  with a key      the murmur2 hash of the key, its sign bit dropped, modulo the number of partitions
+                  (Utils.murmur2, Utils.toPositive, BuiltInPartitioner.partitionForKey)
+  with none       one partition until it was given enough bytes, then one that is drawn: uniformly,
+                  so it may be the same again (KIP-480, KIP-794, BuiltInPartitioner without load
+                  statistics: brokers that answer slowly do not exist here)
+
+A Java client may put off a switch until its batch is full, up to twice the bytes; this one never
+does, so that where a record goes depends on the records before it and on nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_SEED = 0x9747B28C
+_FACTOR = 0x5BD1E995
+_SHIFT = 24
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+
+_CACHED_KEYS_COUNT = 1 << 16
+_CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
+_BULK_KEYS_MIN = 16  # that many keys and more pay for a step of numpy
+
+
+def murmur2(data: bytes) -> int:
+    """Return the hash as Java has it, a signed 32-bit integer (Utils.murmur2)."""
+    unsigned = _murmur2(data)
+    return unsigned - (1 << 32) if unsigned > _POSITIVE else unsigned
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """Return the partition, of `count`, that the records with this key are in."""
+    hashed = _cached_murmur2(key) if len(key) <= _CACHED_KEY_BYTES else _murmur2(key)
+    return (hashed & _POSITIVE) % count
+
+
+def _murmur2(data: bytes) -> int:
+    size = len(data)
+    words = struct.unpack_from(f"<{size // 4}I", data)
+    return _finished(_mixed(_SEED ^ size, words), data[size & ~3 :])
+
+
+_cached_murmur2 = lru_cache(_CACHED_KEYS_COUNT)(_murmur2)
+
+
+def _mixed(hashed: int, words: Sequence[int]) -> int:
+    """Mix words of four bytes, little-endian, into a hash."""
+    for each in words:
+        word = each * _FACTOR & _MASK
+        hashed = (hashed * _FACTOR ^ (word ^ word >> _SHIFT) * _FACTOR) & _MASK
+    return hashed
+
+
+def _finished(hashed: int, tail: bytes) -> int:
+    """Mix the last bytes, fewer than four, into a hash, and then its bits into each other."""
+    if tail:
+        hashed = (hashed ^ int.from_bytes(tail, "little")) * _FACTOR & _MASK
+    hashed = (hashed ^ hashed >> 13) * _FACTOR & _MASK
+    return hashed ^ hashed >> 15
+
+
+def partitions_for_keys(keys: Sequence[bytes], count: int) -> NDArray[np.int32]:
+    """Return `partition_for_key` of each key; for many keys it is ten times as fast.
+
+    The hashes of all keys go forward together, a word at a time, longest key first, so that those
+    that still have a word are always the first ones. What is longer than the sixteenth longest
+    key is hashed by itself: a step for a few keys would cost more.
+    """
+    import numpy as np
+
+    if len(keys) < _BULK_KEYS_MIN:
+        return np.array([partition_for_key(key, count) for key in keys], dtype=np.int32)
+    sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
+    order = np.argsort(-sizes, kind="stable")
+    hashed = np.empty(len(keys), dtype=np.uint32)
+    single_count = int(np.searchsorted(-sizes[order], -sizes[order[_BULK_KEYS_MIN - 1]]))
+    for index in order[:single_count]:
+        hashed[index] = _murmur2(keys[index])
+    order = order[single_count:]
+    hashed[order] = _hashed_together([keys[index] for index in order.tolist()], sizes[order])
+    partitions: NDArray[np.int32] = (hashed & np.uint32(_POSITIVE)).astype(np.int32) % count
+    return partitions
+
+
+def _hashed_together(keys: list[bytes], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Unsigned hashes of keys that are sorted by size, the largest first."""
+    import numpy as np
+
+    buf = b"".join((*keys, bytes(4)))  # a tail is read as a whole word
+    words = np.ndarray((len(buf) - 3,), dtype="<u4", buffer=buf, strides=(1,))  # at any position
+    starts = np.cumsum(sizes) - sizes
+    words_counts = sizes // 4
+    factor, shift = np.uint32(_FACTOR), np.uint32(_SHIFT)
+    hashed = sizes.astype(np.uint32) ^ np.uint32(_SEED)
+    with_word_counts = np.searchsorted(-words_counts, -np.arange(words_counts[0]))
+    for index, active_count in enumerate(with_word_counts.tolist()):
+        word = words[starts[:active_count] + 4 * index] * factor
+        word ^= word >> shift
+        word *= factor
+        hashed[:active_count] *= factor
+        hashed[:active_count] ^= word
+    tails = sizes & 3
+    masks = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
+    mixed = (hashed ^ words[starts + 4 * words_counts] & masks[tails]) * factor
+    hashed = np.where(tails > 0, mixed, hashed)
+    hashed ^= hashed >> np.uint32(13)
+    hashed *= factor
+    hashed ^= hashed >> np.uint32(15)
+    return hashed
+
+
+class StickyState(NamedTuple):
+    """How far a `StickyPartitions` is: partitions chosen after the first, bytes for this one."""
+
+    switches: int
+    bytes: int
+
+
+class StickyPartitions:
+    """Chooses partitions for records without a key.
+
+    The partition after a number of switches follows from the seed and that number alone, whatever
+    the version of Python: a producer that resumes restores the state, and goes on as it would have.
+
+    Args:
+        count: of the topic's partitions.
+        seed: another one gives another order.
+        switch_bytes: what a partition is given before the next one is drawn (batch.size).
+    """
+
+    def __init__(self, count: int, seed: int, switch_bytes: int) -> None:
+        if count < 1 or switch_bytes < 1:
+            raise ValueError("at least one partition, and one byte for it")
+        self._count = count
+        self._seed = seed
+        self._switch_bytes = switch_bytes
+        self.restore((0, 0))
+
+    @property
+    def state(self) -> StickyState:
+        """What to keep for `restore`."""
+        return StickyState(self._switches, self._bytes)
+
+    def restore(self, state: tuple[int, int]) -> None:
+        """Go back, or forward, to a state."""
+        self._switches, self._bytes = state
+        self._partition = self._drawn()
+
+    def next_partition(self, record_bytes: int) -> int:
+        """Return where a record of that size goes; what fills the partition is still in it."""
+        partition = self._partition
+        self._bytes += record_bytes
+        if self._bytes >= self._switch_bytes:
+            self._switches += 1
+            self._bytes = 0
+            self._partition = self._drawn()
+        return partition
+
+    def _drawn(self) -> int:
+        drawn = _murmur2(b"%d %d" % (self._seed, self._switches))
+        return (drawn & _POSITIVE) % self._count

@@ -6,7 +6,9 @@ directory itself, whether the log dir has its clean-shutdown marker or not:
     without the marker a broker would cut the log at the first one that is not
   - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
     are preallocated, so a crash leaves zeros at their end (IDX-5)
-  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty
+  - neither has an entry behind the log end (IDX-4): their log was lost
+  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
+    above it: it would pass for that of another log that grows to there
   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
 Everything else is refused: it has to be recovered first (`recovery.load`).
 
@@ -116,6 +118,7 @@ def read_tail(
     last_epoch = epochs[-1].epoch if epochs else NO_LEADER_EPOCH
     if not partition.segments:
         tail = empty_tail(checkpoint or 0, index_interval_bytes)
+        _require_no_later_snapshot(partition, tail.end_offset)
         return tail._replace(epochs=epochs, last_leader_epoch=last_epoch)
     walk = TailWalk(index_interval_bytes, on_bytes)
     for files in partition.segments[_first_to_verify(partition) :]:
@@ -128,8 +131,8 @@ def read_tail(
             next_step="correct its line in log-start-offset-checkpoint",
         )
     require_room(partition, files, walk.end_offset)
-    _require_trimmed(partition, files.offset_index, offset_index.ENTRY_BYTES, files)
-    _require_trimmed(partition, files.time_index, time_index.ENTRY_BYTES, files)
+    for index_file in (files.offset_index, files.time_index):
+        _require_trimmed(partition, index_file, files, walk.end_offset)
     return LogTail(
         base_offset=files.base_offset,
         log_bytes=files.log.file_bytes,
@@ -247,7 +250,7 @@ def _describe(verdict: Verdict) -> str:
 
 
 def _require_trimmed(
-    partition: Partition, entry: FileEntry | None, entry_bytes: int, files: SegmentFiles
+    partition: Partition, entry: FileEntry | None, files: SegmentFiles, end_offset: int
 ) -> None:
     """Make sure that an index of the last segment is what a roll or a close leaves (IDX-5)."""
     rebuild = f"eoctl rebuild {partition.path} --apply"
@@ -257,10 +260,16 @@ def _require_trimmed(
         return
     data = partition.read_file(entry)
     _require_no_problems(partition)
-    is_offset_index = entry_bytes == offset_index.ENTRY_BYTES
-    count_of = (offset_index if is_offset_index else time_index).logical_entry_count
-    if data is not None and count_of(data) * entry_bytes != len(data):
+    kind = time_index if entry is files.time_index else offset_index
+    if not data:
+        return
+    if kind.logical_entry_count(data) * kind.ENTRY_BYTES != len(data):
         raise _refused(entry.path, "it is not trimmed, as after a crash [IDX-5]", rebuild)
+    last = kind.parse_entry(data, len(data) - kind.ENTRY_BYTES)
+    if files.base_offset + last.relative_offset >= end_offset:
+        raise _refused(
+            entry.path, f"it leads behind the end of the log, {end_offset} [IDX-4]", rebuild
+        )
 
 
 def _read_aborted(
@@ -277,8 +286,18 @@ def _read_aborted(
     return tuple(txn_index.parse_entries(data))
 
 
+def _require_no_later_snapshot(partition: Partition, end_offset: int) -> None:
+    for each in partition.files.snapshots:
+        if each.name.offset is not None and each.name.offset > end_offset:
+            raise _refused(
+                each.path,
+                f"a producer snapshot above the end of the log, {end_offset}: a broker deletes it",
+            )
+
+
 def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntry, ...]:
     """Read the snapshot at the log end offset; an empty log has none."""
+    _require_no_later_snapshot(partition, end_offset)
     entry = next(
         (each for each in partition.files.snapshots if each.name.offset == end_offset), None
     )

@@ -145,8 +145,14 @@ class PlannedStore:
         self._replace(f"{indexes.base_offset:020d}.timeindex", indexes.time_index())
 
     def write_txn_index(self, base_offset: int, aborted: Sequence[AbortedTxn]) -> None:
-        """Write the aborted transactions whose markers lie in a segment."""
-        self._replace(f"{base_offset:020d}.txnindex", encode_entries(aborted))
+        """Write the aborted transactions whose markers lie in a segment.
+
+        Without any there is no file. One that a segment of that name left would hide what is
+        committed: a broker deletes it (ROLL-6), here it is emptied.
+        """
+        name = f"{base_offset:020d}.txnindex"
+        if aborted or _has_bytes(self._path(name)):
+            self._replace(name, encode_entries(aborted))
 
     def write_snapshot(self, offset: int, entries: Sequence[ProducerEntry]) -> None:
         """Write the producer state below an offset."""
@@ -245,6 +251,15 @@ class FileStore(PlannedStore):
 
 
 _RECOVERS = "the partition is not closed, and a broker recovers it at its next start"
+
+
+def _has_bytes(path: str) -> bool:
+    try:
+        return Path(path).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise access_error(error, path, state=_RECOVERS) from error
 
 
 def _deleted_name(name: str, unique_id: str) -> str:

@@ -131,6 +131,11 @@ class PartitionWriter:
         """Base offset of the segment that is written to."""
         return self._indexes.base_offset
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes batches: not closed, and no write has failed."""
+        return self._state is _State.READY
+
     # -- appending
 
     def append(self, batch: bytes) -> Appended:
@@ -363,8 +368,7 @@ class PartitionWriter:
         self.store.close_log()
         self._is_open = False
         self.store.write_indexes(self._indexes)
-        if self._aborted:
-            self.store.write_txn_index(self.base_offset, self._aborted)
+        self.store.write_txn_index(self.base_offset, self._aborted)
         self.store.write_snapshot(self.end_offset, entries)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -119,6 +120,9 @@ def test_an_empty_directory_begins_at_its_log_start(copied: Callable[[str], Path
     (path.parent / "log-start-offset-checkpoint").write_text("0\n1\nplain 0 77\n")
     (path / "partition.metadata").touch()
     assert tail_of(path)[:4] == (77, 0, 77, None)
+    (path / "00000000000000000078.snapshot").touch()
+    with pytest.raises(RefusedError, match="above the end"):
+        tail_of(path)
 
 
 def cut(path: Path, count: int) -> None:
@@ -154,6 +158,20 @@ DAMAGE = {
     "an untrimmed time index": (
         lambda p: grow((p / LOG).with_suffix(".timeindex"), bytes(120)),
         "IDX-5",
+    ),
+    "an index entry behind the end": (
+        lambda p: grow((p / LOG).with_suffix(".index"), struct.pack(">ii", 179, 2**30)),
+        "IDX-4",
+    ),
+    "a time index entry behind the end": (
+        lambda p: grow((p / LOG).with_suffix(".timeindex"), struct.pack(">qi", 2**42, 179)),
+        "IDX-4",
+    ),
+    "a snapshot above the end": (
+        lambda p: (p / "00000000000000000180.snapshot").write_bytes(
+            (p / "00000000000000000179.snapshot").read_bytes()
+        ),
+        "above the end",
     ),
     "no snapshot": (lambda p: (p / "00000000000000000179.snapshot").unlink(), "SNP-3"),
     "a bad snapshot": (lambda p: flip(p / "00000000000000000179.snapshot", -1), "SNP-1"),

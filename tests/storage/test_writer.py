@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.rebuild import RebuildSettings, rebuild_partition
-from storage.discovery import discover
 from storage.errors import AccessError, RefusedError
 from storage.formats.compression import Codec
 from storage.formats.producer_snapshot import ProducerEntry, parse_snapshot
@@ -19,38 +18,28 @@ from storage.formats.record_batch import CRC, CRC_POS, HEADER, MAX_SEQUENCE, com
 from storage.fsio import FileSystem
 from storage.log_config import LogConfig
 from storage.log_tail import LogTail, empty_tail, read_tail
-from storage.partition import Partition
 from storage.partition_store import Action, FileStore, FlushPolicy, PlannedStore
 from storage.producer_state import AppendError, ProducerStateManager
-from storage.record_builder import BatchBuilder, ProducerIdentity
-from storage.segment import open_segment
 from storage.writer import Appended, PartitionWriter
 from tests.crash.faults import FailingFileSystem
+from tests.writing import (
+    NOW_MS,
+    SMALL,
+    TOPIC_ID,
+    batch,
+    content,
+    headers_of,
+    make_log_dir,
+    open_writer,
+    partition_at,
+    tail_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from storage.fsio import Bytes, OpenFile
-
-NOW_MS = 1_800_000_000_000
-TOPIC_ID = bytes(range(16))
-SMALL = LogConfig(segment_bytes=1800, index_interval_bytes=150)
-
-
-def batch(
-    count: int = 1,
-    identity: tuple[int, int, int] = (-1, -1, -1),
-    *,
-    timestamp_ms: int = NOW_MS,
-    value: bytes = b"value",
-    codec: Codec = Codec.NONE,
-    is_transactional: bool = False,
-) -> bytes:
-    builder = BatchBuilder(codec=codec, batch_bytes=2**31 - 1)
-    for n in range(count):
-        builder.add(b"%d" % n, value, timestamp_ms)
-    return builder.build(ProducerIdentity(*identity), is_transactional=is_transactional)
 
 
 def changed(data: bytes, *, fix_crc: bool = True, **fields: int) -> bytes:
@@ -65,61 +54,9 @@ def changed(data: bytes, *, fix_crc: bool = True, **fields: int) -> bytes:
     return bytes(out)
 
 
-def partition_at(directory: Path) -> Partition:
-    (selected,) = discover([directory]).selected
-    return Partition.of(selected)
-
-
-def tail_at(directory: Path, config: LogConfig) -> LogTail:
-    if not directory.exists():
-        return empty_tail(0, config.index_interval_bytes)
-    return read_tail(partition_at(directory), config.index_interval_bytes)
-
-
-def open_writer(
-    directory: Path,
-    config: LogConfig = SMALL,
-    *,
-    fs: FileSystem | None = None,
-    leader_epoch: int = 0,
-    flush: FlushPolicy = FlushPolicy.NEVER,
-    tail: LogTail | None = None,
-    store: PlannedStore | None = None,
-    now_ms: int = NOW_MS,
-) -> PartitionWriter:
-    topic_id = None if (directory / "partition.metadata").exists() else TOPIC_ID
-    if store is None:
-        store = FileStore(str(directory), fs or FileSystem(), topic_id=topic_id)
-    return PartitionWriter(
-        store,
-        tail_at(directory, config) if tail is None else tail,
-        config,
-        leader_epoch=leader_epoch,
-        now_ms=lambda: now_ms,
-        flush=flush,
-    )
-
-
-def content(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
-
-
-def headers_of(directory: Path) -> list[Any]:
-    found = []
-    for path in sorted(directory.glob("*.log")):
-        with open_segment(path) as segment:
-            scan = segment.scan()
-            found += [each.header for each in scan]
-            assert scan.verdicts == []
-    return found
-
-
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    log_dir = tmp_path / "log-dir"
-    log_dir.mkdir()
-    (log_dir / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
-    return log_dir / "t-0"
+    return make_log_dir(tmp_path / "log-dir") / "t-0"
 
 
 # --- what is written ------------------------------------------------------------------------------

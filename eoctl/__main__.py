@@ -1,6 +1,6 @@
 """`python -m eoctl`."""
 
-from eoctl.main import run
+from eoctl.start import run
 
 if __name__ == "__main__":
     run()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from eoctl.start import is_interrupt
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_BUG,
@@ -169,6 +170,8 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         if os.environ.get("EOCTL_DEBUG"):
             raise
         _flush_quietly(output.flush)
+        if is_interrupt(exc):
+            return EXIT_INTERRUPTED
         output.message(
             f"eoctl: internal error: {type(exc).__name__}: {exc}\n"
             "  try: the same command with EOCTL_DEBUG=1, and report what it prints",
@@ -193,7 +196,7 @@ def wanted_command(arguments: list[str]) -> str | None:
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """Entry point of the console script."""
+    """Run a command line, and end the process with its status."""
     from eoctl import output
 
     arguments = sys.argv[1:] if arguments is None else arguments

@@ -77,10 +77,11 @@ def _preadv(fd: int, view: memoryview, pos: int) -> int:
 class PositionedFile:
     """A regular file, opened read-only. Raises AccessError when it cannot be opened."""
 
+    _fd = -1  # also of one that an interrupt kept from being opened
+
     def __init__(self, path: str | os.PathLike[str], *, pread: Pread | None = None) -> None:
         self.path = os.fspath(path)
         self._pread = pread or _preadv
-        self._fd = -1
         try:
             # O_NONBLOCK: a pipe with the name of a segment must not hang the open.
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

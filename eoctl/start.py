@@ -1,0 +1,49 @@
+"""The `eoctl` program from its first line on: interrupts before there is a command to catch them.
+
+Only `sys` is imported with this module, so that little goes before the first line.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # that of `typing`, without its import
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+AGAIN_S = 0.01
+
+
+def run() -> NoReturn:
+    """Entry point of the console script."""
+    sys.unraisablehook = _unraisable
+    try:
+        from eoctl import main
+
+        main.run()
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_interrupt(error):
+            raise
+        sys.exit(130)  # EXIT_INTERRUPTED, whose module may not be there yet
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error is an interrupt, or was made of one, as that in a `__set_name__` is."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """Raise an interrupt again that came where Python can only print it, and lose it.
+
+    These are finalizers, and a callback that the import system runs for every module.
+    """
+    if not issubclass(what.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(what)
+        return
+    import signal
+
+    # Not at once: it would come in this very place.
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

@@ -8,6 +8,9 @@ A broker that replays a log takes the first record of each control batch with a 
   no key, another type, a value that is short  CorruptError BAT-12: it cannot load the log at all
 Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.iterator of Kafka 4.3.1
 (4.0 cuts the log at a short value, too).
+
+This is what summaries, replays and prices go by. What a client is given ends where its key says so
+(`storage.markers`), whatever the value is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""End markers of a stretch of log, and what they make of the batches before them (RC-5)."""
+"""End markers of a stretch of log, and what they make of the batches before them (RC-5).
+
+The key of its record alone says what a marker is: neither a consumer (CompletedFetch) nor a group
+coordinator that loads offsets looks at the value, while a broker that replays the log wants a whole
+one (`recovery.end_markers`).
+"""
 
 from __future__ import annotations
 

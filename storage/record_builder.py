@@ -34,6 +34,8 @@ from storage.formats.record_batch import (
 from storage.formats.varint import encode_varint, encode_varlong
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from storage.formats.record import RecordHeader
 
 DEFAULT_BATCH_BYTES = 16_384  # batch.size
@@ -44,6 +46,7 @@ _VARINTS = tuple(map(encode_varint, range(8192)))
 _VARINTS_COUNT = len(_VARINTS)
 _NO_HEADERS = b"\x00"
 _NO_ATTRIBUTES = b"\x00"
+_VALUE_RECORD_BYTES = 16  # of a record with a short value, all but the value: at most
 
 
 class ProducerIdentity(NamedTuple):
@@ -77,13 +80,14 @@ class BatchBuilder:
 
     def _clear(self) -> None:
         self._parts: list[bytes] = []
+        self._count = 0
         self._size_bytes = HEADER_BYTES
         self._base_timestamp_ms = 0
         self._max_timestamp_ms = 0
 
     def __len__(self) -> int:
         """Count the records that wait."""
-        return len(self._parts)
+        return self._count
 
     def add(
         self,
@@ -99,7 +103,7 @@ class BatchBuilder:
         Raises:
             ValueError: it is too large for the format.
         """
-        offset_delta = len(self._parts)
+        offset_delta = self._count
         if not offset_delta:
             self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
         elif offset_delta >= self.batch_records:
@@ -111,8 +115,50 @@ class BatchBuilder:
             return False
         self._size_bytes = size_bytes
         self._parts.append(data)
+        self._count += 1
         self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
         return True
+
+    def add_values(self, values: Sequence[bytes], start: int, end: int, timestamp_ms: int) -> int:
+        """Take values[start:end] as records without key and headers, as far as the batch goes.
+
+        The same as `add` for each, several times as fast.
+
+        Returns:
+            The index of the first value that was not taken: below `end`, the batch has to be built
+            first. An empty builder takes at least one.
+        """
+        if not self._count or timestamp_ms != self._base_timestamp_ms:
+            # The first record, and those with another timestamp, go the long way.
+            while start < end and self.add(None, values[start], timestamp_ms):
+                start += 1
+                if timestamp_ms == self._base_timestamp_ms:
+                    break
+            else:
+                return start
+        varints, varints_count = _VARINTS, _VARINTS_COUNT
+        first, begun = start, self._count
+        extend, left_bytes = self._parts.extend, self.batch_bytes - self._size_bytes
+        stop = min(end, start + varints_count - begun, start + self.batch_records - begun)
+        for delta in range(begun, begun + stop - start):
+            value = values[start]
+            size = len(value)
+            if size >= varints_count - _VALUE_RECORD_BYTES:
+                break
+            offset_delta, length = varints[delta], varints[size]
+            body_bytes = len(offset_delta) + len(length) + size + 4
+            prefix = b"%b\0\0%b\1%b" % (varints[body_bytes], offset_delta, length)
+            left_bytes -= len(prefix) + size + 1
+            if left_bytes < 0:
+                left_bytes += len(prefix) + size + 1
+                break
+            extend((prefix, value, _NO_HEADERS))
+            start += 1
+        self._count += start - first
+        self._size_bytes = self.batch_bytes - left_bytes
+        while start < end and self.add(None, values[start], timestamp_ms):
+            start += 1
+        return start
 
     def build(
         self, identity: ProducerIdentity | None = None, *, is_transactional: bool = False
@@ -124,7 +170,7 @@ class BatchBuilder:
         Raises:
             ValueError: there is no record.
         """
-        count = len(self._parts)
+        count = self._count
         if not count:
             raise ValueError("a batch needs a record")
         body = compress(self.codec, b"".join(self._parts))

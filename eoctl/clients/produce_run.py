@@ -2,61 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from eoctl.clients.producer import Producer, choose_identity, read_lines
+from eoctl.clients.acks import AckFile
+from eoctl.clients.identity import NOWHERE, Identities, choose_identity, own_producer_id
+from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
+from eoctl.clients.open_partition import (
+    COMMAND,
+    WriteOptions,
+    arguments_of,
+    clock_of,
+    open_partition,
+)
+from eoctl.clients.partitioner import StickyPartitions
+from eoctl.clients.produce_session import SessionPartition
+from eoctl.clients.producer import PartitionProducer, Sending
+from eoctl.clients.sent_records import SentRecords, find_place
+from eoctl.clients.session_keeper import SessionKeeper
 from eoctl.clients.target import TargetOptions, resolve_target
+from eoctl.clients.topic_partitions import topic_paths
+from eoctl.clients.topic_producer import Checked, TopicProducer
 from eoctl.clock import NowSource, resolve_now
-from recovery.journal import require_finished
-from recovery.recovery_price import recovery_price
+from recovery.apply import resume
 from storage.broker_lock import take
-from storage.errors import EoctlError, RefusedError, UsageError
-from storage.formats.compression import Codec
+from storage.errors import EoctlError, UsageError
 from storage.fsio import FileSystem
-from storage.log_dir import PartitionDir
-from storage.log_tail import empty_tail, read_tail
-from storage.partition_store import FileStore, FlushPolicy, PlannedStore
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
-from storage.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
+    from eoctl.clients.link import Faults
+    from eoctl.clients.produce_session import Session
     from eoctl.clients.target import Target
-    from eoctl.clock import Now
-    from storage.log_config import LogConfig
-    from storage.log_tail import LogTail
+    from eoctl.clients.topic_producer import Transactions
+    from recovery.plan import Plan
     from storage.partition_store import FileChange
-
-LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
 
 
 class ProduceOptions(NamedTuple):
     """What the command line says; None: the topic's, the log's, or Kafka's value."""
 
     target: TargetOptions = TargetOptions()
-    apply: bool = False
-    broker_is_stopped: bool = False
+    write: WriteOptions = WriteOptions()
+    topic: str | None = None
+    partitions_count: int | None = None
+    now: str | None = None
+    input_format: InputFormat = InputFormat.LINES
+    bytes_as: BytesAs = BytesAs.TEXT
     key_separator: bytes | None = None
-    compression: str | None = None
     batch_bytes: int = DEFAULT_BATCH_BYTES
     batch_records: int = MAX_BATCH_RECORDS
     timestamp_ms: int | None = None
-    now: str | None = None
     producer_id: int | None = None
     producer_epoch: int | None = None
     base_sequence: int | None = None
-    leader_epoch: int | None = None
-    segment_bytes: int | None = None
-    index_interval_bytes: int | None = None
-    index_max_bytes: int | None = None
-    expiration_ms: int = DEFAULT_EXPIRATION_MS
-    flush: FlushPolicy = FlushPolicy.SEGMENT
+    transactions: Transactions | None = None
+    session: str | None = None
+    in_flight: int = 1
+    faults: Faults | None = None
+    acks_to: str | None = None
 
 
 class ProduceReport(NamedTuple):
-    """The row that is printed. Bytes are those of the batches in the log."""
+    """The row that is printed of a partition. Bytes are those of the batches in the log."""
 
     topic: str
     partition: int
@@ -65,6 +75,9 @@ class ProduceReport(NamedTuple):
     batches: int
     bytes: int
     duplicates: int
+    skipped: int
+    committed: int
+    aborted: int
     base_offset: int | None
     last_offset: int | None
     segments_rolled: int
@@ -77,10 +90,15 @@ class ProduceReport(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """What came of a run. `error` ended it early; what the report says was done all the same."""
+    """What came of a run. `error` ended it early; what the report says was done all the same.
 
-    report: ProduceReport
+    `link` counts what happened to batches on a faulty link, by name; None without faults.
+    """
+
+    reports: tuple[ProduceReport, ...]
+    recoveries: tuple[Plan, ...]
     changes: tuple[FileChange, ...]
+    link: dict[str, int] | None
     notes: tuple[str, ...]
     error: BaseException | None
 
@@ -94,185 +112,299 @@ class Source(NamedTuple):
 
 
 def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult:
-    """Append the lines of `source` to the partition at `path`, or plan to.
+    """Append the records of `source` to the partition at `path` (or to a topic), or plan to.
 
     Raises:
-        RefusedError, UsageError, AccessError: nothing was touched.
+        RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
     """
-    target = resolve_target(path, options.target)
-    if not options.apply:
-        return _Run(target, options).run(source)
-    with take([target.log_dir_path], broker_is_stopped=options.broker_is_stopped):
-        require_finished([target.log_dir_path])
+    paths = [path]
+    if options.topic is not None:
+        paths = topic_paths(
+            path, options.topic, options.target.metadata_dir, options.partitions_count
+        )
+    elif options.partitions_count is not None:
+        raise UsageError("--partitions goes with --topic")
+    targets = [resolve_target(each, options.target) for each in paths]
+    fs = FileSystem()
+    if not options.write.change.apply:
+        return _Run(targets, options, fs, source).run()
+    log_dirs = sorted({each.log_dir_path for each in targets})
+    with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
+        resume(fs, log_dirs, COMMAND, [arguments_of(each.path) for each in targets])
         # A broker may have run since we looked.
-        return _Run(resolve_target(target.path, options.target), options).run(source)
+        targets = [resolve_target(each.path, options.target) for each in targets]
+        return _Run(targets, options, fs, source).run()
 
 
 class _Run:
-    def __init__(self, target: Target, options: ProduceOptions) -> None:
-        self.target = target
+    def __init__(
+        self, targets: Sequence[Target], options: ProduceOptions, fs: FileSystem, source: Source
+    ) -> None:
         self.options = options
-        self.config = _with_options(target.config, options)
-        self.codec = _codec(self.config, options)
+        self.fs = fs
+        self.source = source
+        log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
-        self.now = resolve_now(options.now or NowSource.WALL, [target.log_dir_path], is_live=False)
-        self.tail = self._read_tail()
-        self.store = self._make_store()
-        self.writer = PartitionWriter(
-            self.store,
-            self.tail,
-            self.config,
-            leader_epoch=self._leader_epoch(),
-            now_ms=_clock(self.now),
-            flush=options.flush,
-            expiration_ms=options.expiration_ms,
+        self.now = resolve_now(options.now or NowSource.WALL, log_dirs, is_live=False)
+        is_applied = options.write.change.apply
+        self.keeper: SessionKeeper | None = None
+        if options.session is not None:
+            self.keeper = SessionKeeper(
+                fs if is_applied else None,
+                options.session,
+                _session_arguments(targets, options),
+                options.producer_id,
+            )
+        self.opened = [open_partition(each, options.write, self.now, fs) for each in targets]
+        self.producer_ids = self._first_ids()
+        self.acks: AckFile | None = None
+        if options.acks_to is not None and is_applied:
+            self.acks = AckFile(fs, options.acks_to)
+        self.producers = [self._producer(number) for number in range(len(self.opened))]
+        if self.keeper is not None and self.keeper.session is None:
+            self._begin(self.keeper)
+        self.topic = self._topic_producer()
+
+    # -- who
+
+    @property
+    def session(self) -> Session | None:
+        """What an earlier run has left, or this one has begun."""
+        return None if self.keeper is None else self.keeper.session
+
+    def _first_ids(self) -> list[int]:
+        if self.session is not None:
+            return list(self.session.producer_ids)
+        if self.options.producer_id is not None:
+            return [self.options.producer_id]
+        return [self._new_id()]
+
+    def _new_id(self) -> int:
+        writers = [each.writer for each in self.opened]
+        end_offset = max(each.end_offset for each in writers)
+        return own_producer_id((each.producers for each in writers), end_offset)
+
+    def _add_id(self) -> None:
+        """Take one more producer id; a session must know it before it is used."""
+        self.producer_ids.append(self._new_id())
+        if self.keeper is not None:
+            self.keeper.add_producer_ids(self.producer_ids)
+
+    def _identities(self, number: int) -> Identities:
+        options, session, opened = self.options, self.session, self.opened[number]
+        transactions = options.transactions
+        first = choose_identity(
+            opened.writer.producers,
+            self.producer_ids[0],
+            producer_epoch=options.producer_epoch if session is None else session.producer_epoch,
+            base_sequence=options.base_sequence
+            if session is None
+            else session.partitions[number].base_sequence,
         )
-        self.producer = Producer(
-            self.writer,
+        is_per_transaction = transactions is not None and transactions.version >= 2
+        if is_per_transaction and first.base_sequence and session is None:
+            if options.base_sequence:
+                raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
+            # The producer is known: its next transaction has the next epoch.
+            first = first._replace(producer_epoch=first.producer_epoch + 1, base_sequence=0)
+        return Identities(first, self.producer_ids, is_per_transaction=is_per_transaction)
+
+    def _producer(self, number: int) -> PartitionProducer:
+        options, opened = self.options, self.opened[number]
+        identities = self._identities(number)
+        in_log = NOWHERE
+        if self.session is not None:
+            known = self.session.partitions[number]
+            in_log = find_place(self._readable(number), opened.tail, identities, known.start_offset)
+        faults = options.faults
+        if faults is not None:  # every partition has a connection of its own
+            faults = faults._replace(seed=faults.seed + number)
+        return PartitionProducer(
+            opened.writer,
             BatchBuilder(
-                codec=self.codec,
+                codec=opened.codec,
                 batch_bytes=options.batch_bytes,
                 batch_records=options.batch_records,
             ),
-            choose_identity(
-                self.writer.producers,
-                self.tail.end_offset,
-                producer_id=options.producer_id,
-                producer_epoch=options.producer_epoch,
-                base_sequence=options.base_sequence,
-            ),
-            now_ms=_clock(self.now),
+            identities,
+            now_ms=clock_of(self.now),
             timestamp_ms=options.timestamp_ms,
+            is_transactional=options.transactions is not None,
+            in_log=in_log,
+            sending=Sending(
+                options.in_flight, faults, None if self.acks is None else self.acks.write
+            ),
         )
 
-    def _read_tail(self) -> LogTail:
-        from eoctl.progress import Progress
-
-        interval_bytes = self.config.index_interval_bytes
-        target = self.target
+    def _readable(self, number: int) -> Partition | None:
+        """The partition as it is after its recovery."""
+        target = self.opened[number].target
         if target.partition is None:
-            # Nothing but a checkpoint that outlived an earlier directory can say another start.
-            directory = PartitionDir(target.path, target.name)
-            start = None if target.log_dir is None else target.log_dir.log_start_offset(directory)
-            return empty_tail(start or 0, interval_bytes)
-        with Progress("verifying") as progress:
-            return read_tail(target.partition, interval_bytes, on_bytes=progress.advance)
+            return None
+        return Partition(target.partition.directory, target.log_dir)
 
-    def _make_store(self) -> PlannedStore:
-        if self.options.apply:
-            return FileStore(self.target.path, FileSystem(), topic_id=self.target.topic_id)
-        return PlannedStore(self.target.path, topic_id=self.target.topic_id)
-
-    def _leader_epoch(self) -> int:
-        epoch = self.options.leader_epoch
-        if epoch is None:
-            return max(self.tail.last_leader_epoch, 0)
-        known = self.target.leader_epoch
-        if known is not None and epoch > known:
-            raise RefusedError(
-                f"{self.target.path}: leader epoch {epoch} is above {known}, the last one that the"
-                " cluster's metadata has given: a broker would drop its entry and those after it"
+    def _begin(self, keeper: SessionKeeper) -> None:
+        partitions = [
+            SessionPartition(
+                str(each.target.name),
+                producer.identities.first.base_sequence,
+                each.tail.end_offset,
+                each.tail.end_offset,
             )
-        return epoch
+            for each, producer in zip(self.opened, self.producers, strict=True)
+        ]
+        epoch = self.producers[0].identities.first.producer_epoch
+        keeper.begin(self.producer_ids, epoch, partitions)
 
-    def run(self, source: Source) -> ProduceResult:
-        """Send everything, and close the partition whatever happens."""
-        lines = read_lines(
-            source.file,
-            source.name,
-            key_separator=self.options.key_separator,
-            needs_keys=self.config.is_compacted,
-            on_bytes=source.on_bytes,
+    # -- sending
+
+    def _topic_producer(self) -> TopicProducer:
+        session, checked = self.session, None
+        if session is not None:
+            sent = [
+                SentRecords(partition, self.producer_ids, known.end_offset, opened.tail.end_offset)
+                if (partition := self._readable(number)) is not None
+                else None
+                for number, (known, opened) in enumerate(
+                    zip(session.partitions, self.opened, strict=True)
+                )
+            ]
+            checked = Checked(self.source.name, session.input_pos, sent)
+        sticky = None
+        if len(self.opened) > 1:
+            # From the id, so that a session comes to the same places.
+            sticky = StickyPartitions(
+                len(self.opened), self.producer_ids[0], self.options.batch_bytes
+            )
+        return TopicProducer(
+            self.producers,
+            sticky=sticky,
+            transactions=self.options.transactions,
+            early_ends=() if session is None else session.ends,
+            checked=checked,
+            save=None if session is None else self._save,
+            add_producer_id=self._add_id,
         )
+
+    def _save(self) -> None:
+        if self.keeper is not None:
+            end_offsets = [each.writer.end_offset for each in self.opened]
+            self.keeper.note_sent(self.topic.input_pos, end_offsets)
+
+    def run(self) -> ProduceResult:
+        """Send everything, and close the partitions whatever happens."""
         error: BaseException | None = None
         try:
-            for key, value in lines:
-                self.producer.send(key, value)
-            self.producer.flush()
+            self._send()
         except (EoctlError, OSError, KeyboardInterrupt) as exc:
             error = exc
-        try:
-            self.writer.close()
-        except EoctlError as exc:
-            error = error or exc
+        if error is not None and self.keeper is None:
+            error = _first_error(error, self.topic.abort)
+        for each in self.opened:
+            error = _first_error(error, each.writer.close)
+        if error is None:
+            error = _first_error(error, self._save)
+        if self.acks is not None:
+            error = _first_error(error, self.acks.close)
         return ProduceResult(
-            self._report(), tuple(self.store.changes.values()), tuple(self._notes()), error
+            tuple(map(self._report, range(len(self.opened)))),
+            tuple(each.recovery for each in self.opened if each.recovery is not None),
+            tuple(change for each in self.opened for change in each.store.changes.values()),
+            self._link(),
+            tuple(self._notes()),
+            error,
         )
 
-    def _report(self) -> ProduceReport:
-        outcome = self.producer.outcome
-        identity = self.producer.identity
+    def _send(self) -> None:
+        options, source, keeper = self.options, self.source, self.keeper
+        file: Any = source.file
+        if keeper is not None:
+            end_offsets = [each.tail.end_offset for each in self.opened]
+            file = keeper.checked_input(source.file, source.name, end_offsets)
+        needs_keys = any(each.config.is_compacted for each in self.opened)
+        is_plain = options.input_format is InputFormat.LINES and options.key_separator is None
+        if is_plain and len(self.opened) == 1 and not needs_keys:
+            blocks = read_line_blocks(file, source.name, on_bytes=source.on_bytes)
+            self.topic.send_lines(blocks)
+        else:
+            records = read_records(
+                file,
+                source.name,
+                options.input_format,
+                key_separator=options.key_separator,
+                bytes_as=options.bytes_as,
+                needs_keys=needs_keys,
+                on_bytes=source.on_bytes,
+            )
+            self.topic.send_all(records)
+        self.topic.finish(None if keeper is None else keeper.note_early_end)
+
+    # -- telling
+
+    def _report(self, number: int) -> ProduceReport:
+        opened, producer = self.opened[number], self.producers[number]
+        target, writer, outcome = opened.target, opened.writer, producer.outcome
+        first = producer.identities.first
         return ProduceReport(
-            topic=self.target.name.topic,
-            partition=self.target.name.partition,
-            applied=self.options.apply,
+            topic=target.name.topic,
+            partition=target.name.partition,
+            applied=self.options.write.change.apply,
             records=outcome.records,
             batches=outcome.batches,
-            bytes=self.writer.log_bytes,
+            bytes=writer.log_bytes,
             duplicates=outcome.duplicates,
+            skipped=outcome.skipped,
+            committed=outcome.committed,
+            aborted=outcome.aborted,
             base_offset=outcome.base_offset,
             last_offset=outcome.last_offset,
-            segments_rolled=self.writer.rolled_count,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
+            segments_rolled=writer.rolled_count,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
             base_sequence=outcome.base_sequence,
             last_sequence=outcome.last_sequence,
-            leader_epoch=self.writer.leader_epoch,
-            path=self.target.path,
+            leader_epoch=writer.leader_epoch,
+            path=target.path,
         )
 
-    def _notes(self) -> list[str]:
-        """Say what was verified, and what it costs (design 4.5)."""
-        notes = list(self.target.notes)
-        notes.append(
-            "verified before: headers and checksums of all batches from the recovery point on;"
-            " records were not decompressed"
+    def _link(self) -> dict[str, int] | None:
+        if self.options.faults is None:
+            return None
+        stats = [each.sender.stats._asdict() for each in self.producers]
+        return {name: sum(each[name] for each in stats) for name in stats[0]}
+
+    def _notes(self) -> Iterator[str]:
+        from eoctl.clients.produce_notes import notes_of
+
+        yield from notes_of(
+            self.opened,
+            self.now,
+            self.topic,
+            is_applied=self.options.write.change.apply,
+            session_path=self.options.session,
         )
-        notes.append(self.now.describe())
-        if not self.store.changes:
-            notes.append("nothing to append: nothing is changed")
-            return notes
-        if not self.options.apply:
-            notes.append("this is a plan, nothing was changed: --apply does it")
-        if self.target.log_dir is not None:
-            partitions_count, log_bytes = recovery_price(self.target.log_dir)
-            notes.append(
-                "the log dir is without its clean-shutdown marker afterwards; recovery point and"
-                " high watermark stay as they are: the next start of the broker recovers"
-                f" {partitions_count} partitions, {log_bytes} bytes of log"
-                + ("" if self.options.apply else " and what is appended")
-            )
-        factor = self.target.replication_factor
-        if factor != 1:
-            copies = "unknown" if factor is None else str(factor)
-            notes.append(f"replication factor {copies}: other replicas lack what is appended here")
-        return notes
 
 
-def _clock(now: Now) -> Callable[[], int]:
-    """The wall clock goes on, every other one stands still."""
-    if now.source is NowSource.WALL:
-        return lambda: resolve_now(NowSource.WALL, (), is_live=True).ms
-    return lambda: now.ms
+def _first_error(error: BaseException | None, call: Callable[[], None]) -> BaseException | None:
+    """Make a call that must not keep later ones from being made; the first error tells most."""
+    try:
+        call()
+    except EoctlError as exc:
+        return error or exc
+    return error
 
 
-def _with_options(config: LogConfig, options: ProduceOptions) -> LogConfig:
-    given = {
-        name: getattr(options, name)
-        for name in ("segment_bytes", "index_interval_bytes", "index_max_bytes")
-        if getattr(options, name) is not None
+def _session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:
+    """What must be the same in every run of a session, as it comes back from the file."""
+    transactions = options.transactions
+    return {
+        "partitions": tuple(str(each.name) for each in targets),
+        "--format": options.input_format.value,
+        "--bytes": options.bytes_as.value,
+        "--key-separator": options.key_separator,
+        # Where records without key go depends on it.
+        "--batch-bytes": options.batch_bytes if len(targets) > 1 else None,
+        "--txn-records": None if transactions is None else transactions.records,
+        "--abort-every": None if transactions is None else transactions.abort_every,
+        "--transaction-version": None if transactions is None else transactions.version,
     }
-    return config._replace(**given)
-
-
-def _codec(config: LogConfig, options: ProduceOptions) -> Codec:
-    """The codec asked for, else the one that the topic demands of its log, else none."""
-    if options.compression is None:
-        return LOCAL_CODECS.get(config.compression_type, Codec.NONE)
-    codec = LOCAL_CODECS.get(options.compression)
-    if codec is None:
-        raise UsageError(
-            f"--compression {options.compression}: no such codec",
-            next_step=" | ".join(each.label for each in Codec),
-        )
-    return codec

@@ -1,227 +1,237 @@
-"""A producer over a partition directory: lines into idempotent batches, and the log's answers."""
+"""A producer of one partition: records into batches, their identities, and the log's answers."""
 
 from __future__ import annotations
 
-import errno
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import AccessError, UsageError
-from storage.formats.record_batch import MAX_SEQUENCE, NO_PRODUCER_ID, increment_sequence
-from storage.record_builder import ProducerIdentity
-from storage.segment import DEFAULT_MAX_BATCH_BYTES
+from eoctl.clients.identity import NOWHERE, LogPlace
+from eoctl.clients.sender import Sender
+from storage.formats.record_batch import increment_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
-    from typing import BinaryIO
+    from collections.abc import Callable, Sequence
 
-    from storage.producer_state import ProducerStateManager
+    from eoctl.clients.identity import Identities
+    from eoctl.clients.link import Faults
+    from eoctl.clients.sender import SentBatch
+    from storage.formats.record import RecordHeader
     from storage.record_builder import BatchBuilder
-    from storage.writer import PartitionWriter
-
-# Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
-# client, whose first batches would then be taken for duplicates of ours and be dropped.
-FIRST_OWN_PRODUCER_ID = 2**62
-
-
-def own_producer_id(end_offset: int) -> int:
-    """Return an id that no broker hands out, and that no earlier run used in this partition."""
-    return FIRST_OWN_PRODUCER_ID + end_offset
-
-
-def choose_identity(
-    producers: ProducerStateManager,
-    end_offset: int,
-    *,
-    producer_id: int | None = None,
-    producer_epoch: int | None = None,
-    base_sequence: int | None = None,
-) -> ProducerIdentity:
-    """Complete what the user gave: a known producer goes on where the log has it.
-
-    Raises:
-        UsageError: an epoch or a sequence number without a producer id to have it.
-    """
-    if producer_id == NO_PRODUCER_ID:
-        if producer_epoch is not None or base_sequence is not None:
-            raise UsageError("without a producer id there is neither epoch nor sequence number")
-        return ProducerIdentity()
-    chosen_id = own_producer_id(end_offset) if producer_id is None else producer_id
-    state = producers.producers.get(chosen_id)
-    if producer_epoch is None:
-        producer_epoch = 0 if state is None else max(state.producer_epoch, 0)
-    if base_sequence is None:
-        base_sequence = 0
-        if state is not None and state.producer_epoch == producer_epoch:
-            last = state.last_sequence
-            base_sequence = 0 if last == MAX_SEQUENCE else last + 1
-    return ProducerIdentity(chosen_id, producer_epoch, base_sequence)
+    from storage.writer import Appended, PartitionWriter
 
 
 class Outcome(NamedTuple):
     """What a producer has done; offsets and sequence numbers are None if nothing was appended.
 
-    `duplicates` are records that the log had already; they were not appended again.
+    Attributes:
+        records, batches: appended.
+        duplicates: records that the log had when this producer sent them; not appended again.
+        skipped: records that it was known to have, and that were not sent.
+        committed, aborted: transactions that were ended here.
     """
 
-    records: int
-    batches: int
-    duplicates: int
-    base_offset: int | None
-    last_offset: int | None
-    base_sequence: int | None
-    last_sequence: int | None
+    records: int = 0
+    batches: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    committed: int = 0
+    aborted: int = 0
+    base_offset: int | None = None
+    last_offset: int | None = None
+    base_sequence: int | None = None
+    last_sequence: int | None = None
 
 
-class Producer:
+class Sending(NamedTuple):
+    """How batches travel; see `sender`. `on_ack` is told of each batch that was acknowledged."""
+
+    in_flight: int = 1
+    faults: Faults | None = None
+    on_ack: Callable[[PartitionWriter, SentBatch, Appended], None] | None = None
+
+
+class PartitionProducer:
     """Sends records in batches to a writer.
 
     Args:
         writer: of the partition.
         builder: decides what a batch holds.
-        identity: producer id, epoch, and the sequence number of the first record.
+        identities: who sends which record.
         now_ms: the clock, asked once a batch.
-        timestamp_ms: of every record, in place of the clock.
+        timestamp_ms: of every record that has none, in place of the clock.
+        is_transactional: records belong to transactions.
+        in_log: what the log has of these records already: it is not sent again.
+        sending: the way of the batches.
+
+    Attributes:
+        outcome: what was done so far.
+        transaction, count: the place of the next record (see `identity`).
+        in_log: None from the first record on that the log does not have.
     """
 
     def __init__(
         self,
         writer: PartitionWriter,
         builder: BatchBuilder,
-        identity: ProducerIdentity,
+        identities: Identities,
         *,
         now_ms: Callable[[], int],
         timestamp_ms: int | None = None,
+        is_transactional: bool = False,
+        in_log: LogPlace = NOWHERE,
+        sending: Sending = Sending(),  # noqa: B008 - immutable
     ) -> None:
         self.writer = writer
-        self.identity = identity
+        self.identities = identities
+        self.outcome = Outcome()
+        self.transaction = 0
+        self.count = 0
+        self.in_log: LogPlace | None = in_log
+        self._first_offset = writer.end_offset
         self._builder = builder
         self._now_ms = now_ms
         self._timestamp_ms = timestamp_ms
+        self._is_transactional = is_transactional
         self._batch_ms = 0
-        self._next_sequence = identity.base_sequence
-        self._outcome = Outcome(0, 0, 0, None, None, None, None)
+        self._on_ack = sending.on_ack
+        self.sender = Sender(
+            writer.append,
+            in_flight=sending.in_flight,
+            faults=sending.faults,
+            is_idempotent=identities.first.base_sequence >= 0,
+            on_ack=self._acknowledge,
+        )
+
+    # -- what the log has already
 
     @property
-    def outcome(self) -> Outcome:
-        """What was done so far."""
-        return self._outcome
+    def is_next_in_log(self) -> bool:
+        """Whether the log has the next record."""
+        place = self.in_log
+        here = (self.transaction, self.count)
+        return place is not None and here < (place.transaction, place.records)
 
-    def send(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record; a batch that is full goes to the log.
+    def skip(self, count: int = 1) -> None:
+        """Pass over records that the log has."""
+        self.count += count
+        self.outcome = self.outcome._replace(skipped=self.outcome.skipped + count)
+
+    @property
+    def is_end_in_log(self) -> bool:
+        """Whether the log has the marker of the transaction that ends at the next record."""
+        place = self.in_log
+        if place is None:
+            return False
+        if self.identities.is_per_transaction:
+            return place.transaction > self.transaction
+        return place.records > self.count or (place.records == self.count and not place.is_open)
+
+    # -- sending
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[RecordHeader, ...] = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Take a record; a batch that is full is sent.
 
         Raises:
             AppendError, AccessError: as `PartitionWriter.append`.
         """
+        self.in_log = None
         builder = self._builder
         if not len(builder):
             self._start_batch()
-        if not builder.add(key, value, self._batch_ms):
-            self.flush()
+        time_ms = self._batch_ms if timestamp_ms is None else timestamp_ms
+        if not builder.add(key, value, time_ms, headers):
+            self.send()
             self._start_batch()
-            builder.add(key, value, self._batch_ms)
+            time_ms = self._batch_ms if timestamp_ms is None else timestamp_ms
+            builder.add(key, value, time_ms, headers)
+        self.count += 1
+
+    def add_values(self, values: Sequence[bytes], start: int, end: int) -> None:
+        """Take values[start:end] as records without key: `add` for each, but faster."""
+        self.in_log = None
+        builder = self._builder
+        self.count += end - start
+        while start < end:
+            if not len(builder):
+                self._start_batch()
+            start = builder.add_values(values, start, end, self._batch_ms)
+            if start < end:
+                self.count -= end - start
+                self.send()
+                self.count += end - start
 
     def _start_batch(self) -> None:
         self._batch_ms = self._now_ms() if self._timestamp_ms is None else self._timestamp_ms
 
-    def flush(self) -> None:
-        """Append what waits."""
+    def send(self) -> None:
+        """Send what waits."""
         count = len(self._builder)
         if not count:
             return
-        sequence = self._next_sequence
-        batch = self._builder.build(self.identity._replace(base_sequence=sequence))
-        appended = self.writer.append(batch)
-        before = self._outcome
-        if appended.is_duplicate:
-            after = before._replace(duplicates=before.duplicates + count)
-        else:
-            first = before.base_offset is None
-            after = before._replace(
-                records=before.records + count,
-                batches=before.batches + 1,
-                base_offset=appended.base_offset if first else before.base_offset,
-                last_offset=appended.last_offset,
-            )
-        if sequence >= 0:
-            last_sequence = increment_sequence(sequence, count - 1)
-            if not appended.is_duplicate:
-                if after.base_sequence is None:
-                    after = after._replace(base_sequence=sequence)
-                after = after._replace(last_sequence=last_sequence)
-            self._next_sequence = increment_sequence(last_sequence, 1)
-        self._outcome = after
+        identity = self.identities.at(self.transaction, self.count - count)
+        batch = self._builder.build(identity, is_transactional=self._is_transactional)
+        self.sender.send(batch, identity.base_sequence, count)
 
+    def flush(self) -> None:
+        """Send what waits, and wait until all is acknowledged."""
+        self.send()
+        self.sender.flush()
 
-def open_input(name: str, stack: ExitStack) -> BinaryIO:
-    """Open the file with the lines; `-` is the standard input.
+    def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:
+        before, count, sequence = self.outcome, sent.records_count, sent.first_sequence
+        if self._on_ack is not None:
+            self._on_ack(self.writer, sent, appended)
+        if appended.base_offset < self._first_offset:
+            self.outcome = before._replace(duplicates=before.duplicates + count)
+            return
+        after = before._replace(records=before.records + count, batches=before.batches + 1)
+        # Acknowledgements may come in another order than the batches stand in the log.
+        if before.base_offset is None or appended.base_offset < before.base_offset:
+            after = after._replace(base_offset=appended.base_offset)
+            if sequence >= 0:
+                after = after._replace(base_sequence=sequence)
+        if before.last_offset is None or appended.last_offset > before.last_offset:
+            after = after._replace(last_offset=appended.last_offset)
+            if sequence >= 0:
+                after = after._replace(last_sequence=increment_sequence(sequence, count - 1))
+        self.outcome = after
 
-    Raises:
-        AccessError: it cannot be opened.
-    """
-    if name == "-":
-        if sys.stdin is None:
-            raise AccessError(OSError(errno.EBADF, os.strerror(errno.EBADF)), "standard input")
-        return sys.stdin.buffer
-    try:
-        return stack.enter_context(Path(name).open("rb"))
-    except OSError as exc:
-        raise AccessError(exc, name) from exc
+    # -- transactions
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether a marker is missing in the log, and can be written."""
+        identity = self.identities.at(self.transaction, 0)
+        state = self.writer.producers.producers.get(identity.producer_id)
+        is_open = state is not None and state.current_txn_first_offset is not None
+        return is_open and self.writer.is_ready
 
-def separator_bytes(text: str) -> bytes:
-    """The bytes of a separator as they came on the command line.
-
-    Raises:
-        UsageError: there are none.
-    """
-    if not text:
-        raise UsageError("--key-separator: it must not be empty")
-    return text.encode("utf-8", "surrogateescape")
-
-
-def read_lines(
-    file: BinaryIO,
-    name: str,
-    *,
-    key_separator: bytes | None = None,
-    needs_keys: bool = False,
-    on_bytes: Callable[[int], None] | None = None,
-) -> Iterator[tuple[bytes | None, bytes]]:
-    r"""Give the lines of a file as (key, value); only the `\n` at the end of a line is left out.
-
-    Args:
-        file: is read to its end.
-        name: of the file, for errors.
-        key_separator: what ends the key of each line; None: no keys.
-        needs_keys: the topic is compacted, and takes no record without a key.
-        on_bytes: told how much was read.
-
-    Raises:
-        UsageError: a line has no key, or is longer than any batch may be.
-    """
-    if needs_keys and key_separator is None:
-        raise UsageError(
-            "the topic is compacted and takes no record without a key",
-            next_step="--key-separator TEXT",
+    def end_transaction(
+        self, *, is_commit: bool, transaction_version: int, coordinator_epoch: int
+    ) -> None:
+        """Have the marker of the transaction appended; all of its records are acknowledged."""
+        identity = self.identities.at(self.transaction, 0)
+        epoch = identity.producer_epoch + (1 if self.identities.is_per_transaction else 0)
+        self.writer.end_transaction(
+            identity.producer_id,
+            epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
         )
-    limit_bytes = DEFAULT_MAX_BATCH_BYTES
-    number = 0
-    while line := file.readline(limit_bytes):
-        number += 1
-        if on_bytes is not None:
-            on_bytes(len(line))
-        if line.endswith(b"\n"):
-            line = line[:-1]
-        elif len(line) == limit_bytes:
-            raise UsageError(f"{name}: line {number} is longer than {limit_bytes} bytes")
-        if key_separator is None:
-            yield None, line
-            continue
-        key, separator, value = line.partition(key_separator)
-        if not separator:
-            raise UsageError(f"{name}: line {number} has no {key_separator!r} after a key")
-        yield key, value
+        before = self.outcome
+        if is_commit:
+            self.outcome = before._replace(committed=before.committed + 1)
+        else:
+            self.outcome = before._replace(aborted=before.aborted + 1)
+
+    def next_transaction(self) -> None:
+        """Go on behind the end of a transaction, whether this partition had a part in it or not."""
+        if self.identities.is_per_transaction:
+            self.transaction += 1
+            self.count = 0

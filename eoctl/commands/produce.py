@@ -1,14 +1,18 @@
-"""`eoctl produce`: append lines to a partition directory, as idempotent batches."""
+"""`eoctl produce`: append records to a partition directory, as a producer and its broker would."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
+
+if TYPE_CHECKING:
+    from eoctl.clients.produce_run import ProduceResult
 
 
 class Compression(StrEnum):
@@ -29,16 +33,45 @@ class Fsync(StrEnum):
     NEVER = "never"
 
 
+class Format(StrEnum):
+    """What `--format` takes."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+    MSGPACK = "msgpack"
+
+
+class Bytes(StrEnum):
+    """What `--bytes` takes."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+
+
 def command(
     path: Annotated[
-        str, typer.Argument(metavar="PARTITION", help="A directory TOPIC-N; it may not exist yet.")
+        str,
+        typer.Argument(
+            metavar="PARTITION",
+            help="A directory TOPIC-N, which may not exist yet; with --topic a log dir.",
+        ),
     ],
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Lines to append; - is the standard input.")
+        str, typer.Argument(metavar="[FILE]", help="Records to append; - is the standard input.")
     ] = "-",
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")
-    ] = False,
+    apply: options.Apply = False,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
+    ] = None,
+    input_format: Annotated[
+        Format, typer.Option("--format", help="How the input is divided into records.")
+    ] = Format.LINES,
+    bytes_as: Annotated[
+        Bytes, typer.Option("--bytes", help="What strings of jsonl and msgpack stand for.")
+    ] = Bytes.TEXT,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What ends the key of each line.")
     ] = None,
@@ -88,63 +121,135 @@ def command(
         int, typer.Option(min=1, metavar="MS", help="After which a producer is forgotten.")
     ] = 86_400_000,
     fsync: Annotated[Fsync, typer.Option(help="When the log is synced.")] = Fsync.SEGMENT,
+    txn_records: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Put so many records into each transaction."),
+    ] = None,
+    abort_every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Abort every so many transactions.")
+    ] = None,
+    transaction_version: Annotated[
+        int, typer.Option(min=0, max=2, help="2: each transaction has an epoch of its own.")
+    ] = 2,
+    coordinator_epoch: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Of the markers.")
+    ] = 0,
+    producer_session: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Links input and log: a second run goes on."),
+    ] = None,
+    acks_to: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Add a line for each acknowledged batch.")
+    ] = None,
+    in_flight: Annotated[
+        int, typer.Option(min=1, max=5, metavar="N", help="Batches that may be unacknowledged.")
+    ] = 1,
+    fault: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FAULTS", help="drop=P,reorder=P,lost-ack=P,seed=N: what the link does."
+        ),
+    ] = None,
     topic_id: Annotated[
         str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
     ] = None,
-    metadata_dir: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Log dir (or __cluster_metadata-0) with the metadata."),
-    ] = None,
+    metadata_dir: options.MetadataDir = None,
     single_copy: Annotated[
         bool, typer.Option("--single-copy", help="Other replicas do not count.")
     ] = False,
-    broker_is_stopped: Annotated[
-        bool, typer.Option("--broker-is-stopped", help="Where locks do not work: I know it.")
-    ] = False,
-    output: Annotated[OutputFormat, typer.Option(help="How to print.")] = OutputFormat.TEXT,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
 ) -> None:
-    """Append lines to a partition directory, as a producer and its broker would.
+    """Append records to a partition directory, as a producer and its broker would.
 
-    Each line is the value of a record. The partition must be closed: stopped cleanly, or left by
-    an earlier run. By default the plan is shown; --apply does it, and no broker may be running.
+    Each line of the input is the value of a record. A partition that was not stopped cleanly is
+    recovered first. By default the plan is shown; --apply does it, and no broker may be running.
     """
-    from eoctl.clients.produce_run import ProduceOptions, ProduceReport, Source, produce
-    from eoctl.clients.producer import open_input, separator_bytes
+    from eoctl.changing import ChangeOptions
+    from eoctl.clients.inputs import BytesAs, InputFormat
+    from eoctl.clients.link import parse_faults
+    from eoctl.clients.open_partition import WriteOptions
+    from eoctl.clients.produce_run import ProduceOptions, Source, produce
+    from eoctl.clients.streams import open_input, separator_bytes
     from eoctl.clients.target import TargetOptions
+    from eoctl.clients.topic_producer import Transactions
     from eoctl.clock import parse_time_ms
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import use_format
     from eoctl.progress import Progress
-    from storage.partition_store import FileChange, FlushPolicy
+    from storage.errors import UsageError
+    from storage.partition_store import FlushPolicy
 
     use_format(output)
-    options = ProduceOptions(
+    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change.check()
+    if abort_every is not None and txn_records is None:
+        raise UsageError("--abort-every: there are no transactions", next_step="--txn-records N")
+    transactions = None
+    if txn_records is not None:
+        if producer_id == -1:
+            raise UsageError("--txn-records: a transaction needs a producer id")
+        transactions = Transactions(
+            txn_records, abort_every, transaction_version, coordinator_epoch
+        )
+    chosen = ProduceOptions(
         target=TargetOptions(metadata_dir, topic_id, single_copy),
-        apply=apply,
-        broker_is_stopped=broker_is_stopped,
+        write=WriteOptions(
+            compression,
+            leader_epoch,
+            segment_bytes,
+            index_interval_bytes,
+            index_max_bytes,
+            producer_expiry_ms,
+            FlushPolicy(fsync),
+            change,
+        ),
+        topic=topic,
+        partitions_count=partitions,
+        now=now,
+        input_format=InputFormat(input_format),
+        bytes_as=BytesAs(bytes_as),
         key_separator=None if key_separator is None else separator_bytes(key_separator),
-        compression=compression,
         batch_bytes=batch_bytes,
         timestamp_ms=None if timestamp is None else parse_time_ms(timestamp),
-        now=now,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        leader_epoch=leader_epoch,
-        segment_bytes=segment_bytes,
-        index_interval_bytes=index_interval_bytes,
-        index_max_bytes=index_max_bytes,
-        expiration_ms=producer_expiry_ms,
-        flush=FlushPolicy(fsync),
+        transactions=transactions,
+        session=producer_session,
+        in_flight=in_flight,
+        faults=None if fault is None else parse_faults(fault),
+        acks_to=acks_to,
     )
     if batch_records is not None:
-        options = options._replace(batch_records=batch_records)
+        chosen = chosen._replace(batch_records=batch_records)
     with ExitStack() as stack:
         opened = open_input(file, stack)
         progress = stack.enter_context(Progress("producing"))
-        result = produce(path, Source(opened, file, progress.advance), options)
-    emit(Report("append", ProduceReport._fields, [result.report]), output)
-    if output is OutputFormat.TEXT:
-        line("")
-    emit(Report("file", FileChange._fields, result.changes, result.notes), output)
+        result = produce(path, Source(opened, file, progress.advance), chosen)
+    _report(result, output)
     if result.error is not None:
         raise result.error
+
+
+def _report(result: ProduceResult, output: OutputFormat) -> None:
+    from eoctl.changing import show_plan
+    from eoctl.clients.produce_run import ProduceReport
+    from eoctl.output import Report, emit, line
+    from storage.partition_store import FileChange
+
+    is_text = output is OutputFormat.TEXT
+    for plan in result.recoveries:
+        show_plan(plan, output)
+        if is_text:
+            line("")
+    emit(Report("append", ProduceReport._fields, result.reports), output)
+    if is_text:
+        line("")
+    if result.link is not None:
+        emit(Report("link", tuple(result.link), [tuple(result.link.values())]), output)
+        if is_text:
+            line("")
+    emit(Report("file", FileChange._fields, result.changes, result.notes), output)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
 
+from eoctl.clients.identity import FIRST_OWN_PRODUCER_ID, choose_identity, own_producer_id
 from eoctl.clients.produce_run import ProduceReport
-from eoctl.clients.producer import FIRST_OWN_PRODUCER_ID, choose_identity
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producer_state import CachedBatch, ProducerState, ProducerStateManager
@@ -23,12 +25,12 @@ from storage.segment import LogRecord, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.running import Outcome
 
 NOW_MS = 1_795_230_000_000
 NOW = ("--now", NOW_MS)
+JSONL = ("--output", "jsonl")
 SEGMENT = "00000000000000000000.log"
 HOLD_LOCK = """
 import fcntl, sys
@@ -95,8 +97,7 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
     eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[..., Path]
 ) -> None:
     before = inventory(log_dir)
-    call = ("produce", log_dir / "plain-0", lines(b"one", b"", b"\xff\r"), *NOW)
-    call = (*call, "--output", "jsonl")
+    call = ("produce", log_dir / "plain-0", lines(b"one", b"", b"\xff\r"), *NOW, *JSONL)
     plan = eoctl(*call)
     assert inventory(log_dir) == before
     assert report_of(plan) == {
@@ -108,6 +109,9 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
         "batches": 1,
         "bytes": 61 + 10 + 7 + 9,
         "duplicates": 0,
+        "skipped": 0,
+        "committed": 0,
+        "aborted": 0,
         "base_offset": 179,
         "last_offset": 181,
         "segments_rolled": 0,
@@ -160,6 +164,9 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
         1,
         1,
         71,
+        0,
+        0,
+        0,
         0,
         179,
         179,
@@ -218,11 +225,11 @@ def test_an_interrupt_closes_the_partition(
     eoctl: Callable[..., Outcome], log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted(io.BytesIO):
-        def readline(self, size: int | None = -1) -> bytes:
-            line = super().readline(size)
-            if not line:
+        def read1(self, size: int | None = -1) -> bytes:
+            found = super().read1(size)
+            if not found:
                 raise KeyboardInterrupt
-            return line
+            return found
 
     call = ("produce", log_dir / "plain-0", *NOW, "--output", "jsonl", "--batch-records", 1)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Interrupted(b"a\nb\nc\n")))
@@ -308,7 +315,6 @@ def manager_with(producer_id: int, epoch: int, last_sequence: int | None) -> Pro
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({}, (2**62 + 10, 0, 0)),
         ({"producer_id": -1}, (-1, -1, -1)),
         ({"producer_id": 5}, (5, 3, 42)),
         ({"producer_id": 5, "producer_epoch": 4}, (5, 4, 0)),
@@ -318,14 +324,20 @@ def manager_with(producer_id: int, epoch: int, last_sequence: int | None) -> Pro
     ],
 )
 def test_a_known_producer_goes_on(given: dict[str, int], wanted: tuple[int, int, int]) -> None:
-    assert choose_identity(manager_with(5, 3, 41), 10, **given) == ProducerIdentity(*wanted)
+    assert choose_identity(manager_with(5, 3, 41), **given) == ProducerIdentity(*wanted)
+
+
+def test_a_new_producer_has_an_id_that_nobody_knows() -> None:
+    assert own_producer_id([manager_with(5, 3, 41)], 10) == 2**62 + 10
+    known = [manager_with(2**62 + 10, 0, 1), manager_with(2**62 + 11, 0, 1)]
+    assert own_producer_id(known, 10) == 2**62 + 12
 
 
 def test_what_follows_the_last_sequence_number() -> None:
-    assert choose_identity(manager_with(5, 3, MAX_SEQUENCE), 10, producer_id=5)[2] == 0
-    assert choose_identity(manager_with(5, 3, None), 10, producer_id=5) == (5, 3, 0)
+    assert choose_identity(manager_with(5, 3, MAX_SEQUENCE), producer_id=5)[2] == 0
+    assert choose_identity(manager_with(5, 3, None), producer_id=5) == (5, 3, 0)
     with pytest.raises(UsageError):
-        choose_identity(manager_with(5, 3, 0), 10, producer_id=-1, base_sequence=0)
+        choose_identity(manager_with(5, 3, 0), producer_id=-1, base_sequence=0)
 
 
 def test_records_sent_again_are_found(
@@ -383,9 +395,9 @@ def test_lines_without_a_key(
     outcome = eoctl(*call)
     assert outcome.status == 2
     assert "line 2 has no b':' after a key" in outcome.errors
-    call = ("produce", log_dir / "compacted-0", lines(b"v"), *NOW)
-    assert "takes no record without a key" in eoctl(*call).errors
-    assert eoctl(*call).status == 2
+    outcome = eoctl("produce", log_dir / "compacted-0", lines(b"v"), *NOW)
+    assert "takes no record without a key" in outcome.errors
+    assert outcome.status == 2
     assert eoctl("produce", log_dir / "plain-0", lines(b"v"), "--key-separator", "").status == 2
 
 
@@ -491,16 +503,29 @@ def test_a_held_lock(
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_partition_that_is_not_closed(
+def test_a_partition_that_is_not_closed_is_recovered_first(
     eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[..., Path]
 ) -> None:
+    """With a plan, a journal and a backup, like every change."""
     path = log_dir / "plain-0" / SEGMENT
-    path.write_bytes(path.read_bytes() + b"torn")
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"torn")
     before = inventory(log_dir)
-    outcome = eoctl("produce", log_dir / "plain-0", lines(b"v"), *NOW)
-    refused(outcome, "not closed cleanly: torn_tail at position 30491")
-    assert "  try: let a broker start on it" in outcome.errors
+    call = ("produce", log_dir / "plain-0", lines(b"v"), *NOW, *JSONL)
+    planned = eoctl(*call)
+    assert planned.status == 0
+    assert "torn tail at position 30491: 4 bytes are no batch: a broker cuts it there" in (
+        planned.errors
+    )
+    steps = rows_of(planned, "step")
+    assert ("truncate", f"plain-0/{SEGMENT}") in {(each["action"], each["file"]) for each in steps}
     assert inventory(log_dir) == before
+    done = eoctl(*call, "--apply")
+    assert done.status == 0
+    assert path.read_bytes()[:-69] == whole
+    found = re.search(r"eoctl undo (\S+) takes it back", done.errors)
+    assert found is not None
+    assert any(each.read_bytes() == b"torn" for each in Path(found[1]).rglob("*") if each.is_file())
 
 
 def test_leader_epochs(

@@ -1,0 +1,154 @@
+"""Who a producer is: id, epoch, sequence numbers, and how far of it the log has come.
+
+Without transactions, and with those of transaction version 0 and 1, id and epoch stay and the
+sequence numbers of a partition go on from batch to batch. With version 2 each transaction has an
+epoch of its own, one above the last one, and sequence numbers begin at 0 again (TXN-7); behind
+epoch 32766 comes the next producer id with epoch 0.
+
+A place among the records that a producer sends to one partition is (transaction, count): the
+number of records before it, with version 2 in that transaction, else since the beginning. Places
+are compared with the log, which alone tells what has been written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import UsageError
+from storage.formats.record_batch import MAX_SEQUENCE, NO_PRODUCER_ID, increment_sequence
+from storage.producer_state import MAX_PRODUCER_EPOCH
+from storage.record_builder import ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.producer_state import ProducerStateManager
+
+# Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
+# client, whose first batches would then be taken for duplicates of ours and be dropped.
+FIRST_OWN_PRODUCER_ID = 2**62
+
+SEQUENCES_COUNT = MAX_SEQUENCE + 1
+EPOCHS_COUNT = MAX_PRODUCER_EPOCH  # those of data: the last one is for a marker
+
+
+def own_producer_id(states: Iterable[ProducerStateManager], end_offset: int) -> int:
+    """Return an id that no broker hands out, and that no earlier run used in these partitions.
+
+    Args:
+        states: what the partitions know.
+        end_offset: the highest log end offset of them.
+    """
+    known = {each for state in states for each in state.producers}
+    producer_id = FIRST_OWN_PRODUCER_ID + end_offset
+    while producer_id in known:
+        producer_id += 1
+    return producer_id
+
+
+def choose_identity(
+    producers: ProducerStateManager,
+    producer_id: int,
+    *,
+    producer_epoch: int | None = None,
+    base_sequence: int | None = None,
+) -> ProducerIdentity:
+    """Complete what the user gave: a known producer goes on where the log has it.
+
+    Raises:
+        UsageError: an epoch or a sequence number without a producer id to have it.
+    """
+    if producer_id == NO_PRODUCER_ID:
+        if producer_epoch is not None or base_sequence is not None:
+            raise UsageError("without a producer id there is neither epoch nor sequence number")
+        return ProducerIdentity()
+    state = producers.producers.get(producer_id)
+    if producer_epoch is None:
+        producer_epoch = 0 if state is None else max(state.producer_epoch, 0)
+    if base_sequence is None:
+        base_sequence = 0
+        if state is not None and state.producer_epoch == producer_epoch:
+            last = state.last_sequence
+            base_sequence = 0 if last == MAX_SEQUENCE else last + 1
+    return ProducerIdentity(producer_id, producer_epoch, base_sequence)
+
+
+class LogPlace(NamedTuple):
+    """How far the log of one partition has come with a producer.
+
+    Attributes:
+        transaction, records: the first place that it does not have.
+        is_open: a transaction of the producer has no marker there.
+    """
+
+    transaction: int
+    records: int
+    is_open: bool
+
+
+NOWHERE = LogPlace(0, 0, is_open=False)
+
+
+class Identities:
+    """The identity of each record that a producer sends to one partition.
+
+    Args:
+        first: of the first record.
+        producer_ids: that of `first`, and those that follow when all epochs of one are used up; the
+            caller may append.
+        is_per_transaction: each transaction has its own (transaction version 2).
+    """
+
+    def __init__(
+        self,
+        first: ProducerIdentity,
+        producer_ids: list[int] | None = None,
+        *,
+        is_per_transaction: bool = False,
+    ) -> None:
+        self.first = first
+        self.producer_ids = [first.producer_id] if producer_ids is None else producer_ids
+        self.is_per_transaction = is_per_transaction
+
+    def lacks_id(self, transaction: int) -> bool:
+        """Whether one more id must be added to `producer_ids` before this transaction begins."""
+        return self.is_per_transaction and self._split(transaction)[0] >= len(self.producer_ids)
+
+    def _split(self, transaction: int) -> tuple[int, int]:
+        return divmod(self.first.producer_epoch + transaction, EPOCHS_COUNT)
+
+    def at(self, transaction: int, count: int) -> ProducerIdentity:
+        """Identity of a batch that begins at a place."""
+        if not self.is_per_transaction:
+            if self.first.base_sequence < 0:
+                return self.first
+            sequence = increment_sequence(self.first.base_sequence, count % SEQUENCES_COUNT)
+            return self.first._replace(base_sequence=sequence)
+        index, epoch = self._split(transaction)
+        return ProducerIdentity(self.producer_ids[index], epoch, count)
+
+    def find_place(self, entries: Iterable[ProducerEntry], appended_count: int) -> LogPlace:
+        """Find how far the log has come.
+
+        Args:
+            entries: of the producer state at its end.
+            appended_count: offsets that were given out since the producer began: with it, more than
+                2^31 records are told from as many less.
+        """
+        found = NOWHERE
+        for each in entries:
+            if each.producer_id not in self.producer_ids:
+                continue
+            if self.is_per_transaction:
+                index = self.producer_ids.index(each.producer_id)
+                transaction = index * EPOCHS_COUNT + each.producer_epoch - self.first.producer_epoch
+                count = each.last_sequence + 1 if each.has_batch else 0
+            else:
+                transaction, count = 0, 0
+                if each.has_batch and each.producer_epoch == self.first.producer_epoch:
+                    count = (each.last_sequence + 1 - self.first.base_sequence) % SEQUENCES_COUNT
+                    count += max(appended_count - count, 0) // SEQUENCES_COUNT * SEQUENCES_COUNT
+            is_open = each.current_txn_first_offset >= 0
+            found = max(found, LogPlace(transaction, count, is_open=is_open))
+        return found

@@ -1,0 +1,57 @@
+"""What `eoctl produce` tells people: what was verified, and what it costs (design 4.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recovery.recovery_price import recovery_price
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.clients.open_partition import OpenPartition
+    from eoctl.clients.topic_producer import TopicProducer
+    from eoctl.clock import Now
+
+
+def notes_of(
+    opened: Sequence[OpenPartition],
+    now: Now,
+    topic: TopicProducer,
+    *,
+    is_applied: bool,
+    session_path: str | None,
+) -> Iterator[str]:
+    """Give sentences about a run that has ended."""
+    told: set[str] = set()
+    for each in opened:
+        told.update(each.target.notes)
+        yield from each.notes
+    yield from sorted(told)
+    yield (
+        "verified before: headers and checksums of all batches from the recovery point on;"
+        " records were not decompressed"
+    )
+    yield now.describe()
+    if topic.open_count:
+        left = f"a transaction of {topic.open_count} records has no end"
+        if session_path is not None:
+            yield f"{left}: another run with --producer-session {session_path} goes on with it"
+    if not any(each.store.changes or each.recovery for each in opened):
+        yield "nothing to append: nothing is changed"
+        return
+    if not is_applied:
+        yield "this is a plan, nothing was changed: --apply does it"
+    log_dir = opened[0].target.log_dir
+    if log_dir is not None:
+        partitions_count, log_bytes = recovery_price(log_dir)
+        yield (
+            "the log dir is without its clean-shutdown marker afterwards; recovery point and"
+            " high watermark stay as they are: the next start of the broker recovers"
+            f" {partitions_count} partitions, {log_bytes} bytes of log"
+            + ("" if is_applied else " and what is appended")
+        )
+    factors = {each.target.replication_factor for each in opened} - {1}
+    if factors:
+        copies = ", ".join(sorted("unknown" if each is None else str(each) for each in factors))
+        yield f"replication factor {copies}: other replicas lack what is appended here"

@@ -1,0 +1,259 @@
+"""A producer of a topic: which partition takes a record, where transactions end, what to send.
+
+All of it follows from the input and the options alone, so that a second run over the same input
+comes to the same partitions, identities and ends of transactions; it passes over what the logs
+have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
+number. Its records are acknowledged in all partitions before the first marker is written, and a
+run that follows a crash between two markers writes the missing ones with the same outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.inputs import InputRecord
+from eoctl.clients.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.produce_session import changed_input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from eoctl.clients.producer import PartitionProducer
+    from eoctl.clients.sent_records import SentRecords
+
+SAVE_SECONDS = 1.0
+RECORDS_PER_LOOK = 256  # at the clock
+
+
+class Transactions(NamedTuple):
+    """How records are put into transactions.
+
+    Attributes:
+        records: in each of them.
+        abort_every: every so many transactions one is aborted; None: never.
+        version: transaction version; from 2 on a marker raises the epoch.
+        coordinator_epoch: of the markers.
+    """
+
+    records: int
+    abort_every: int | None = None
+    version: int = 2
+    coordinator_epoch: int = 0
+
+    def is_commit(self, number: int) -> bool:
+        """Tell how a transaction ends, by its number from 0 on."""
+        return self.abort_every is None or (number + 1) % self.abort_every != 0
+
+
+class Checked(NamedTuple):
+    """What of the input is known to be what was sent, and what to compare the rest with.
+
+    Attributes:
+        input_name: for errors.
+        pos: up to which a digest vouches for the input.
+        sent: what the logs have behind that, by partition.
+    """
+
+    input_name: str
+    pos: int
+    sent: Sequence[SentRecords | None]
+
+
+class TopicProducer:
+    """Sends the records of an input.
+
+    Args:
+        producers: of the partitions, by number.
+        sticky: where records without key go, with more than one partition.
+        transactions: None: there are none.
+        early_ends: numbers of records behind which a transaction ended at the end of an input.
+        checked: with a session, what the input is compared with.
+        save: with a session, told now and then that all up to a place of the input is sent.
+        add_producer_id: called when all epochs of a producer id are used up.
+
+    Attributes:
+        records_count: records taken so far.
+        input_pos: the place in the input behind them.
+        transactions_count: transactions ended so far.
+        open_count: records in the transaction that has not ended.
+    """
+
+    def __init__(
+        self,
+        producers: Sequence[PartitionProducer],
+        *,
+        sticky: StickyPartitions | None = None,
+        transactions: Transactions | None = None,
+        early_ends: Iterable[int] = (),
+        checked: Checked | None = None,
+        save: Callable[[], None] | None = None,
+        add_producer_id: Callable[[], None] | None = None,
+    ) -> None:
+        self.records_count = 0
+        self.input_pos = 0
+        self.transactions_count = 0
+        self.open_count = 0
+        self._producers = producers
+        self._sticky = sticky
+        self._transactions = transactions
+        self._early_ends = set(early_ends)
+        self._checked = checked
+        self._save = save
+        self._add_producer_id = add_producer_id
+        self._saved_s = time.monotonic()
+        self._touched: set[int] = set()
+
+    # -- records
+
+    def send_all(self, records: Iterable[InputRecord]) -> None:
+        """Send records one by one.
+
+        Raises:
+            RefusedError: the input is not the one whose records the logs have.
+            EoctlError: as `PartitionProducer.add`, or what `records` raises.
+        """
+        for record in records:
+            number = self._choose(record)
+            producer = self._producers[number]
+            if producer.is_next_in_log:
+                self._compare(number, producer, record)
+                producer.skip()
+            else:
+                producer.add(record.key, record.value, record.headers, record.timestamp_ms)
+            self.input_pos = record.end_pos
+            self._took(number, 1)
+            if not self.records_count % RECORDS_PER_LOOK:
+                self._save_in_time()
+
+    def send_lines(self, blocks: Iterable[tuple[list[bytes], int]]) -> None:
+        """Send lines to the one partition, as values: `send_all` for each, but faster."""
+        (producer,) = self._producers
+        for lines, end_pos in blocks:
+            start = 0
+            while start < len(lines):
+                end = min(len(lines), start + self._room())
+                place = producer.in_log
+                if producer.is_next_in_log and place is not None:
+                    if producer.transaction == place.transaction:
+                        end = min(end, start + place.records - producer.count)
+                    self._skip_lines(producer, lines[start:end], end_pos)
+                else:
+                    producer.add_values(lines, start, end)
+                self.input_pos = end_pos  # of the block: only what ends it is ever looked at
+                self._took(0, end - start)
+                start = end
+            self._save_in_time()
+
+    def _skip_lines(self, producer: PartitionProducer, lines: list[bytes], end_pos: int) -> None:
+        if self._checked is None or end_pos <= self._checked.pos:
+            producer.skip(len(lines))
+            return
+        for line in lines:
+            self._compare(0, producer, InputRecord(None, line, (), None, end_pos))
+            producer.skip()
+
+    def _room(self) -> int:
+        """How many records may come before something has to be done."""
+        if self._transactions is None:
+            return 1 << 62
+        left = self._transactions.records - self.open_count
+        return min([left, *(each - self.records_count for each in self._early_ends
+                            if each > self.records_count)])  # fmt: skip
+
+    def _choose(self, record: InputRecord) -> int:
+        if len(self._producers) == 1 or self._sticky is None:
+            return 0
+        if record.key is not None:
+            return partition_for_key(record.key, len(self._producers))
+        return self._sticky.next_partition(len(record.value or b""))
+
+    def _compare(self, number: int, producer: PartitionProducer, record: InputRecord) -> None:
+        checked = self._checked
+        if checked is None or record.end_pos <= checked.pos:
+            return
+        sent = checked.sent[number]
+        identity = producer.identities.at(producer.transaction, producer.count)
+        if sent is not None and sent.differs(identity, record):
+            where = f"the record before byte {record.end_pos} is not the one that was sent"
+            raise changed_input(checked.input_name, where)
+
+    def _took(self, number: int, count: int) -> None:
+        self.records_count += count
+        if self._transactions is None:
+            return
+        self._touched.add(number)
+        self.open_count += count
+        is_full = self.open_count == self._transactions.records
+        if is_full or self.records_count in self._early_ends:
+            self._end_transaction(self._transactions)
+
+    # -- ends
+
+    def finish(self, on_early_end: Callable[[int], None] | None = None) -> None:
+        """Do what comes at the end of the input.
+
+        Args:
+            on_early_end: told the number of records before a transaction is ended that is not
+                full.
+
+        Raises:
+            EoctlError: as `PartitionProducer.flush`; or the logs have more than the input.
+        """
+        for producer in self._producers:
+            if producer.is_next_in_log and self._checked is not None:
+                what = f"the log {producer.writer.store.directory} has more than it holds"
+                raise changed_input(self._checked.input_name, what)
+        if self._transactions is not None and self.open_count:
+            if on_early_end is not None:
+                on_early_end(self.records_count)
+            self._end_transaction(self._transactions)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, and wait until all is acknowledged."""
+        for producer in self._producers:
+            producer.flush()
+
+    def abort(self) -> None:
+        """End the open transaction, if there is one, after an error: what is sent of it is void."""
+        if self._transactions is not None and self.open_count:
+            for number in sorted(self._touched):
+                if self._producers[number].has_open_transaction:
+                    self._write_marker(number, self._transactions, is_commit=False)
+
+    def _end_transaction(self, transactions: Transactions) -> None:
+        is_commit = transactions.is_commit(self.transactions_count)
+        missing = [
+            number for number in sorted(self._touched) if not self._producers[number].is_end_in_log
+        ]
+        for number in missing:
+            self._producers[number].flush()
+        for number in missing:
+            self._write_marker(number, transactions, is_commit=is_commit)
+        for producer in self._producers:
+            producer.next_transaction()
+        first = self._producers[0]
+        if first.identities.lacks_id(first.transaction) and self._add_producer_id is not None:
+            self._add_producer_id()
+        self.transactions_count += 1
+        self.open_count = 0
+        self._touched.clear()
+
+    def _write_marker(self, number: int, transactions: Transactions, *, is_commit: bool) -> None:
+        self._producers[number].end_transaction(
+            is_commit=is_commit,
+            transaction_version=transactions.version,
+            coordinator_epoch=transactions.coordinator_epoch,
+        )
+
+    # -- session
+
+    def _save_in_time(self) -> None:
+        if self._save is None or time.monotonic() - self._saved_s < SAVE_SECONDS:
+            return
+        if any(each.is_next_in_log for each in self._producers):
+            return  # the session is ahead of where we are
+        self.flush()
+        self._save()
+        self._saved_s = time.monotonic()

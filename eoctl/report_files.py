@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from errno import EACCES, ENOTDIR
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from storage import fsio
@@ -51,8 +52,12 @@ def require_target(directory: str) -> None:
         raise UsageError(f"--to {directory}: reports go into a local directory, not behind a URI")
     target = Path(directory).absolute()
     place = target if target.exists() else target.parent
-    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
-        code = EACCES if place.is_dir() else ENOTDIR
+    try:
+        is_dir = S_ISDIR(place.stat().st_mode)
+    except OSError as exc:
+        raise AccessError(exc, str(place)) from exc
+    if not (is_dir and os.access(place, os.W_OK | os.X_OK)):
+        code = EACCES if is_dir else ENOTDIR
         raise AccessError(OSError(code, os.strerror(code)), str(place))
 
 

@@ -40,6 +40,8 @@ def output_errors(path: str | Path) -> Iterator[None]:
     """Turn an OSError of writing into an AccessError that says how to go on."""
     try:
         yield
+    except NotADirectoryError as error:  # that of a directory above, say
+        raise AccessError(error, error.filename or os.fspath(path), next_step=NEXT_STEP) from error
     except OSError as error:
         raise AccessError(error, os.fspath(path), next_step=NEXT_STEP) from error
 
@@ -298,6 +300,8 @@ def make_dirs(fs: FileSystem, path: str | Path) -> None:
     missing = []
     here = Path(path)
     while not here.is_dir():
+        if here.exists():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(here))
         missing.append(here)
         if here == here.parent:
             break

@@ -209,6 +209,15 @@ def test_wrong_calls(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("to", ["file", "file/out", "file/out/of/reach"])
+def test_a_file_in_the_way(eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, to: str) -> None:
+    """Missing directories are made, but not below a file; that is what is named."""
+    (tmp_path / "file").touch()
+    outcome = eoctl("export", kafka / "txn-0", "--to", tmp_path / to)
+    assert (outcome.status, outcome.stdout) == (3, b"")
+    assert f"eoctl: {tmp_path}/file: Not a directory" in outcome.errors
+
+
 def test_without_arrow(
     eoctl: Callable[..., Any], kafka: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -248,6 +248,24 @@ def test_what_cannot_be_written_is_told_first(
         assert (outcome.status, outcome.stdout) == (status, b""), arguments
 
 
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("no/where", "no: No such file or directory"),
+        ("no/where/at/all", "no/where/at: No such file or directory"),
+        ("file", "file: Not a directory"),
+        ("file/reports", "file: Not a directory"),
+    ],
+)
+def test_what_is_in_the_way_of_reports(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path, to: str, words: str
+) -> None:
+    (tmp_path / "file").touch()
+    outcome = eoctl("spark-audit", golden("kafka-4.3.1") / "crash" / "txn-0", "--to", tmp_path / to)
+    assert (outcome.status, outcome.stdout) == (3, b"")
+    assert f"eoctl: {tmp_path}/{words}" in outcome.errors
+
+
 def test_any_copy_may_have_findings(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     """Also one that is not the fullest."""
     write_segments(tmp_path / "a" / "t-0", [Batch(), Batch()])

@@ -77,7 +77,8 @@ class PlannedStore:
             that is not there; None if the file is there.
 
     Attributes:
-        changes: by path, in the order of their first change.
+        changes: by path, in the order of their first change; what is appended to a `.log` is
+            counted when it is closed.
     """
 
     def __init__(self, directory: str, *, topic_id: bytes | None = None) -> None:
@@ -86,6 +87,7 @@ class PlannedStore:
         self.changes: dict[str, FileChange] = {}
         self._has_begun = False
         self._log_path = ""
+        self._appended_bytes = 0  # since the log was opened
 
     def _note(self, path: str, written_bytes: int, *, appends: bool = False) -> None:
         before = self.changes.get(path)
@@ -130,14 +132,16 @@ class PlannedStore:
 
     def append(self, batch: bytes | bytearray) -> None:
         """Write a batch at the end of the `.log`."""
-        self._note(self._log_path, len(batch), appends=True)
+        self._appended_bytes += len(batch)
 
     def sync_log(self) -> None:
         """Make what was appended durable."""
 
     def close_log(self) -> None:
         """Let go of the `.log`."""
-        self._log_path = ""
+        if self._log_path:
+            self._note(self._log_path, self._appended_bytes, appends=True)
+        self._log_path, self._appended_bytes = "", 0
 
     def write_indexes(self, indexes: SegmentIndexes) -> None:
         """Write both indexes of a segment, trimmed."""

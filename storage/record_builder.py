@@ -148,10 +148,11 @@ class BatchBuilder:
             offset_delta, length = varints[delta], varints[size]
             body_bytes = len(offset_delta) + len(length) + size + 4
             prefix = b"%b\0\0%b\1%b" % (varints[body_bytes], offset_delta, length)
-            left_bytes -= len(prefix) + size + 1
-            if left_bytes < 0:
-                left_bytes += len(prefix) + size + 1
+            record_bytes = len(prefix) + size + 1
+            if record_bytes > left_bytes:
+                end = start  # it is full
                 break
+            left_bytes -= record_bytes
             extend((prefix, value, _NO_HEADERS))
             start += 1
         self._count += start - first

@@ -281,17 +281,15 @@ class PartitionWriter:
             )
         if header.is_log_append_time:
             raise self._refusal("INVALID_TIMESTAMP", "a client may not set LogAppendTime", header)
-        faults = {
-            "its base offset is not 0": header.base_offset != 0,
-            "offsets without records": header.records_count != header.last_offset_delta + 1,
-            "it has no record": header.records_count <= 0,
-            "a client may not write control records": header.is_control,
-            "a producer id without sequence": header.producer_id >= 0 > header.base_sequence,
-            "a transaction without producer id": header.is_transactional and header.producer_id < 0,
-        }
-        for what, is_so in faults.items():
-            if is_so:
-                raise self._refusal("INVALID_RECORD", what, header)
+        is_right = (
+            header.base_offset == 0
+            and header.records_count == header.last_offset_delta + 1 > 0
+            and not header.is_control
+            and (header.producer_id < 0 or header.base_sequence >= 0)
+            and (header.producer_id >= 0 or not header.is_transactional)
+        )
+        if not is_right:
+            raise self._refusal("INVALID_RECORD", _fault_of(header), header)
         return header
 
     def _refusal(
@@ -380,6 +378,19 @@ class PartitionWriter:
         if state is _State.READY:
             self._finish_segment(self.producers.entries())
         self.store.close_log()
+
+
+def _fault_of(header: BatchHeader) -> str:
+    """Tell why a client may not send a batch (APP-3)."""
+    faults = {
+        "its base offset is not 0": header.base_offset != 0,
+        "offsets without records": header.records_count != header.last_offset_delta + 1,
+        "it has no record": header.records_count <= 0,
+        "a client may not write control records": header.is_control,
+        "a producer id without sequence": header.producer_id >= 0 > header.base_sequence,
+        "a transaction without producer id": header.is_transactional and header.producer_id < 0,
+    }
+    return next(what for what, is_so in faults.items() if is_so)
 
 
 def _stamped(header: BatchHeader, batch: bytes) -> bytearray:

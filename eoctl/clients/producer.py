@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.identity import NOWHERE, LogPlace
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from storage.writer import Appended, PartitionWriter
 
 
-class Outcome(NamedTuple):
-    """What a producer has done; offsets and sequence numbers are None if nothing was appended.
+@dataclass(slots=True)
+class Outcome:
+    """What a producer has done; offsets and sequences are None if nothing was appended.
 
     Attributes:
         records, batches: appended.
@@ -113,7 +115,7 @@ class PartitionProducer:
     def skip(self, count: int = 1) -> None:
         """Pass over records that the log has."""
         self.count += count
-        self.outcome = self.outcome._replace(skipped=self.outcome.skipped + count)
+        self.outcome.skipped += count
 
     @property
     def is_end_in_log(self) -> bool:
@@ -183,23 +185,22 @@ class PartitionProducer:
         self.sender.flush()
 
     def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:
-        before, count, sequence = self.outcome, sent.records_count, sent.first_sequence
         if self._on_ack is not None:
             self._on_ack(self.writer, sent, appended)
+        done, count, sequence = self.outcome, sent.records_count, sent.first_sequence
         if appended.base_offset < self._first_offset:
-            self.outcome = before._replace(duplicates=before.duplicates + count)
+            done.duplicates += count
             return
-        after = before._replace(records=before.records + count, batches=before.batches + 1)
+        done.records += count
+        done.batches += 1
         # Acknowledgements may come in another order than the batches stand in the log.
-        if before.base_offset is None or appended.base_offset < before.base_offset:
-            after = after._replace(base_offset=appended.base_offset)
+        if done.base_offset is None or appended.base_offset < done.base_offset:
+            done.base_offset = appended.base_offset
+            done.base_sequence = sequence if sequence >= 0 else None
+        if done.last_offset is None or appended.last_offset > done.last_offset:
+            done.last_offset = appended.last_offset
             if sequence >= 0:
-                after = after._replace(base_sequence=sequence)
-        if before.last_offset is None or appended.last_offset > before.last_offset:
-            after = after._replace(last_offset=appended.last_offset)
-            if sequence >= 0:
-                after = after._replace(last_sequence=increment_sequence(sequence, count - 1))
-        self.outcome = after
+                done.last_sequence = increment_sequence(sequence, count - 1)
 
     # -- transactions
 
@@ -224,11 +225,10 @@ class PartitionProducer:
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        before = self.outcome
         if is_commit:
-            self.outcome = before._replace(committed=before.committed + 1)
+            self.outcome.committed += 1
         else:
-            self.outcome = before._replace(aborted=before.aborted + 1)
+            self.outcome.aborted += 1
 
     def next_transaction(self) -> None:
         """Go on behind the end of a transaction, whether this partition had a part in it or not."""

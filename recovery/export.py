@@ -191,7 +191,7 @@ def _unlisted(problem: AccessError) -> LostRange:
     """Return the line of what was never listed; nothing is known of what is in it."""
     return LostRange(
         "", "", -1, problem.path, None, None, str(VerdictKind.UNREADABLE), "",
-        problem.message, problem.errno, None, None, None,
+        problem.reason, problem.errno, None, None, None,
     )  # fmt: skip
 
 

@@ -160,9 +160,10 @@ class FindingsList:
         if self.is_told(batch.pos):
             return
         header = batch.header
-        kind, check_id, errno = VerdictKind.CORRUPT, getattr(error, "check_id", ""), 0
         if isinstance(error, AccessError):
-            kind, errno = VerdictKind.UNREADABLE, error.errno
+            kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
+        else:
+            kind, check_id, errno, reason = VerdictKind.CORRUPT, error.check_id, 0, error.message
         self.found.append(
             ReadFinding(
                 self._path,
@@ -170,7 +171,7 @@ class FindingsList:
                 batch.pos + header.batch_bytes,
                 kind,
                 check_id,
-                error.message,
+                reason,
                 errno,
                 header.base_offset,
                 header.last_offset,
@@ -187,7 +188,7 @@ class FindingsList:
                 end_pos,
                 VerdictKind.UNREADABLE,
                 "",
-                error.message,
+                error.reason,
                 error.errno,
                 self._next_offset,
             )

@@ -98,7 +98,7 @@ def rebuild_one(
         )
     except EoctlError as exc:
         return RebuildResult(path, 0, None, (), None, (), error=exc)
-    notes = [f"{path}: {each}" for each in partition.problems]
+    notes = [*map(str, partition.problems)]
     notes += _full_indexes(path, differences, job.index_max_bytes)
     notes += [
         f"{path}: offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"

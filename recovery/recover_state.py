@@ -144,7 +144,7 @@ def recover_state(
         disk_entries=disk.get(offset),
         notes=tuple(notes),
         damage=_damage(history, log_end if at_offset is None else None),
-        problems=tuple(map(str, partition.problems)),
+        problems=tuple(dict.fromkeys(map(str, partition.problems))),
     )
 
 

@@ -117,8 +117,9 @@ def _walk(segment: Segment, state: BulkState, end_offset: int | None) -> Segment
 def cannot_load(path: str, error: Exception, offset: int | None) -> RefusedError:
     """The error for a log that a broker refuses, below the cut; `offset`: of the batch."""
     where = "below that batch" if offset is None else str(offset)
+    found = str(error) if isinstance(error, FormatError) and error.path else f"{path}: {error}"
     return RefusedError(
-        f"{path}: {error}: this stays, and a broker cannot load it",
+        f"{found}: this stays, and a broker cannot load it",
         next_step=f"--to-offset {where}",
     )
 

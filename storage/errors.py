@@ -57,14 +57,19 @@ class UsageError(EoctlError):
 
 
 class AccessError(EoctlError):
-    """A file cannot be read or written at all; wraps the operating system's error."""
+    """A file cannot be read or written at all; wraps the operating system's error.
+
+    Attributes:
+        reason: the message without the path.
+    """
 
     exit_status = EXIT_ACCESS
 
     def __init__(self, error: OSError, path: str = "", *, next_step: str = "") -> None:
         self.path = path or str(error.filename or "")
         self.errno = error.errno or 0
-        super().__init__(f"{self.path}: {error.strerror or error}", next_step=next_step)
+        self.reason = error.strerror or str(error)
+        super().__init__(f"{self.path}: {self.reason}", next_step=next_step)
 
 
 class RefusedError(EoctlError):

@@ -97,7 +97,8 @@ class _Run:
                 self._is_bad = self._is_bad or location.crc_ok is False
                 yield location
         partition = self._search.partition
-        self._search.notes += [*map(str, partition.problems), *partition.notes]
+        problems = dict.fromkeys(map(str, partition.problems))
+        self._search.notes += [*problems, *partition.notes]
 
     @property
     def status(self) -> int:

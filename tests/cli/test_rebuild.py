@@ -384,3 +384,11 @@ def test_what_the_next_start_recovers_is_told(crash: Path, eoctl: Callable) -> N
     outcome = eoctl("rebuild", "txn-0", "--apply")
     assert outcome.status == 0
     assert re.search(r"the next start of the broker recovers \d+ partitions", outcome.errors)
+
+
+def test_what_cannot_be_read_is_named_once(crash: Path, eoctl: Callable) -> None:
+    index = crash / "txn-0" / "00000000000000000000.index"
+    index.unlink()
+    index.mkdir()
+    outcome = eoctl("rebuild", "txn-0")
+    assert "txn-0/00000000000000000000.index: Is a directory" in outcome.errors.splitlines()

@@ -17,10 +17,11 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from recovery.outcomes import find_stability, last_stable_offset
+from recovery.read_findings import FindingsList
 from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
 from recovery.record_columns import record_schema
 from recovery.record_reader import RecordReader
-from storage.errors import FormatError, UsageError
+from storage.errors import AccessError, FormatError, UsageError
 from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
 from storage.markers import marker_is_commit
@@ -573,6 +574,17 @@ def test_a_transaction_that_ends_segments_later(tmp_path: Path) -> None:
     Path(places[1].path).unlink()
     Path(places[1].path).mkdir()
     assert read([whole(places)[0]], ReadOptions(("outcome",)))[0] == {"outcome": "aborted"}
+
+
+def test_what_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    directory = write_segments(tmp_path / "t-0", [Batch()])
+    (split,) = whole(list_places([str(directory)]).places)
+    path = split.place.path
+    found = FindingsList(split)
+    found.add_unreadable(AccessError(OSError(errno.EACCES, "Permission denied"), path), 0, 9)
+    found.finish()
+    told = f"{path}: positions 0 to 9: unreadable: Permission denied"
+    assert [str(each) for each in found.found] == [told]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))

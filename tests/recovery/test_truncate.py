@@ -371,7 +371,7 @@ def test_damage_below_the_cut(golden: Callable[[str], Path], tmp_path: Path) -> 
     for offset in (15, 17, 20, 24):
         with pytest.raises(RefusedError, match=f"position {batch.pos}") as caught:
             plan(log_dir / "rolled-0", offset)
-        assert str(path) in str(caught.value)
+        assert str(caught.value).count(str(path)) == 1
         assert caught.value.next_step.startswith("--to-offset 10")
     # At it and inside of it all of it goes.
     for offset in range(10, 15):

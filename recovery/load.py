@@ -232,7 +232,9 @@ class _Planner:
             (files.time_index, ".timeindex", done.end.indexes.time_index),
             (files.txn_index, ".txnindex", done.txn_index or b""),
         ):
-            if (self._partition.read_file(entry) or b"") != content:
+            # The indexes are there even if empty; `.txnindex` need not be without aborts.
+            is_missing = entry is None and suffix != ".txnindex"
+            if is_missing or (self._partition.read_file(entry) or b"") != content:
                 path = str(self._directory / f"{files.base_offset:020d}{suffix}")
                 yield replace_step(path, content, "derived from the .log")
         _require_no_problem(self._partition)

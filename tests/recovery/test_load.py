@@ -251,3 +251,23 @@ def test_leader_epochs_are_cut_and_extended(log_dir: Path, tmp_path: Path) -> No
     assert recovery.tail.last_leader_epoch == 6  # given out once: never stamp less
     carry_out(partition, recovery, tmp_path)
     assert epochs.read_text() == f"0\n2\n0 0\n5 {end}\n"
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_an_empty_index_is_made_if_it_is_missing(
+    log_dir: Path, tmp_path: Path, suffix: str
+) -> None:
+    """A segment without one is not closed, even if there is nothing to be in it."""
+    writer = open_writer(log_dir / "t-0", empty_tail(0, 0))
+    builder = BatchBuilder()
+    builder.add(None, b"without a time, so that both have no entry", -1)
+    writer.append(builder.build())
+    writer.close()
+    (log_dir / "t-0" / f"{0:020d}{suffix}").unlink()
+    with pytest.raises(NotClosedError, match="missing"):
+        read_tail(partition_at(log_dir / "t-0"), 0)
+    partition = partition_at(log_dir / "t-0")
+    recovery = plan_recovery(partition, CLOCK, 0)
+    carry_out(partition, recovery, tmp_path)
+    assert (log_dir / "t-0" / f"{0:020d}{suffix}").read_bytes() == b""
+    assert comparable(read_tail(partition_at(log_dir / "t-0"), 0)) == comparable(recovery.tail)

@@ -18,7 +18,7 @@ from recovery.read_findings import GONE
 from recovery.summary_codec import PACKED_VERSION, pack_piece, unpack_piece
 from storage import fsio
 from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, CorruptError, FormatError, RefusedError, UsageError
+from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.positioned_file import PositionedFile
 from storage.splits import Split
 from storage.uris import is_uri
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from storage.places import SegmentPlace
 
 STATE_NAME = "eoctl-audit-state"
-CHECK_ID = "AUD-2"
 COMPRESSION_LEVEL = 1
 
 
@@ -38,7 +37,8 @@ class AuditState:
 
     Raises:
         RefusedError: the file lies in a log dir.
-        AccessError, CorruptError: it is there and cannot be read, or is something else.
+        AccessError: it is there and cannot be read.
+        UsageError: it is something else, or cut short.
     """
 
     def __init__(self, path: str, program: str) -> None:
@@ -128,9 +128,9 @@ def _load(path: str, program: str) -> dict[tuple[Any, ...], bytes]:
         raise _bad(path, str(exc)) from None
 
 
-def _bad(path: str, found: str) -> CorruptError:
-    error = CorruptError(
-        "not a state of an audit", check_id=CHECK_ID, pos=0, expected=STATE_NAME, found=found
+def _bad(path: str, found: str) -> UsageError:
+    # No finding: what was to be audited has not been looked at.
+    return UsageError(
+        f"{path}: not a state of an audit ({found})",
+        next_step="name another file, or remove this one: everything is then read again",
     )
-    error.next_step = "name another file, or remove this one: everything is then read again"
-    return error.located(path)

@@ -226,10 +226,14 @@ def test_a_second_run_reads_what_is_new(
     count = len([*root.glob("*-*/*.log")])
     note = f"{count} of {count} segments are unchanged, and taken from {tmp_path / 'state'}"
     assert note in notes_of(second)
-    (tmp_path / "state").write_bytes(b"no state")
-    broken = eoctl(*call)
-    assert (broken.status, broken.stdout) == (1, b"")
-    assert "not a state of an audit" in broken.errors
+    state = (tmp_path / "state").read_bytes()
+    for content in (b"no state", b"", state[:-1], state[: len(state) // 2]):
+        (tmp_path / "state").write_bytes(content)
+        broken = eoctl(*call)
+        assert (broken.status, broken.stdout) == (2, b"")
+        error = json.loads(broken.errors)
+        assert "not a state of an audit" in error["message"]
+        assert error["next_step"].startswith("name another file, or remove this one")
 
 
 def test_what_cannot_be_written_is_told_first(

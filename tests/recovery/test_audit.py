@@ -17,7 +17,7 @@ from recovery.partition_summary import ReadPiece, join_partition
 from recovery.segment_summary import PieceSummary, read_split
 from recovery.segment_workers import WorkerLostError
 from recovery.transactional_ids import read_transactional_ids
-from storage.errors import AccessError, CorruptError, RefusedError, UsageError
+from storage.errors import AccessError, RefusedError, UsageError
 from storage.places import Listing, SegmentPlace, list_places, open_place
 from storage.splits import Split, split_places, splits_at
 from tests.audit_world import World
@@ -375,7 +375,7 @@ def test_what_is_no_state(tmp_path: Path) -> None:
     path = tmp_path / "state"
     for data in (b"", b"something else", bytes(100)):
         path.write_bytes(data)
-        with pytest.raises(CorruptError) as caught:
+        with pytest.raises(UsageError) as caught:
             AuditState(str(path), "this")
         assert caught.value.next_step
     (tmp_path / "meta.properties").write_text("version=1\n")

@@ -124,7 +124,7 @@ class Identities:
             if self.first.base_sequence < 0:
                 return self.first
             sequence = increment_sequence(self.first.base_sequence, count % SEQUENCES_COUNT)
-            return self.first._replace(base_sequence=sequence)
+            return ProducerIdentity(self.first.producer_id, self.first.producer_epoch, sequence)
         index, epoch = self._split(transaction)
         return ProducerIdentity(self.producer_ids[index], epoch, count)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from eoctl.clients.acks import AckFile
@@ -24,9 +25,9 @@ from eoctl.clients.topic_partitions import topic_paths
 from eoctl.clients.topic_producer import Checked, TopicProducer
 from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
+from storage import fsio
 from storage.broker_lock import take
 from storage.errors import EoctlError, UsageError
-from storage.fsio import FileSystem
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
 
@@ -125,7 +126,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     elif options.partitions_count is not None:
         raise UsageError("--partitions goes with --topic")
     targets = [resolve_target(each, options.target) for each in paths]
-    fs = FileSystem()
+    fs = fsio.FileSystem()
     if not options.write.change.apply:
         return _Run(targets, options, fs, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
@@ -138,7 +139,11 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
 
 class _Run:
     def __init__(
-        self, targets: Sequence[Target], options: ProduceOptions, fs: FileSystem, source: Source
+        self,
+        targets: Sequence[Target],
+        options: ProduceOptions,
+        fs: fsio.FileSystem,
+        source: Source,
     ) -> None:
         self.options = options
         self.fs = fs
@@ -246,7 +251,7 @@ class _Run:
     def _begin(self, keeper: SessionKeeper) -> None:
         partitions = [
             SessionPartition(
-                str(each.target.name),
+                Path(each.target.path).name,
                 producer.identities.first.base_sequence,
                 each.tail.end_offset,
                 each.tail.end_offset,
@@ -398,7 +403,7 @@ def _session_arguments(targets: Sequence[Target], options: ProduceOptions) -> di
     """What must be the same in every run of a session, as it comes back from the file."""
     transactions = options.transactions
     return {
-        "partitions": tuple(str(each.name) for each in targets),
+        "partitions": tuple(Path(each.path).name for each in targets),
         "--format": options.input_format.value,
         "--bytes": options.bytes_as.value,
         "--key-separator": options.key_separator,

@@ -9,7 +9,7 @@ grown, but must not have changed:
   - up to the saved place by its digest
   - behind it, as far as the log has it, by comparing record by record with the log
 
-The file is msgpack, replaced as a whole, and lies outside of every log dir.
+The file is msgpack with a checksum, replaced as a whole, and lies outside of every log dir.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage import fsio
+from storage.checksum import crc32c
 from storage.errors import AccessError, RefusedError
 
 if TYPE_CHECKING:
@@ -102,7 +103,10 @@ def load_session(path: str) -> Session | None:
     except OSError as exc:
         raise AccessError(exc, path) from exc
     try:
-        found = msgpack.unpackb(data, use_list=False)
+        body, checksum = msgpack.unpackb(data)
+        if crc32c(body) != checksum:
+            raise ValueError("its checksum is wrong")  # noqa: TRY301
+        found = msgpack.unpackb(body, use_list=False)
         if found["format"] != FORMAT or found["version"] != VERSION:
             raise ValueError(f"format {found['format']!r}, version {found['version']!r}")  # noqa: TRY301
         session = Session(**{name: found[name] for name in Session._fields})
@@ -119,16 +123,19 @@ def load_session(path: str) -> Session | None:
 
 def _check(session: Session) -> None:
     """See that all is of its type: what a file holds may be anything."""
-    numbers: list[Any] = [session.producer_epoch, session.input_pos]
-    numbers += [*session.producer_ids, *session.ends]
+    numbers: list[Any] = [session.input_pos, *session.producer_ids, *session.ends]
+    small: list[Any] = [session.producer_epoch]
     texts: list[Any] = []
-    for name, *rest in session.partitions:
-        texts.append(name)
-        numbers += rest
+    for each in session.partitions:
+        texts.append(each.name)
+        small.append(each.base_sequence)
+        numbers += [each.start_offset, each.end_offset]
     digest: Any = session.input_sha256
     arguments: Any = session.arguments
-    if not all(isinstance(each, int) and each >= 0 for each in numbers):
-        raise ValueError("a number is negative, or none")
+    if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
+        raise ValueError("a number is none, or out of range")
+    if not all(isinstance(each, int) and 0 <= each < 2**31 for each in small):
+        raise ValueError("an epoch or sequence number is none, or out of range")
     if not all(isinstance(each, str) for each in texts) or not isinstance(arguments, dict):
         raise ValueError("a name or an option is none")
     if not isinstance(digest, bytes) or len(digest) != sha256().digest_size:
@@ -142,7 +149,8 @@ def save_session(fs: FileSystem, path: str, session: Session) -> None:
     import msgpack
 
     content = {"format": FORMAT, "version": VERSION, **session._asdict()}
-    fsio.replace_file(fs, path, msgpack.packb(content))
+    body = msgpack.packb(content)
+    fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))
 
 
 class DigestedInput:

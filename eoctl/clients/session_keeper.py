@@ -46,7 +46,8 @@ class SessionKeeper:
     ) -> None:
         if producer_id == NO_PRODUCER_ID:
             raise UsageError(
-                "--producer-session needs a producer id: sequence numbers are the link"
+                "--producer-session needs a producer id: sequence numbers are the link",
+                next_step="leave out --producer-id -1",
             )
         if is_in_log_dir(path):
             raise RefusedError(
@@ -63,7 +64,10 @@ class SessionKeeper:
         self.session.require_same(arguments, path)
         known_id = self.session.producer_ids[0]
         if producer_id not in (None, known_id):
-            raise RefusedError(f"{path}: the session has producer id {known_id}, not {producer_id}")
+            raise RefusedError(
+                f"{path}: the session has producer id {known_id}, not {producer_id}",
+                next_step="leave out --producer-id, or name another file: a new session",
+            )
 
     def begin(
         self,

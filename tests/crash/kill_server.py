@@ -1,6 +1,7 @@
 """Runs commands that kill themselves: `python -m tests.crash.kill_server` on a pipe.
 
-A line in, as JSON: {"arguments": [...], "operation": N, "moment": "before"|"middle"|"after"}. The
+A line in, as JSON: {"arguments": [...], "operation": N, "moment": "before"|"middle"|"after"}, and
+maybe "settings", values of modules' names ({"module": {"NAME": value}}), which are imported. The
 command runs in a forked child, whose N-th call of the file system, counted from 0, is the last
 thing it does: SIGKILL before it, after it, or, of a write, when half of it is written. A line out:
 {"calls": names of the calls made, "killed": whether it was, "status": of a child that ended}.
@@ -8,6 +9,7 @@ thing it does: SIGKILL before it, after it, or, of a write, when half of it is w
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -73,6 +75,8 @@ for _name in CALLS:
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run one command in a child."""
+    for module in request.get("settings", {}):
+        importlib.import_module(module)  # here, so that not each child does it again
     readable, writable = os.pipe()
     child = os.fork()
     if not child:
@@ -82,6 +86,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         os.dup2(null, 2)
         fs = SuicidalFileSystem(request["operation"], request["moment"], writable)
         fsio.FileSystem = lambda: fs  # type: ignore[misc,assignment]
+        for module, values in request.get("settings", {}).items():
+            vars(sys.modules[module]).update(values)
         try:
             main.run(request["arguments"])
         except SystemExit as ended:

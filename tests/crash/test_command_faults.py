@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.crash.commands import CHANGES, Runs
 from tests.crash.faults import FailingFileSystem, UnsyncedFileSystem
+from tests.crash.kills import KillServer
 from tests.crash.states import RUN_NAME
 from tests.crash.trees import difference, leftovers, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.crash.commands import Cli
     from tests.crash.trees import Entry
@@ -111,30 +109,6 @@ def test_every_call_may_fail(
             shutil.rmtree(root)
     print(f"{what} {name}: {len(counting.calls)} calls, exit status {dict(statuses)}")
     assert statuses[3] > statuses[0]
-
-
-class KillServer:
-    """A process that forks commands which kill themselves."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.kill_server"],
-            cwd=Path(__file__).parents[2],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, *arguments: object, operation: int, moment: str = "before") -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        request = {"arguments": [*map(str, arguments)], "operation": operation, "moment": moment}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
 
 
 @pytest.fixture

@@ -52,6 +52,9 @@ COMMANDS = {
         "eoctl.commands.locate", "Find where an offset, a time, a key or a position lies."
     ),
     "produce": CommandEntry("eoctl.commands.produce", "Append lines to a partition directory."),
+    "consume": CommandEntry(
+        "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
+    ),
     "truncate": CommandEntry(
         "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
     ),

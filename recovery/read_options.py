@@ -36,6 +36,13 @@ class Isolation(StrEnum):
     READ_COMMITTED = "read_committed"
 
 
+class AbortedSource(StrEnum):
+    """Where the list of aborted transactions comes from."""
+
+    LOG = "log"
+    TXNINDEX = "txnindex"
+
+
 class ReadOptions(NamedTuple):
     """What is wanted of the records.
 

@@ -1,0 +1,84 @@
+"""Consumed records as columns: lists of plain values, ready to be printed or handed on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.formats.record_batch import MAGIC_V2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.formats.record_batch import BatchHeader
+    from storage.segment import LogRecord
+
+    Headers = Sequence[tuple[bytes, bytes | None]]
+
+CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
+MAX_ROWS = 8192
+
+
+class Records(NamedTuple):
+    """Records in the order of their offsets; the lists are of one length, which is not 0.
+
+    Attributes:
+        timestamp_type: of all of them; None in message format 0, which has no timestamps.
+        headers: of each record; None if no record has any.
+        next_offset: where to go on when all of them are consumed.
+    """
+
+    timestamp_type: str | None
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers] | None
+    next_offset: int
+
+    @property
+    def row_count(self) -> int:
+        """Number of records (len() of a NamedTuple is its number of columns)."""
+        return len(self.offsets)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first one."""
+        return self.offsets[0]
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last one."""
+        return self.offsets[-1]
+
+    def lists(self) -> Records:
+        """Return it as lists, which it is."""
+        return self
+
+    def part(self, start: int, end: int) -> Records:
+        """Return some of the records, at least one."""
+        end = min(end, self.row_count)
+        return Records(
+            self.timestamp_type,
+            self.offsets[start:end],
+            self.timestamps_ms[start:end],
+            self.keys[start:end],
+            self.values[start:end],
+            None if self.headers is None else self.headers[start:end],
+            self.next_offset if end == self.row_count else self.offsets[end - 1] + 1,
+        )
+
+
+def records_of_batch(header: BatchHeader, found: Sequence[LogRecord], next_offset: int) -> Records:
+    """Return records that were decoded one by one, at least one."""
+    kind: str | None = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
+    if header.magic < MAGIC_V2 - 1:
+        kind = None
+    return Records(
+        kind,
+        [each.offset for each in found],
+        [each.timestamp_ms for each in found],
+        [each.key for each in found],
+        [each.value for each in found],
+        [each.headers for each in found] if any(each.headers for each in found) else None,
+        next_offset,
+    )

@@ -1,0 +1,54 @@
+"""Ctrl-C where it does no harm: not in the middle of a line, nor of a file that is replaced."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Interrupts:
+    """A context in which SIGINT raises KeyboardInterrupt as ever, except within `held`.
+
+    There the first one waits for the end of the block; the second one does not: what is being done
+    may itself be waiting, for a reader that does not read.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._is_pending = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        # Elsewhere signals are not ours to handle (and only the main thread may).
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.getsignal(signal.SIGINT)
+            if self._before is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Do something to its end before an interruption."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+        if self._is_pending:
+            self._is_pending = False
+            raise KeyboardInterrupt
+
+    def _handle(self, *_: object) -> None:
+        if self._is_held and not self._is_pending:
+            self._is_pending = True
+            return
+        raise KeyboardInterrupt

@@ -1,0 +1,88 @@
+"""Damage that a consumer meets in a log: what it is, and what is missing because of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
+from storage.kernels.protocol import VerdictKind
+from storage.lookup import END_KINDS
+
+if TYPE_CHECKING:
+    from storage.errors import FormatError
+    from storage.kernels.protocol import ScannedBatch
+    from storage.scan import Scan
+
+
+class Damage(NamedTuple):
+    """A stretch of the log that gives no records. Positions are half open, in bytes.
+
+    `base_offset` to `last_offset` is the most that can be missing; None: not known on that side.
+    """
+
+    path: str
+    start_pos: int
+    end_pos: int
+    kind: str
+    check_id: str
+    reason: str
+    base_offset: int
+    last_offset: int | None = None
+
+    def __str__(self) -> str:
+        rule = f" [{self.check_id}]" if self.check_id else ""
+        last = "unknown" if self.last_offset is None else self.last_offset
+        return (
+            f"{self.path}: positions {self.start_pos} to {self.end_pos}: {self.kind}:"
+            f" {self.reason}{rule}; offsets {self.base_offset} to {last}"
+        )
+
+
+class DamageError(EoctlError):
+    """Reading ended at damage; all records before it were given."""
+
+    def __init__(self, damage: Damage) -> None:
+        command = f"eoctl dump-segment --offsets {damage.base_offset}.. {damage.path}"
+        super().__init__(
+            str(damage),
+            next_step=f"--skip-corrupt goes on behind it; {command} shows what is around it",
+        )
+        self.damage = damage
+        self.path, self.pos, self.check_id = damage.path, damage.start_pos, damage.check_id
+        is_unreadable = damage.kind == VerdictKind.UNREADABLE
+        self.exit_status = EXIT_SKIPPED if is_unreadable else EXIT_FINDINGS
+
+
+class NewVerdicts:
+    """The damage that a scan has met since it was last asked.
+
+    Attributes:
+        positions: where all of it begins.
+    """
+
+    def __init__(self, scan: Scan, path: str) -> None:
+        self.positions: set[int] = set()
+        self._scan = scan
+        self._path = path
+        self._seen_count = 0
+
+    def take(self) -> list[Damage]:
+        """Return it, by position."""
+        verdicts = self._scan.verdicts[self._seen_count :]
+        self._seen_count += len(verdicts)
+        found = []
+        for kind, start_pos, end_pos, check_id, reason, _ in verdicts:
+            if kind not in END_KINDS:  # a torn or preallocated end is where the log ends
+                self.positions.add(start_pos)
+                found.append(Damage(self._path, start_pos, end_pos, kind, check_id, reason, 0))
+        return found
+
+
+def content_damage(batch: ScannedBatch, path: str, error: FormatError | AccessError) -> Damage:
+    """Return what a batch is whose content cannot be had."""
+    header, end_pos = batch.header, batch.pos + batch.header.batch_bytes
+    kind, check_id = VerdictKind.CORRUPT, getattr(error, "check_id", "")
+    if isinstance(error, AccessError):
+        kind = VerdictKind.UNREADABLE
+    offsets = (header.base_offset, header.last_offset)
+    return Damage(path, batch.pos, end_pos, kind, check_id, error.message, *offsets)

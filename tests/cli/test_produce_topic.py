@@ -1,0 +1,282 @@
+"""`eoctl produce`: whole topics, other formats, transactions, faulty links, acknowledgements."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+
+from eoctl.clients.partitioner import partition_for_key
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.formats.record import RecordHeader
+from storage.formats.txn_index import parse_entries
+from tests.read_log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+TOPIC_ID = ("--single-copy", "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--output", "jsonl")
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    made = tmp_path / "log-dir"
+    made.mkdir()
+    (made / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    return made
+
+
+@pytest.fixture
+def produce(eoctl: Callable[..., Outcome], log_dir: Path) -> Callable[..., Outcome]:
+    def call(path: Path, data: bytes, *options: object) -> Outcome:
+        file = log_dir.parent / "input"
+        file.write_bytes(data)
+        return eoctl("produce", path, file, *TOPIC_ID, *options)
+
+    return call
+
+
+def rows(outcome: Outcome, kind: str = "append") -> list[dict[str, Any]]:
+    assert outcome.status == 0, outcome.errors
+    found = [json.loads(each) for each in outcome.text.splitlines()]
+    return [each for each in found if each["kind"] == kind]
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"k%d=%d\n" % (n % 7, n) for n in range(count))
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def test_keys_go_where_kafka_has_them(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    options = ("--topic", "t", "--partitions", 3, "--key-separator", "=")
+    planned = produce(log_dir, lines(50), *options)
+    assert not list(log_dir.glob("t-*"))
+    done = produce(log_dir, lines(50), *options, "--apply")
+    assert [each["records"] for each in rows(done)] == [each["records"] for each in rows(planned)]
+    assert sum(each["records"] for each in rows(done)) == 50
+    for number in range(3):
+        found = read_log(log_dir / f"t-{number}").records
+        assert [each.value for each in found] == [
+            b"%d" % n for n in range(50) if partition_for_key(b"k%d" % (n % 7), 3) == number
+        ]
+    assert len({each["producer_id"] for each in rows(done)}) == 1
+    # The partitions that are there are all that there are.
+    again = produce(log_dir, lines(50), "--topic", "t", "--key-separator", "=", "--apply")
+    assert [each["records"] for each in rows(again)] == [each["records"] for each in rows(done)]
+
+
+def test_records_without_key_fill_a_batch_in_each_place(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    data = b"".join(b"%05d\n" % n for n in range(2000))
+    options = ("--topic", "t", "--partitions", 4, "--batch-bytes", 500, "--apply")
+    found = rows(produce(log_dir, data, *options))
+    assert sum(each["records"] for each in found) == 2000
+    assert all(each["records"] > 200 for each in found)
+    assert all(each["records"] / each["batches"] > 20 for each in found)
+    values = {
+        each.value for number in range(4) for each in read_log(log_dir / f"t-{number}").records
+    }
+    assert len(values) == 2000
+
+
+def test_how_many_partitions(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    outcome = produce(log_dir, b"v\n", "--topic", "t")
+    assert outcome.status == 2
+    assert "--partitions N" in outcome.errors
+    assert produce(log_dir / "t-0", b"v\n", "--partitions", 3).status == 2
+    assert produce(log_dir / "t-4", b"v\n", "--apply").status == 0
+    outcome = produce(log_dir, b"v\n", "--topic", "t")
+    assert outcome.status == 4
+    assert "are not the first 1" in outcome.errors
+
+
+def test_the_cluster_knows_the_partitions(
+    eoctl: Callable[..., Outcome], golden_copy: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "input"
+    file.write_bytes(lines(30))
+    call = ("produce", golden_copy, file, "--key-separator", "=", "--output", "jsonl")
+    found = rows(eoctl(*call, "--topic", "txn"))
+    assert [each["partition"] for each in found] == [0, 1]
+    outcome = eoctl(*call, "--topic", "txn", "--partitions", 3)
+    assert outcome.status == 4
+    assert "has 2 partitions by the cluster's metadata" in outcome.errors
+
+
+@pytest.fixture
+def golden_copy(golden: Callable[[str], Path], tmp_path: Path) -> Path:
+    import shutil
+
+    copied = tmp_path / "clean"
+    shutil.copytree(golden("kafka-4.3.1") / "clean", copied, symlinks=True)
+    return copied
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+ROWS: list[dict[str, Any]] = [
+    {"key": "k", "value": "v", "headers": [["h", "x"]], "timestamp_ms": 1_700_000_000_000},
+    {"key": None, "value": None},
+    {"value": "\u00e4\u2028"},
+]
+
+
+def test_json_lines_and_msgpack(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    text = "".join(json.dumps(each) + "\n" for each in ROWS).encode()
+    packed = b"".join(msgpack.packb(each) for each in ROWS)
+    coded = [
+        {
+            name: base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
+            for name, value in each.items()
+            if name in ("key", "value")
+        }
+        for each in ROWS
+    ]
+    coded_text = "".join(json.dumps(each) + "\n" for each in coded).encode()
+    common = ("--apply", "--timestamp", "2026-11-21T01:00:00Z")
+    for number, (data, *options) in enumerate(
+        [
+            (text, "--format", "jsonl"),
+            (packed, "--format", "msgpack"),
+            (coded_text, "--format", "jsonl", "--bytes", "base64"),
+        ]
+    ):
+        directory = log_dir / f"f-{number}"
+        assert rows(produce(directory, data, *common, *options))[0]["records"] == 3
+        found = read_log(directory).records
+        assert [(each.key, each.value) for each in found] == [
+            (b"k", b"v"),
+            (None, None),
+            (None, "\u00e4\u2028".encode()),
+        ]
+        if "base64" not in options:
+            assert found[0].headers == (RecordHeader(b"h", b"x"),)
+            assert found[0].timestamp_ms == 1_700_000_000_000
+        assert found[1].timestamp_ms == 1_795_222_800_000
+
+
+def test_what_cannot_be_read_ends_it_there(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    data = b'{"value":"a"}\n{"value":"b"}\n{"valu":"c"}\n'
+    outcome = produce(log_dir / "t-0", data, "--format", "jsonl", "--apply")
+    assert outcome.status == 2
+    assert "line 3" in outcome.errors
+    assert "valu" in outcome.errors
+    assert [each.value for each in read_log(log_dir / "t-0").records] == []
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_transactions(log_dir: Path, produce: Callable[..., Outcome], version: int) -> None:
+    data = b"".join(b"%d\n" % n for n in range(10))
+    options = ("--txn-records", 3, "--abort-every", 2, "--transaction-version", version)
+    (report,) = rows(produce(log_dir / "t-0", data, *options, "--apply"))
+    assert (report["records"], report["committed"], report["aborted"]) == (10, 2, 2)
+    log = read_log(log_dir / "t-0")
+    assert [each.value for each in log.committed] == [b"0", b"1", b"2", b"6", b"7", b"8"]
+    assert not log.undecided
+    index = (log_dir / "t-0" / "00000000000000000000.txnindex").read_bytes()
+    aborted = [(each.first_offset, each.last_offset) for each in parse_entries(index)]
+    assert aborted == [(4, 7), (12, 13)]
+    (entry,) = parse_snapshot((log_dir / "t-0" / "00000000000000000014.snapshot").read_bytes())
+    expected = (4, -1) if version == 2 else (0, 9)
+    assert (entry.producer_epoch, entry.last_sequence) == expected
+    # The same producer goes on, as the log has it: with the epoch of the last marker.
+    known = ("--producer-id", report["producer_id"])
+    (second,) = rows(produce(log_dir / "t-0", b"x\n", *options, *known, "--apply"))
+    assert second["producer_epoch"] == (4 if version == 2 else 0)
+
+
+def test_more_transactions_than_a_producer_id_has_epochs(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    call = (log_dir / "t-0", b"".join(b"%d\n" % n for n in range(6)), "--txn-records", 1)
+    session = ("--producer-session", log_dir.parent / "session", "--apply")
+    first = ("--producer-id", 5, "--producer-epoch", 32764)
+    (report,) = rows(produce(*call, *first, *session))
+    assert report["committed"] == 6
+    log = read_log(log_dir / "t-0")
+    assert [each.value for each in log.committed] == [b"%d" % n for n in range(6)]
+    entries = parse_snapshot((log_dir / "t-0" / "00000000000000000012.snapshot").read_bytes())
+    assert {each.producer_id: each.producer_epoch for each in entries} == {5: 32767, 2**62 + 6: 3}
+    (again,) = rows(produce(*call, *first, *session))
+    assert (again["records"], again["skipped"]) == (0, 6)
+
+
+def test_an_error_aborts_the_open_transaction(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    data = b"".join(b"k=%d\n" % n for n in range(5)) + b"no key\n"
+    options = ("--key-separator", "=", "--txn-records", 2, "--batch-records", 1, "--apply")
+    outcome = produce(log_dir / "t-0", data, *options)
+    assert outcome.status == 2
+    log = read_log(log_dir / "t-0")
+    assert [each.value for each in log.committed] == [b"0", b"1", b"2", b"3"]
+    assert not log.undecided
+
+
+def test_transactions_that_make_no_sense(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    for options in (("--abort-every", 2), ("--txn-records", 2, "--producer-id", -1)):
+        assert produce(log_dir / "t-0", b"v\n", *options).status == 2
+    sequence = ("--producer-id", 5, "--base-sequence", 3)
+    assert produce(log_dir / "t-0", b"v\n", "--txn-records", 2, *sequence).status == 2
+
+
+# --- links and acknowledgements -------------------------------------------------------------------
+
+
+def test_a_faulty_link_shows_without_idempotence_only(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    values = [b"%d" % n for n in range(200)]
+    data = b"".join(value + b"\n" for value in values)
+    faults = ("--fault", "drop=0.1,reorder=0.2,lost-ack=0.2,seed=3", "--in-flight", 5)
+    options = (*faults, "--batch-records", 4, "--apply")
+    outcome = produce(log_dir / "t-0", data, *options)
+    (report,) = rows(outcome)
+    (link,) = rows(outcome, "link")
+    assert [each.value for each in read_log(log_dir / "t-0").records] == values
+    assert (report["records"], report["batches"]) == (200, 50)
+    assert (report["base_sequence"], report["last_sequence"]) == (0, 199)
+    assert all(link[name] for name in ("drops", "reorders", "lost_acks", "retries", "duplicates"))
+    assert rows(produce(log_dir / "u-0", data, *options, "--producer-id", -1))
+    found = [each.value for each in read_log(log_dir / "u-0").records]
+    assert set(found) == set(values)
+    assert len(found) > len(values)
+    assert [value for n, value in enumerate(found) if value not in found[:n]] != values
+
+
+def test_acknowledgements(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    acks = log_dir.parent / "acks"
+    options = ("--batch-records", 2, "--acks-to", acks)
+    produce(log_dir / "t-0", b"a\nb\nc\n", *options)
+    assert not acks.exists()
+    for first in (0, 3):
+        produce(log_dir / "t-0", b"a\nb\nc\n", *options, "--apply", "--producer-id", 9)
+        found = [json.loads(line) for line in acks.read_bytes().splitlines()]
+        assert found[-2:] == [
+            {
+                "partition": "t-0",
+                "base_offset": first + offset,
+                "last_offset": first + offset + records - 1,
+                "base_sequence": first + offset,
+                "records": records,
+                "duplicate": False,
+            }
+            for offset, records in ((0, 2), (2, 1))
+        ]
+    assert len(found) == 4
+    outcome = produce(log_dir / "t-0", b"a\n", "--acks-to", log_dir / "acks", "--apply")
+    assert outcome.status == 4
+    outcome = produce(log_dir / "t-0", b"a\n", "--acks-to", acks / "below", "--apply")
+    assert outcome.status == 3

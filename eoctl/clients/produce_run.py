@@ -274,7 +274,7 @@ class _Run:
                     zip(session.partitions, self.opened, strict=True)
                 )
             ]
-            checked = Checked(self.source.name, session.input_pos, sent)
+            checked = Checked(self.source.name, session.input_pos, session.last_sha256, sent)
         sticky = None
         if len(self.opened) > 1:
             # From the id, so that a session comes to the same places.
@@ -294,7 +294,7 @@ class _Run:
     def _save(self) -> None:
         if self.keeper is not None:
             end_offsets = [each.writer.end_offset for each in self.opened]
-            self.keeper.note_sent(self.topic.input_pos, end_offsets)
+            self.keeper.note_sent(self.topic.input_pos, self.topic.last_record, end_offsets)
 
     def run(self) -> ProduceResult:
         """Send everything, and close the partitions whatever happens."""

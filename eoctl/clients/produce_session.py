@@ -27,11 +27,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
+    from storage.formats.record import RecordHeader
     from storage.fsio import FileSystem
 
 FORMAT = "eoctl producer session"
 VERSION = 1
+DIGEST_BYTES = sha256().digest_size
 NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
+
+
+# Key, value and headers of a record.
+Content = tuple["bytes | None", "bytes | None", "tuple[RecordHeader, ...]"]
 
 
 class SessionPartition(NamedTuple):
@@ -60,6 +66,7 @@ class Session(NamedTuple):
         partitions: by number.
         input_pos: so many bytes of the input had been read and sent.
         input_sha256: digest of these.
+        last_sha256: digest of the record that ended there; its line may have got its end since.
         ends: numbers of records (counted from the beginning) behind which a transaction was ended
             early, because the input was at its end.
     """
@@ -70,6 +77,7 @@ class Session(NamedTuple):
     partitions: tuple[SessionPartition, ...]
     input_pos: int = 0
     input_sha256: bytes = sha256().digest()
+    last_sha256: bytes = sha256().digest()
     ends: tuple[int, ...] = ()
 
     def require_same(self, arguments: dict[str, Any], path: str) -> None:
@@ -130,7 +138,7 @@ def _check(session: Session) -> None:
         texts.append(each.name)
         small.append(each.base_sequence)
         numbers += [each.start_offset, each.end_offset]
-    digest: Any = session.input_sha256
+    digests: list[Any] = [session.input_sha256, session.last_sha256]
     arguments: Any = session.arguments
     if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
         raise ValueError("a number is none, or out of range")
@@ -138,7 +146,7 @@ def _check(session: Session) -> None:
         raise ValueError("an epoch or sequence number is none, or out of range")
     if not all(isinstance(each, str) for each in texts) or not isinstance(arguments, dict):
         raise ValueError("a name or an option is none")
-    if not isinstance(digest, bytes) or len(digest) != sha256().digest_size:
+    if not all(isinstance(each, bytes) and len(each) == DIGEST_BYTES for each in digests):
         raise ValueError("a digest is none")
     if not session.producer_ids or not session.partitions:
         raise ValueError("there is no producer id or no partition")
@@ -151,6 +159,11 @@ def save_session(fs: FileSystem, path: str, session: Session) -> None:
     content = {"format": FORMAT, "version": VERSION, **session._asdict()}
     body = msgpack.packb(content)
     fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))
+
+
+def digest_of(content: Content) -> bytes:
+    """Return a digest of one record."""
+    return sha256(repr(content).encode()).digest()
 
 
 class DigestedInput:

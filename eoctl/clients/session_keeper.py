@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.clients.produce_session import DigestedInput, Session, load_session, save_session
+from eoctl.clients.produce_session import (
+    DigestedInput,
+    Session,
+    digest_of,
+    load_session,
+    save_session,
+)
 from storage.discovery import is_in_log_dir
 from storage.errors import RefusedError, UsageError
 from storage.formats.record_batch import NO_PRODUCER_ID
@@ -13,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from eoctl.clients.produce_session import SessionPartition
+    from eoctl.clients.produce_session import Content, SessionPartition
     from storage.fsio import FileSystem
 
 READ_BYTES = 1 << 20
@@ -99,8 +105,8 @@ class SessionKeeper:
         if records_count not in self.begun.ends:
             self._save(self.begun._replace(ends=(*self.begun.ends, records_count)))
 
-    def note_sent(self, input_pos: int, end_offsets: Sequence[int]) -> None:
-        """Note that all up to a place of the input is sent; the session never goes back."""
+    def note_sent(self, input_pos: int, last: Content, end_offsets: Sequence[int]) -> None:
+        """Note that all up to a record of the input is sent; the session never goes back."""
         if self._input is None or input_pos <= self.begun.input_pos:
             return
         partitions = [
@@ -110,7 +116,10 @@ class SessionKeeper:
         digest = self._input.digest_at(input_pos)
         self._save(
             self.begun._replace(
-                partitions=tuple(partitions), input_pos=input_pos, input_sha256=digest
+                partitions=tuple(partitions),
+                input_pos=input_pos,
+                input_sha256=digest,
+                last_sha256=digest_of(last),
             )
         )
 

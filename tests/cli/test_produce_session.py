@@ -180,6 +180,19 @@ def test_a_transaction_that_the_input_ended(run: Run, version: int) -> None:
     assert not log.undecided
 
 
+@pytest.mark.parametrize("separator", [False, True])
+def test_a_last_line_without_its_end(run: Run, *, separator: bool) -> None:
+    """It was a record; it may get its end, but not grow."""
+    options = ("--key-separator", ":") if separator else ()
+    run.input.write_bytes(b"k:a\nk:b")
+    run.report(*options)
+    run.input.write_bytes(b"k:a\nk:bc\nk:d\n")
+    refused(run.call(*options), "the record before byte 9 is not the one that was sent")
+    run.input.write_bytes(b"k:a\nk:b\nk:d\n")
+    assert run.report(*options)["records"] == 1
+    assert run.values() == ([b"a", b"b", b"d"] if separator else [b"k:a", b"k:b", b"k:d"])
+
+
 def test_an_input_from_a_pipe(
     eoctl: Callable[..., Outcome], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

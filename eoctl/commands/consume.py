@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from eoctl.clients.commit_mode import Commit  # noqa: TC001 - Typer reads the annotation
 from eoctl.clients.inputs import BytesAs
 from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
 from eoctl.output import OutputFormat
 from recovery.read_options import AbortedSource, Isolation
+from storage.errors import UsageError
 
 
 def command(
@@ -54,6 +56,20 @@ def command(
     bytes_as: Annotated[
         BytesAs, typer.Option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
+    program: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Hand the records to a program, as JSON Lines."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --exec: holds how far it came.")
+    ] = None,
+    commit: Annotated[
+        Commit | None, typer.Option(help="With --exec: when that is saved [after].")
+    ] = None,
+    batch_messages: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --exec: most records of a hand-over [500]."),
+    ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Print the records of a partition as a consumer is given them; no broker is needed.
@@ -77,6 +93,19 @@ def command(
         max_messages=max_messages,
         skip_corrupt=skip_corrupt,
     )
+    if program is not None:
+        from eoctl.clients.consume_exec import ExecOptions, consume_with_program
+
+        if checkpoint is None:
+            raise UsageError("--exec needs --checkpoint FILE, to know how far the program came")
+        execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)
+        if commit is not None:
+            execution = execution._replace(commit=commit)
+        if batch_messages is not None:
+            execution = execution._replace(batch_messages=batch_messages)
+        return consume_with_program(path, options, execution, output)
+    if any(each is not None for each in (checkpoint, commit, batch_messages)):
+        raise UsageError("--checkpoint, --commit and --batch-messages go with --exec CMD")
     text = TextOptions(
         print_timestamp=print_timestamp,
         print_partition=print_partition,

@@ -1,0 +1,193 @@
+"""The file that holds how far a consumer came, and what its program made of that.
+
+One JSON object: whose position it is (topic, partition, topic id, isolation level, commit mode),
+`next_offset`, and `state`, whatever JSON value the program returned. It is replaced in one step, as
+`storage.fsio` says, so that position and state are always those of one moment.
+
+One consumer at a time: the file is locked, and the next content is locked before it takes the name.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from storage import fsio
+from storage.discovery import is_in_log_dir
+from storage.errors import AccessError, RefusedError
+from storage.file_attributes import FileAttributes, set_attributes
+from storage.os_errors import os_errors
+from storage.small_file import read_small_file
+
+if TYPE_CHECKING:
+    from storage.fsio import FileSystem, OpenFile
+
+FORMAT = "eoctl consume checkpoint"
+VERSION = 1
+MAX_BYTES = 256 << 20
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class PositionOf(NamedTuple):
+    """Whose position it is; what is not known is None."""
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    isolation: str
+    commit: str
+
+
+class Position(NamedTuple):
+    """The first offset that is not consumed yet, and the state at that point."""
+
+    next_offset: int
+    state: Any = None
+
+
+class PositionFile:
+    """A context manager around one checkpoint file, which is made by the first `save`."""
+
+    def __init__(self, path: str, owner: PositionOf, fs: FileSystem | None = None) -> None:
+        """Look only. Raises RefusedError if it lies where only a broker's files belong."""
+        self.path = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links
+        self._owner = owner
+        self._fs = fsio.FileSystem() if fs is None else fs
+        self._file: OpenFile | None = None
+        if is_in_log_dir(self.path):
+            raise RefusedError(
+                f"{path}: lies in a log dir, where only a broker's files belong",
+                next_step="name a file elsewhere",
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._fs.close(self._file)
+
+    def load(self) -> Position | None:
+        """Take the file for this consumer alone, and read it; None if there is none yet.
+
+        Raises:
+            RefusedError: another consumer has it, or it is not this one's.
+            AccessError: it cannot be read.
+        """
+        fsio.require_replaceable(self.path)
+        while True:
+            try:
+                with os_errors(self.path):
+                    file = self._fs.open_existing(self.path)
+            except AccessError as exc:
+                if exc.errno == errno.ENOENT:
+                    return None
+                raise
+            self._file = file
+            self._lock(file)
+            if self._is_in_place(file):
+                break
+            self._fs.close(file)  # it was replaced just now
+        with os_errors(self.path):
+            return self._parse(read_small_file(self.path, MAX_BYTES))
+
+    def save(self, position: Position) -> None:
+        """Put a position in the place of the one before, durably.
+
+        Raises:
+            RefusedError: the file is not the one that was read or saved.
+            AccessError: it cannot be written.
+        """
+        before, fs = self._file, self._fs
+        if before is not None and not self._is_in_place(before):
+            raise RefusedError(f"{self.path}: somebody else has replaced it; not saved")
+        fields = {"format": FORMAT, "version": VERSION, **self._owner._asdict()}
+        data = json.dumps(
+            {**fields, **position._asdict()}, ensure_ascii=False, separators=(",", ":")
+        ).encode()
+        data += b"\n"
+        temp = fsio.temp_path(self.path)
+        with os_errors(temp), suppress(FileNotFoundError):
+            fs.unlink(temp)  # what a crash left
+        with os_errors(temp):
+            file = fs.open_new(temp, 0o666)
+        try:
+            self._fill(file, data, before)
+            with os_errors(self.path):
+                if before is not None:
+                    fs.rename(temp, self.path)
+                else:  # nobody else can have made one since: a link is never replaced
+                    fs.link(temp, self.path)
+                    fs.unlink(temp)
+        except BaseException:
+            with suppress(OSError):
+                fs.close(file)
+            with suppress(OSError):
+                fs.unlink(temp)
+            raise
+        self._file = file
+        if before is not None:
+            fs.close(before)
+        state = f"{self.path} is saved, which may not survive a crash yet"
+        fsio.sync_dir(fs, Path(self.path).parent, state=state)
+
+    def _fill(self, file: OpenFile, data: bytes, before: OpenFile | None) -> None:
+        fs = self._fs
+        with os_errors(file.path):
+            fs.write(file, data)
+            if before is not None:
+                found = os.fstat(before.fd)
+                mode = stat.S_IMODE(found.st_mode)
+                set_attributes(fs, file, FileAttributes(found.st_uid, found.st_gid, mode))
+            fs.fsync(file)
+        self._lock(file)
+
+    def _lock(self, file: OpenFile) -> None:
+        try:
+            fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:  # a file system without locks: `_is_in_place` is left
+                return
+            raise RefusedError(
+                f"{self.path}: another consumer is using it",
+                next_step="let that one end, or name another file",
+            ) from error
+
+    def _is_in_place(self, file: OpenFile) -> bool:
+        try:
+            found = Path(self.path).stat()
+        except OSError:
+            return False
+        opened = os.fstat(file.fd)
+        return (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+
+    def _parse(self, data: bytes) -> Position:
+        try:
+            fields = json.loads(data)
+        except ValueError:
+            fields = None
+        if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+            raise RefusedError(
+                f"{self.path}: no checkpoint of eoctl consume, and not replaced by one",
+                next_step="name another file, or remove it to begin anew",
+            )
+        if fields.get("version") != VERSION:
+            raise RefusedError(f"{self.path}: of another version of eoctl")
+        for name, wanted in self._owner._asdict().items():
+            found = fields.get(name)
+            is_unknown = name == "topic_id" and None in (found, wanted)
+            if found != wanted and not is_unknown:
+                raise RefusedError(
+                    f"{self.path}: its {name.replace('_', ' ')} is {found}, not {wanted}",
+                    next_step="name another file, or remove it to begin anew",
+                )
+        next_offset = fields.get("next_offset")
+        if type(next_offset) is not int or next_offset < 0:
+            raise RefusedError(f"{self.path}: {next_offset!r} is no offset")
+        return Position(next_offset, fields.get("state"))

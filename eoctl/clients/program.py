@@ -1,0 +1,195 @@
+"""A program that is given records: it reads lines on its stdin and answers each hand-over.
+
+    {"kind":"start", "topic":..., "partition":..., "next_offset":N, "commit":..., "state":...}
+    {"offset":N, ...}                                  records, as --output jsonl has them
+    {"kind":"commit", "next_offset":M, "records":K}    the end of a hand-over
+
+To each commit line the program answers on its stdout, with one line: an object with the same
+`next_offset`, and with `state`, any JSON value, where that is to be saved. The commit line itself
+is a valid answer where it is not. stdin ends when there is nothing more to come; a hand-over that
+has no commit line is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shlex
+import subprocess
+from contextlib import suppress
+from typing import Any, Self
+
+from storage.errors import EXIT_ACCESS, EoctlError, UsageError
+
+MAX_ANSWER_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 16
+STOP_S = 5.0
+
+
+class ProgramError(EoctlError):
+    """The program cannot be started, has failed, or does not keep to the protocol."""
+
+    exit_status = EXIT_ACCESS
+
+
+class Program:
+    """The running program; a context manager that leaves none behind."""
+
+    def __init__(self, command: str) -> None:
+        """Start it, without a shell.
+
+        Raises:
+            UsageError: `command` is no command line.
+            ProgramError: it cannot be started.
+        """
+        try:
+            words = shlex.split(command)
+        except ValueError as exc:
+            raise UsageError(f"--exec {command}: {exc}") from exc
+        if not words:
+            raise UsageError("--exec: no program is named")
+        self.name = words[0]
+        self._answers = bytearray()
+        try:
+            # Of a process group of its own, so that Ctrl-C is ours to pass on: as the end of stdin.
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
+            )
+        except OSError as exc:
+            raise ProgramError(f"--exec {self.name}: {exc.strerror}") from exc
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_stdin()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        finally:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+
+    def hand_over(self, data: bytes, next_offset: int, *, needs_state: bool) -> Any:
+        """Give it lines, the last of which is the commit line; returns the state it answers with.
+
+        Raises:
+            ProgramError: it ended before it answered, or answered something else.
+        """
+        line = self._exchange(data)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or answer.get("next_offset") != next_offset:
+            raise ProgramError(
+                f"--exec {self.name}: answered {bytes(line[:80])!r} to the commit line of"
+                f" next_offset {next_offset}",
+                next_step='print one line such as {"next_offset":N}, and flush it',
+            )
+        if needs_state and "state" not in answer:
+            raise ProgramError(
+                f"--exec {self.name}: its answer has no state",
+                next_step='with --commit atomic print {"next_offset":N,"state":...}',
+            )
+        return answer.get("state")
+
+    def finish(self, data: bytes = b"") -> None:
+        """Give it what needs no answer, say that nothing more comes, and wait for its end.
+
+        Raises:
+            ProgramError: it said something that nobody asked for, or its exit status is not 0.
+        """
+        if data:
+            self._write(data)
+        self._close_stdin()
+        while self._read_answers():
+            pass
+        if self._answers:
+            raise self._unasked()
+        status = self._process.wait()
+        if status:
+            raise ProgramError(f"--exec {self.name}: {_ending(status)} after all was handed over")
+
+    def _exchange(self, data: bytes) -> bytes:
+        self._write(data)
+        while (end := self._answers.find(b"\n")) < 0:
+            if not self._read_answers():
+                raise self._ended()
+        line = bytes(self._answers[:end])
+        del self._answers[: end + 1]
+        if self._answers:
+            raise self._unasked()
+        return line
+
+    def _write(self, data: bytes) -> None:
+        """Write all of `data` while reading, so that neither waits for the other."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        view = memoryview(data)
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdin, selectors.EVENT_WRITE)
+            selector.register(stdout, selectors.EVENT_READ)
+            while view:
+                for key, _ in selector.select():
+                    if key.fileobj is stdout:
+                        self._take(stdout.read(CHUNK_BYTES))
+                        continue
+                    try:
+                        view = view[stdin.write(view[:CHUNK_BYTES]) or 0 :]
+                    except BrokenPipeError:
+                        raise self._ended() from None
+
+    def _read_answers(self) -> bool:
+        """Wait for more of its output; False at the end."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            selector.select()
+        data = stdout.read(CHUNK_BYTES)
+        if data == b"":
+            return False
+        self._answers += data or b""
+        if len(self._answers) > MAX_ANSWER_BYTES:
+            raise ProgramError(f"--exec {self.name}: a line of more than {MAX_ANSWER_BYTES} bytes")
+        return True
+
+    def _take(self, data: bytes | None) -> None:
+        if data == b"":
+            raise self._ended()
+        self._answers += data or b""
+
+    def _unasked(self) -> ProgramError:
+        return ProgramError(
+            f"--exec {self.name}: said {bytes(self._answers[:80])!r}, which nobody asked for",
+            next_step="its stdout is for one line to each commit line; all else goes to stderr",
+        )
+
+    def _ended(self) -> ProgramError:
+        self._close_stdin()
+        try:
+            words = _ending(self._process.wait(STOP_S))
+        except subprocess.TimeoutExpired:
+            words = "closed its stdin or stdout"
+        return ProgramError(f"--exec {self.name}: {words} before it answered")
+
+    def _close_stdin(self) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+
+
+def _ending(status: int) -> str:
+    return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"

@@ -9,6 +9,7 @@ directory itself, whether the log dir has its clean-shutdown marker or not:
   - neither has an entry behind the log end (IDX-4): their log was lost
   - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
     above it: it would pass for that of another log that grows to there
+  - what that snapshot has for the last batch of a producer does not lie between two segments
   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
 Everything else is refused: it has to be recovered first (`recovery.load`).
 
@@ -32,7 +33,7 @@ from storage.segment import open_segment
 from storage.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.producer_snapshot import ProducerEntry
@@ -133,6 +134,8 @@ def read_tail(
     require_room(partition, files, walk.end_offset)
     for index_file in (files.offset_index, files.time_index):
         _require_trimmed(partition, index_file, files, walk.end_offset)
+    producers = _read_producers(partition, walk.end_offset)
+    _require_not_lost(partition, producers, walk.gaps)
     return LogTail(
         base_offset=files.base_offset,
         log_bytes=files.log.file_bytes,
@@ -142,7 +145,7 @@ def read_tail(
         aborted=_read_aborted(partition, files, walk.end_offset),
         epochs=epochs,
         last_leader_epoch=max(last_epoch, walk.last_leader_epoch),
-        producers=_read_producers(partition, walk.end_offset),
+        producers=producers,
     )
 
 
@@ -172,6 +175,8 @@ class TailWalk:
         self.first_timestamp_ms: int | None = None
         self.last_leader_epoch = NO_LEADER_EPOCH
         self.indexes = SegmentIndexes(0, index_interval_bytes)
+        self.gaps: list[range] = []  # offsets between segments
+        self._has_begun = False
 
     def read(self, files: SegmentFiles, end_pos: int | None = None) -> None:
         """Verify a segment, up to a position, and count its index entries.
@@ -185,6 +190,9 @@ class TailWalk:
             raise _refused(
                 files.log.path, f"the segment before it ends at {self.end_offset} [SEG-1]"
             )
+        if self._has_begun and base_offset > self.end_offset:
+            self.gaps.append(range(self.end_offset, base_offset))
+        self._has_begun = True
         self.end_offset = base_offset
         self.first_timestamp_ms = None
         self.indexes = SegmentIndexes(base_offset, self._interval_bytes)
@@ -284,6 +292,24 @@ def _read_aborted(
     for problem in txn_index.problems(data, files.base_offset, end_offset):
         raise _refused(entry.path, str(problem)) from problem
     return tuple(txn_index.parse_entries(data))
+
+
+def _require_not_lost(
+    partition: Partition, producers: Iterable[ProducerEntry], gaps: Sequence[range]
+) -> None:
+    """A gap between segments is legal, but not where a producer's last batch was.
+
+    Compaction keeps that one (COMP-6); the end of a log that was never synced may be gone.
+    """
+    for entry in producers:
+        for offset in (entry.last_offset, entry.current_txn_first_offset):
+            for gap in gaps:
+                if offset in gap:
+                    raise _refused(
+                        partition.path,
+                        f"no segment has offset {offset}, known to be of producer"
+                        f" {entry.producer_id} [SNP-6]",
+                    )
 
 
 def _require_no_later_snapshot(partition: Partition, end_offset: int) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.state_history import Clock
 from storage.discovery import discover
 from storage.errors import RefusedError
-from storage.log_config import read_log_config
+from storage.log_config import LogConfig, read_log_config
 from storage.log_dir import METADATA_TOPIC
-from storage.log_tail import LogTail, read_tail
+from storage.log_tail import LogTail, NotClosedError, read_tail
 from storage.partition import Partition
 from storage.record_builder import BatchBuilder
+from tests.writing import NOW_MS, NoSyncFileSystem, batch, make_log_dir, open_writer, recover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,3 +273,30 @@ def test_offsets_end_somewhere(golden: Callable[[str], Path], tmp_path: Path) ->
     (selected,) = discover([tmp_path / str(2**63 - 1) / "txn-0"]).selected
     with pytest.raises(RefusedError, match="no offsets left"):
         read_tail(Partition.of(selected), 512)
+
+
+@pytest.mark.parametrize("lost_count", [0, 1, 3])
+def test_a_segment_that_lost_its_end(tmp_path: Path, lost_count: int) -> None:
+    """Never synced, and the power failed: what a producer is known for must be in the log."""
+    directory = make_log_dir(tmp_path / "log-dir") / "t-0"
+    data = [batch(1, (7, 0, n)) for n in range(6)]
+    config = LogConfig(segment_bytes=5 * len(data[0]))
+    writer = open_writer(directory, config)
+    for each in data[:5]:
+        writer.append(each)
+    writer.append(batch(1, (8, 0, 0)))
+    writer.close()
+    assert writer.rolled_count == 1
+    log = directory / LOG
+    log.write_bytes(log.read_bytes()[: (5 - lost_count) * len(data[0])])
+    if lost_count:
+        with pytest.raises(NotClosedError, match=r"offset 4, .* producer 7 \[SNP-6\]"):
+            tail_of(directory)
+        fs = NoSyncFileSystem()
+        recover(directory, Clock(NOW_MS), config.index_interval_bytes, fs, tmp_path)
+    tail = tail_of(directory)
+    assert tail.end_offset == 6
+    known = {each.producer_id: each.last_offset for each in tail.producers}
+    assert known == {7: 4 - lost_count, 8: 5}
+    # A gap as such is none of its business.
+    assert open_writer(directory, config).append(data[5 - lost_count]).base_offset == 6

@@ -108,7 +108,12 @@ def resolve_now(option: str | None, log_dirs: Iterable[str | Path], *, is_live: 
             raise UsageError(
                 "--now dir needs a log dir with checkpoints", next_step="--now TIME or --now wall"
             )
-    return Now(time.time_ns() // 1_000_000, NowSource.WALL)
+    return Now(wall_ms(), NowSource.WALL)
+
+
+def wall_ms() -> int:
+    """Read the wall clock, for those who ask again and again after `resolve_now`."""
+    return time.time_ns() // 1_000_000
 
 
 def _newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:

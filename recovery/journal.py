@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
-from crc32c import crc32c
 
 from recovery.checked_values import bool_of, number_of, plain_object, text_of, time_ns_of
 from recovery.file_facts import FileFacts
 from recovery.plan import PLAN_ID, Action
 from recovery.reach import why_not_confined
 from storage import fsio
+from storage.checksum import crc32c
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 
 @cache
-def load_crc32c() -> Callable[[Any], int]:
+def load_crc32c() -> Callable[..., int]:
     """Return the CRC-32C function; it takes any contiguous buffer and gives an unsigned 32-bit int.
+
+    A second argument is the checksum of what comes before the buffer.
 
     It frees the GIL for buffers of at least 32 KiB.
     """
     module = sys.modules.get("crc32c") or _load_extension()
     if module is None:
         import crc32c as module
-    function: Callable[[Any], int] = module.crc32c
+    function: Callable[..., int] = module.crc32c
     return function
 
 
@@ -52,6 +54,11 @@ def _load_extension() -> Any:
     return None
 
 
-def crc32c(data: Buffer) -> int:
-    """Checksum the whole buffer; unsigned. Of b"123456789" it is 0xE3069283."""
-    return load_crc32c()(data)
+def crc32c(data: Buffer, before: int = 0) -> int:
+    """Checksum the whole buffer; unsigned. Of b"123456789" it is 0xE3069283.
+
+    Args:
+        data: the buffer.
+        before: checksum of what comes before it.
+    """
+    return load_crc32c()(data, before)

@@ -277,11 +277,11 @@ class ProducerStateManager:
         state = self.producers.get(header.producer_id)
         if state is None or state.producer_epoch != header.producer_epoch:
             return None
-        wanted = (header.base_sequence, header.last_sequence)
-        return next(
-            (each for each in state.batches if (each.first_sequence, each.last_sequence) == wanted),
-            None,
-        )
+        last_sequence = header.last_sequence
+        for each in state.batches:
+            if each.last_sequence == last_sequence and each.first_sequence == header.base_sequence:
+                return each
+        return None
 
     def _append_data(self, state: ProducerState, header: BatchHeader, origin: Origin) -> None:
         offset = header.base_offset

@@ -29,6 +29,7 @@ from storage.formats.record_batch import (
     LOG_APPEND_TIME_MASK,
     MAGIC_V2,
     NO_PRODUCER_ID,
+    BatchHeader,
     compute_crc,
     parse_header,
 )
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.formats.record_batch import BatchHeader
     from storage.log_config import LogConfig
     from storage.log_tail import LogTail
     from storage.partition_store import PlannedStore
@@ -224,10 +224,11 @@ class PartitionWriter:
     def _append(
         self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
     ) -> Appended:
+        base_offset = self.end_offset
         self._state = _State.BROKEN
         self._write(header, batch, roll_entries)
         self._state = _State.READY
-        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+        return Appended(base_offset, self.end_offset - 1, is_duplicate=False)
 
     def sync(self) -> None:
         """Make all that was appended durable, whatever the flush policy."""
@@ -237,7 +238,8 @@ class PartitionWriter:
         self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
     ) -> None:
         self.store.begin()
-        self._assign_epoch()
+        if not self._epochs or self._epochs[-1].epoch < self.leader_epoch:
+            self._assign_epoch()
         if roll_entries is not None:
             self._roll(roll_entries)
         if not self._is_open:
@@ -249,11 +251,12 @@ class PartitionWriter:
             self.store.sync_log()
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = header.max_timestamp_ms
-        self._indexes.add(self._segment_bytes, header.last_offset, header.max_timestamp_ms)
-        self._segment_bytes += len(data)
-        self.end_offset = header.last_offset + 1
+        last_offset, batch_bytes = header.last_offset, len(data)
+        self._indexes.add(self._segment_bytes, last_offset, header.max_timestamp_ms)
+        self._segment_bytes += batch_bytes
+        self.end_offset = last_offset + 1
         self.batches_count += 1
-        self.log_bytes += len(data)
+        self.log_bytes += batch_bytes
 
     def _checked(self, batch: bytes) -> BatchHeader:
         """Check what a leader checks of a client's batch without looking at its records."""
@@ -263,20 +266,21 @@ class PartitionWriter:
             raise self._refusal("CORRUPT_MESSAGE", exc.message) from exc
         if header.magic != MAGIC_V2:
             raise self._refusal("CORRUPT_MESSAGE", f"magic {header.magic}", header)
-        if header.batch_bytes != len(batch):
+        batch_bytes, config = len(batch), self.config
+        if header.batch_bytes != batch_bytes:
             raise self._refusal("CORRUPT_MESSAGE", "not exactly one batch", header)
         if compute_crc(batch) != header.crc:
             raise self._refusal("CORRUPT_MESSAGE", "its checksum is wrong", header)
-        if len(batch) > self.config.max_message_bytes:
+        if batch_bytes > config.max_message_bytes:
             raise self._refusal(
                 "MESSAGE_TOO_LARGE",
-                f"{len(batch)} bytes, at most {self.config.max_message_bytes} (max.message.bytes)",
+                f"{batch_bytes} bytes, at most {config.max_message_bytes} (max.message.bytes)",
                 header,
             )
-        if len(batch) > self.config.segment_bytes:
+        if batch_bytes > config.segment_bytes:
             raise self._refusal(
                 "RECORD_LIST_TOO_LARGE",
-                f"{len(batch)} bytes, at most {self.config.segment_bytes} (segment.bytes)",
+                f"{batch_bytes} bytes, at most {config.segment_bytes} (segment.bytes)",
                 header,
             )
         if header.is_log_append_time:
@@ -305,9 +309,7 @@ class PartitionWriter:
 
     def _placed(self, header: BatchHeader) -> BatchHeader:
         """The header as it will be in the log; its crc is still the client's."""
-        header = header._replace(
-            base_offset=self.end_offset, partition_leader_epoch=self.leader_epoch
-        )
+        header = BatchHeader(self.end_offset, header.batch_length, self.leader_epoch, *header[3:])
         if self.config.is_log_append_time:
             header = header._replace(
                 attributes=header.attributes | LOG_APPEND_TIME_MASK,
@@ -317,12 +319,9 @@ class PartitionWriter:
 
     def _assign_epoch(self) -> None:
         """EPOCH-1 and EPOCH-2: a new epoch is on disk before its first batch."""
-        epoch, offset = self.leader_epoch, self.end_offset
-        if self._epochs and self._epochs[-1].epoch >= epoch:
-            return
-        while self._epochs and self._epochs[-1].start_offset >= offset:
+        while self._epochs and self._epochs[-1].start_offset >= self.end_offset:
             self._epochs.pop()
-        self._epochs.append(LeaderEpochEntry(epoch, offset))
+        self._epochs.append(LeaderEpochEntry(self.leader_epoch, self.end_offset))
         self.store.write_epochs(self._epochs)
 
     # -- segments

@@ -214,11 +214,10 @@ def encode_batch(header: BatchHeader, body: bytes) -> bytes:
 
     batch_length and crc of `header` are ignored: they are computed here.
     """
-    batch = bytearray(
-        encode_header(header._replace(batch_length=MIN_BATCH_LENGTH + len(body), crc=0)) + body
-    )
-    CRC.pack_into(batch, CRC_POS, compute_crc(batch))
-    return bytes(batch)
+    length = MIN_BATCH_LENGTH + len(body)
+    head = HEADER.pack(header.base_offset, length, *header[2:4], 0, *header[5:])
+    crc = CRC.pack(crc32c(body, crc32c(head[CRC_START_POS:])))
+    return b"".join((head[:CRC_POS], crc, head[CRC_START_POS:], body))
 
 
 def record_timestamp_ms(header: BatchHeader, timestamp_delta_ms: int) -> int:

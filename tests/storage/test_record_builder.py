@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from storage.formats.compression import Codec, decompress
@@ -99,6 +101,44 @@ def test_a_batch_is_full_only_when_the_next_record_does_not_fit() -> None:
     builder = BatchBuilder(batch_bytes=HEADER_BYTES + 3 * size)
     assert [builder.add(None, b"12345", 0) for _ in range(4)] == [True, True, True, False]
     assert len(builder.build()) == HEADER_BYTES + 3 * size
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 57, 58, 59, 63, 64, 300, 8191, 8192, 9000]), max_size=60),
+    repeat=st.sampled_from([1, 1, 5, 200]),
+    times_ms=st.lists(st.sampled_from([100, 100, 99, 300]), min_size=1, max_size=4),
+    batch_bytes=st.sampled_from([1, 500, 16_384, 1 << 20]),
+    batch_records=st.sampled_from([1, 3, 64, 65, 10**6]),
+    cuts=st.lists(st.integers(1, 400), min_size=1, max_size=5),
+)
+@settings(max_examples=150, deadline=None)
+@example([1] * 60, 200, [100], 1 << 20, 10**6, [400])  # offset deltas beyond the tables
+@example([9000, 1, 9000], 1, [100], 500, 10**6, [2])  # records that are larger than a batch
+def test_many_values_are_added_as_one_by_one(
+    sizes: list, repeat: int, times_ms: list, batch_bytes: int, batch_records: int, cuts: list
+) -> None:
+    values = [b"%d" % n + b"x" * size for n, size in enumerate(sizes * repeat)]
+    slow = BatchBuilder(batch_bytes=batch_bytes, batch_records=batch_records)
+    fast = BatchBuilder(batch_bytes=batch_bytes, batch_records=batch_records)
+    wanted, found = [], []
+    start = 0
+    for cut, time_ms in zip(cycle(cuts), cycle(times_ms), strict=False):
+        end = min(len(values), start + cut)
+        for value in values[start:end]:
+            if not slow.add(None, value, time_ms):
+                wanted.append(slow.build())
+                assert slow.add(None, value, time_ms)
+        while True:
+            start = fast.add_values(values, start, end, time_ms)
+            if start == end:
+                break
+            found.append(fast.build())
+        assert len(fast) == len(slow)
+        if end == len(values):
+            break
+    wanted += [slow.build()] if len(slow) else []
+    found += [fast.build()] if len(fast) else []
+    assert found == wanted
 
 
 def test_without_a_producer_id_there_is_none_of_its_fields() -> None:

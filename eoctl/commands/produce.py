@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
@@ -33,21 +34,6 @@ class Fsync(StrEnum):
     NEVER = "never"
 
 
-class Format(StrEnum):
-    """What `--format` takes."""
-
-    LINES = "lines"
-    JSONL = "jsonl"
-    MSGPACK = "msgpack"
-
-
-class Bytes(StrEnum):
-    """What `--bytes` takes."""
-
-    TEXT = "text"
-    BASE64 = "base64"
-
-
 def command(
     path: Annotated[
         str,
@@ -67,11 +53,11 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
     ] = None,
     input_format: Annotated[
-        Format, typer.Option("--format", help="How the input is divided into records.")
-    ] = Format.LINES,
+        InputFormat, typer.Option("--format", help="How the input is divided into records.")
+    ] = InputFormat.LINES,
     bytes_as: Annotated[
-        Bytes, typer.Option("--bytes", help="What strings of jsonl and msgpack stand for.")
-    ] = Bytes.TEXT,
+        BytesAs, typer.Option("--bytes", help="What strings of jsonl and msgpack stand for.")
+    ] = BytesAs.TEXT,
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What ends the key of each line.")
     ] = None,
@@ -169,7 +155,6 @@ def command(
     recovered first. By default the plan is shown; --apply does it, and no broker may be running.
     """
     from eoctl.changing import ChangeOptions
-    from eoctl.clients.inputs import BytesAs, InputFormat
     from eoctl.clients.link import parse_faults
     from eoctl.clients.open_partition import WriteOptions
     from eoctl.clients.produce_run import ProduceOptions, Source, produce
@@ -209,8 +194,8 @@ def command(
         topic=topic,
         partitions_count=partitions,
         now=now,
-        input_format=InputFormat(input_format),
-        bytes_as=BytesAs(bytes_as),
+        input_format=input_format,
+        bytes_as=bytes_as,
         key_separator=None if key_separator is None else separator_bytes(key_separator),
         batch_bytes=batch_bytes,
         timestamp_ms=None if timestamp is None else parse_time_ms(timestamp),

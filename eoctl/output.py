@@ -66,8 +66,11 @@ class OutputError(EoctlError):
 
 def write(data: bytes | bytearray | memoryview) -> None:
     """Write bytes to stdout; raises OutputError, or BrokenPipeError if the reader went away."""
+    stream = sys.stdout.buffer
     try:
-        sys.stdout.buffer.write(data)
+        # Without a buffer (python -u) a signal, or a disk that gets full, leaves a part of it.
+        while (written_bytes := stream.write(data)) < len(data):
+            data = memoryview(data)[written_bytes:]
     except BrokenPipeError:
         raise
     except OSError as exc:

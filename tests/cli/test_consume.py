@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 import pytest
 
+from storage.formats.record_batch import CRC, CRC_POS, compute_crc
+from storage.segment import open_segment
 from tests.read_back import PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from storage.kernels.protocol import ScannedBatch
     from tests.running import Outcome
 
     Eoctl = Callable[..., Outcome]
 
+ROOT = Path(__file__).parents[2]
+SEGMENT = f"{0:020d}.log"
 ISOLATIONS = ("read_uncommitted", "read_committed")
 FIELDS = ["offset", "timestamp_ms", "timestamp_type", "key", "value", "headers"]
 
@@ -249,3 +259,234 @@ def test_wrong_places(eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
     outcome = eoctl("consume", tmp_path / "empty-0", "--isolation", "read_committed")
     assert (outcome.status, outcome.stdout) == (0, b"")
     assert outcome.errors.startswith("0 records; next offset 0;")
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def batches_of(path: Path) -> list[ScannedBatch]:
+    with open_segment(path) as segment:
+        return list(segment.scan())
+
+
+def test_damage_ends_the_output(eoctl: Eoctl, kafka: Path) -> None:
+    """As a fetch would fail there: all before it is printed, and words say where and what next."""
+    log = kafka / "txn-0" / SEGMENT
+    bad = batches_of(log)[20]
+    call = ("consume", kafka / "txn-0", "--output", "jsonl")
+    everything = offsets_of(eoctl(*call))
+    data = bytearray(log.read_bytes())
+    data[bad.pos + 80] ^= 1
+    log.write_bytes(data)
+    first, last = bad.header.base_offset, bad.header.last_offset
+    outcome = eoctl(*call)
+    assert outcome.status == 1
+    assert offsets_of(outcome) == [each for each in everything if each < first]
+    (error,) = notes_of(outcome)
+    assert error["path"] == str(log)
+    assert (error["pos"], error["check_id"]) == (bad.pos, "BAT-1")
+    assert f"offsets {first} to {last}" in error["message"]
+    assert "--skip-corrupt" in error["next_step"]
+    below = eoctl(*call, "--until", first)
+    assert (below.status, below.stdout) == (0, outcome.stdout)
+    behind = eoctl(*call, "--from", last + 1)
+    assert (behind.status, offsets_of(behind)) == (0, [each for each in everything if each > last])
+    skipped = eoctl(*call, "--skip-corrupt")
+    assert skipped.status == 5
+    assert offsets_of(skipped) == [each for each in everything if not first <= each <= last]
+    warning = next(each for each in notes_of(skipped) if each["level"] == "warning")
+    assert (warning["base_offset"], warning["last_offset"]) == (first, last)
+    assert (warning["start_pos"], warning["end_pos"]) == (bad.pos, bad.pos + bad.header.batch_bytes)
+    committed = eoctl(*call, "--isolation", "read_committed")
+    assert committed.status == 1
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_damage_at_the_end_is_met(isolation: str, eoctl: Eoctl, kafka: Path) -> None:
+    """Also by a consumer that the last stable offset stops before it; not a torn tail."""
+    log = kafka / "idem-none-0" / SEGMENT
+    last = batches_of(log)[-1]
+    data = bytearray(log.read_bytes())
+    call = ("consume", kafka / "idem-none-0", "--isolation", isolation, "--output", "jsonl")
+    log.write_bytes(data[:-1])
+    torn = eoctl(*call)
+    assert torn.status == 0
+    data[-1] ^= 1
+    log.write_bytes(data)
+    outcome = eoctl(*call)
+    assert outcome.status == 1
+    assert outcome.stdout == torn.stdout
+    assert offsets_of(outcome)[-1] == last.header.base_offset - 1
+
+
+def test_what_does_not_decode(eoctl: Eoctl, kafka: Path) -> None:
+    """The checksum is right, and the content is nonsense."""
+    log = kafka / "idem-zstd-0" / SEGMENT
+    data = bytearray(log.read_bytes())
+    bad = batches_of(log)[1]
+    end = bad.pos + bad.header.batch_bytes
+    data[bad.pos + 70] ^= 0xFF
+    CRC.pack_into(data, bad.pos + CRC_POS, compute_crc(bytes(data[bad.pos : end])))
+    log.write_bytes(data)
+    outcome = eoctl("consume", kafka / "idem-zstd-0", "--output", "jsonl")
+    assert outcome.status == 1
+    assert offsets_of(outcome)[-1] == bad.header.base_offset - 1
+    skipped = eoctl("consume", kafka / "idem-zstd-0", "--output", "jsonl", "--skip-corrupt")
+    assert skipped.status == 5
+    assert bad.header.last_offset + 1 in offsets_of(skipped)
+    assert bad.header.last_offset not in offsets_of(skipped)
+
+
+def test_a_bad_sector(eoctl: Eoctl, clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = clean / "rolled-0" / SEGMENT
+    bad = batches_of(log)[3]
+    real = os.preadv
+
+    def failing(fd: int, views: list[memoryview], pos: int) -> int:
+        is_log = Path(f"/proc/self/fd/{fd}").readlink() == log
+        if is_log and pos <= bad.pos + 50_000 < pos + len(views[0]):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, views, pos)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    call = ("consume", clean / "rolled-0", "--output", "jsonl")
+    outcome = eoctl(*call)
+    assert outcome.status == 5
+    assert offsets_of(outcome)[-1] == bad.header.base_offset - 1
+    skipped = eoctl(*call, "--skip-corrupt")
+    assert skipped.status == 5
+    assert offsets_of(skipped)[-1] == 59
+    assert bad.header.base_offset not in offsets_of(skipped)
+    assert "Input/output error" in skipped.errors
+
+
+def test_an_index_that_lacks_aborted_transactions(eoctl: Eoctl, kafka: Path) -> None:
+    call = ("consume", kafka / "txn-0", "--isolation", "read_committed", "--output", "jsonl")
+    right = offsets_of(eoctl(*call))
+    index = (kafka / "txn-0" / SEGMENT).with_suffix(".txnindex")
+    index.write_bytes(index.read_bytes()[34:])
+    outcome = eoctl(*call)
+    assert offsets_of(outcome) == right
+    assert "the .txnindex files lack 1 aborted transaction" in outcome.errors
+    assert f"eoctl rebuild {kafka / 'txn-0'}" in outcome.errors
+    shown = offsets_of(eoctl(*call, "--aborted-from", "txnindex"))
+    assert set(shown) > set(right)
+    index.unlink()
+    assert len(offsets_of(eoctl(*call, "--aborted-from", "txnindex"))) == 188 + 85
+    assert offsets_of(eoctl(*call)) == right
+
+
+# --- old formats ----------------------------------------------------------------------------------
+
+LEGACY_LINE = re.compile(
+    r"\| offset: (\d+) (\w+): (-?\d+) keySize: (-?\d+) valueSize: (-?\d+) isValid: true crc: \d+"
+    r"(?: key: (.*?))?(?: payload: (.*))?"
+)
+
+
+def legacy_records(text: str) -> list[tuple[Any, ...]]:
+    """Of kafka-dump-log's lines: offset, type, time, sizes, key and payload."""
+    found = []
+    for line in text.split("\n"):
+        match = LEGACY_LINE.fullmatch(line)
+        if match is not None:
+            offset, kind, *numbers = match.group(1, 2, 3, 4, 5)
+            times = None if kind == "NoTimestampType" else kind
+            found.append((int(offset), times, *map(int, numbers), match[6], match[7]))
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("version", ["v0", "v1"])
+def test_message_formats_0_and_1(
+    version: str, codec: str, eoctl: Eoctl, golden: Callable[[str], Path]
+) -> None:
+    name = f"{version}-{codec}-0"
+    said = (golden("kafka-0.10.2-legacy.dump") / name / f"{SEGMENT}.txt").read_text()
+    expected = legacy_records(said)
+    path = golden("kafka-0.10.2-legacy") / name
+    rows = rows_of(eoctl("consume", path, "--output", "jsonl"))
+    assert len(rows) == len(expected) == 60
+    for row, (offset, kind, time_ms, key_bytes, value_bytes, key, payload) in zip(
+        rows, expected, strict=True
+    ):
+        assert (row["offset"], row["timestamp_type"], row["timestamp_ms"]) == (
+            offset,
+            kind,
+            time_ms,
+        )
+        for found, size, text in (
+            (row["key"], key_bytes, key),
+            (row["value"], value_bytes, payload),
+        ):
+            if size < 0:
+                assert found is None
+            elif isinstance(found, str):
+                assert (len(found.encode()), found) == (size, text or "")
+            else:
+                assert len(base64.b64decode(found["base64"])) == size
+    for start in range(0, 62, 7):
+        outcome = eoctl(
+            "consume", path, "--output", "jsonl", "--from", min(start, 60), "--until", 44
+        )
+        assert offsets_of(outcome) == list(range(start, 44))
+    line = eoctl("consume", path, "--print-timestamp", "--max-messages", 1).text
+    assert line.startswith("NO_TIMESTAMP\t" if version == "v0" else "CreateTime:")
+
+
+# --- where it runs --------------------------------------------------------------------------------
+
+
+def test_beside_a_running_broker(eoctl: Eoctl, kafka: Path) -> None:
+    """Reading works, and says who has the log dir."""
+    code = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    lock = kafka / ".lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        outcome = eoctl("consume", kafka / "txn-0", "--max-messages", 1)
+        holder.communicate()
+    assert outcome.status == 0
+    assert outcome.errors.startswith(f"{kafka}: in use by process {holder.pid};")
+
+
+def test_a_small_partition_needs_neither_numpy_nor_arrow(clean: Path) -> None:
+    code = (
+        "import sys; from eoctl.main import run\n"
+        "try: run()\n"
+        "finally: print(sorted({'numpy', 'pyarrow', 'rich'} & set(sys.modules)), file=sys.stderr)\n"
+    )
+    for options, loaded in (((), "[]"), (("--isolation", "read_committed"), "['numpy']")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "consume", str(clean / "plain-0"), *options],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stderr.splitlines()[-1] == loaded
+
+
+@pytest.mark.parametrize("name", ["plain-0", "rolled-0"])
+def test_a_reader_that_goes_away(name: str, clean: Path) -> None:
+    """As `head` does: nothing is wrong."""
+    done = subprocess.run(
+        f"{sys.executable} -m eoctl consume {clean / name} | head -c 10 >/dev/null; "
+        "echo ${PIPESTATUS[0]}",
+        shell=True, executable="/bin/bash", cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr
+    assert "eoctl:" not in done.stderr
+
+
+def test_a_full_disk(clean: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "eoctl", "consume", str(clean / "rolled-0")],
+            stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False, text=True,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr

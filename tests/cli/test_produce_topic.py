@@ -164,6 +164,32 @@ def test_json_lines_and_msgpack(log_dir: Path, produce: Callable[..., Outcome]) 
         assert found[1].timestamp_ms == 1_795_222_800_000
 
 
+@pytest.mark.parametrize("bytes_as", ["text", "base64"])
+def test_what_consume_prints_is_read_again(
+    eoctl: Callable[..., Outcome],
+    produce: Callable[..., Outcome],
+    golden: Callable[[str], Path],
+    log_dir: Path,
+    bytes_as: str,
+) -> None:
+    """Keys, values, headers and timestamps: text that is not UTF-8, and nulls, included."""
+    given = ("--output", "jsonl", "--bytes", bytes_as)
+    for name in ("plain-0", "txn-0", "compacted-0"):
+        source = golden("kafka-4.3.1") / "clean" / name
+        text = eoctl("consume", source, *given).stdout
+        options = ("--format", "jsonl", "--bytes", bytes_as, "--apply")
+        rows(produce(log_dir / name, text, *options))
+        assert [each[3:6] for each in read_log(log_dir / name).records] == [
+            each[3:6] for each in read_log(source).records
+        ]
+        copied = eoctl("consume", log_dir / name, *given).stdout
+        times = [
+            [json.loads(line)["timestamp_ms"] for line in each.splitlines()]
+            for each in (text, copied)
+        ]
+        assert times[0] == times[1]
+
+
 def test_what_cannot_be_read_ends_it_there(log_dir: Path, produce: Callable[..., Outcome]) -> None:
     data = b'{"value":"a"}\n{"value":"b"}\n{"valu":"c"}\n'
     outcome = produce(log_dir / "t-0", data, "--format", "jsonl", "--apply")

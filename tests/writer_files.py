@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recovery.rebuild import RebuildSettings
-    from storage.fsio import TEMP_SUFFIX
-from tests.writer_model import Model
+    from tests.writer_model import Model
 
 
 def require_files_of_model(directory: Path, model: Model) -> None:

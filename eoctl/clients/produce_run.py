@@ -22,7 +22,7 @@ from eoctl.clients.sent_records import SentRecords, find_place
 from eoctl.clients.session_keeper import SessionKeeper
 from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import topic_paths
-from eoctl.clients.topic_producer import Checked, TopicProducer
+from eoctl.clients.topic_producer import Checked, SessionCalls, TopicProducer
 from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
 from storage import fsio
@@ -287,7 +287,9 @@ class _Run:
             transactions=self.options.transactions,
             early_ends=() if session is None else session.ends,
             checked=checked,
-            save=None if session is None else self._save,
+            session=None
+            if self.keeper is None
+            else SessionCalls(self.keeper.pass_over, self._save),
             add_producer_id=self._add_id,
         )
 

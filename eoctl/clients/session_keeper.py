@@ -105,6 +105,11 @@ class SessionKeeper:
         if records_count not in self.begun.ends:
             self._save(self.begun._replace(ends=(*self.begun.ends, records_count)))
 
+    def pass_over(self, input_pos: int) -> None:
+        """Take note that records end there: what is before need not be kept for the digest."""
+        if self._input is not None:
+            self._input.digest_at(input_pos)
+
     def note_sent(self, input_pos: int, last: Content, end_offsets: Sequence[int]) -> None:
         """Note that all up to a record of the input is sent; the session never goes back."""
         if self._input is None or input_pos <= self.begun.input_pos:

@@ -63,6 +63,18 @@ class Checked(NamedTuple):
     sent: Sequence[SentRecords | None]
 
 
+class SessionCalls(NamedTuple):
+    """What a session wants to be told.
+
+    Attributes:
+        pass_over: records are taken up to a place of the input.
+        save: now and then: all that was taken is acknowledged.
+    """
+
+    pass_over: Callable[[int], None]
+    save: Callable[[], None]
+
+
 class TopicProducer:
     """Sends the records of an input.
 
@@ -72,7 +84,7 @@ class TopicProducer:
         transactions: None: there are none.
         early_ends: numbers of records behind which a transaction ended at the end of an input.
         checked: with a session, what the input is compared with.
-        save: with a session, told now and then that all up to a place of the input is sent.
+        session: whom to tell how far it has come.
         add_producer_id: called when all epochs of a producer id are used up.
 
     Attributes:
@@ -91,7 +103,7 @@ class TopicProducer:
         transactions: Transactions | None = None,
         early_ends: Iterable[int] = (),
         checked: Checked | None = None,
-        save: Callable[[], None] | None = None,
+        session: SessionCalls | None = None,
         add_producer_id: Callable[[], None] | None = None,
     ) -> None:
         self.records_count = 0
@@ -104,7 +116,7 @@ class TopicProducer:
         self._transactions = transactions
         self._early_ends = set(early_ends)
         self._checked = checked
-        self._save = save
+        self._session = session
         self._add_producer_id = add_producer_id
         self._saved_s = time.monotonic()
         self._touched: set[int] = set()
@@ -265,10 +277,13 @@ class TopicProducer:
     # -- session
 
     def _save_in_time(self) -> None:
-        if self._save is None or time.monotonic() - self._saved_s < SAVE_SECONDS:
+        if self._session is None:
+            return
+        self._session.pass_over(self.input_pos)
+        if time.monotonic() - self._saved_s < SAVE_SECONDS:
             return
         if any(each.is_next_in_log for each in self._producers):
             return  # the session is ahead of where we are
         self.flush()
-        self._save()
+        self._session.save()
         self._saved_s = time.monotonic()

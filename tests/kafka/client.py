@@ -172,6 +172,7 @@ def consume(bootstrap: str, topic: str, partition: int, *, isolation: str) -> Co
             group_id="eoctl-tests",
             enable_auto_commit=False,
             enable_partition_eof=True,
+            fetch_wait_max_ms=10,  # how long a broker has nothing to say before it is the end
             isolation_level=isolation,
             auto_offset_reset="earliest",
         )
@@ -185,7 +186,8 @@ def consume(bootstrap: str, topic: str, partition: int, *, isolation: str) -> Co
         while True:
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{topic}-{partition} was not read to its end in time")
-            for message in consumer.consume(500, timeout=1.0):
+            # It waits so long for 500 messages, the end being one.
+            for message in consumer.consume(500, timeout=0.1):
                 error = message.error()
                 if error is None:
                     records.append(_incoming(message))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eoctl.clients.inputs import BytesAs
+from eoctl.clients.json_source import ODD, QUOTES
 from eoctl.clients.record_writers import (
     NO_HEADERS,
     NULL_TEXT,
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
     from eoctl.clients.table_records import TableRecords
 
     Ints = NDArray[np.int64]
-
-# Of bytes, and of strings that have one of them: the more there is to do, the higher.
-QUOTES, ODD, HIGH = 1, 2, 4
-_CLASSES = bytes(
-    HIGH if each >= 0x80 else ODD if each < 0x20 else QUOTES if each in b'"\\' else 0
-    for each in range(256)
-)
 
 
 def paint_json(records: TableRecords, bytes_as: BytesAs) -> memoryview:
@@ -99,42 +93,31 @@ def _text_column(lines: Painter, records: TableRecords, pos: Ints, size_bytes: I
 def _json_column(
     lines: Painter, records: TableRecords, pos: Ints, size_bytes: Ints, bytes_as: BytesAs
 ) -> None:
-    lines.literal(NULL_TEXT, size_bytes < 0)
+    is_null = size_bytes < 0
+    lines.literal(NULL_TEXT, is_null)
+    source = records.decoded.json
     if bytes_as is BytesAs.BASE64:
-        rows = np.flatnonzero(size_bytes >= 0)
+        rows = np.flatnonzero(~is_null)
         made = [
-            b2a_base64(each, newline=False) for each in _strings(records, pos, size_bytes, rows)
+            b2a_base64(each, newline=False) for each in source.strings(pos[rows], size_bytes[rows])
         ]
-        lines.literal(b'"', size_bytes >= 0)
+        lines.literal(b'"', ~is_null)
         _own(lines, b"".join(made), (size_bytes[rows] + 2) // 3 * 4, rows)
-        lines.literal(b'"', size_bytes >= 0)
+        lines.literal(b'"', ~is_null)
         return
-    kinds = _kinds(records, pos, size_bytes)
-    is_quoted = (kinds < ODD) & (size_bytes >= 0)
-    is_plain = is_quoted & (kinds == 0)
-    lines.literal(b'"', is_quoted)
-    lines.slices(records.decoded.table.source, pos, np.where(is_plain, size_bytes, 0))
-    rows = np.flatnonzero(is_quoted & ~is_plain)
+    kinds = source.kinds(pos, size_bytes)
+    is_odd = kinds >= ODD
+    is_string = ~is_null & ~is_odd
+    lines.literal(b'"', is_string)
+    if (kinds == QUOTES).any():
+        buffer, start, sizes = source.escaped(pos, size_bytes)
+    else:
+        buffer, start, sizes = records.decoded.table.source, pos, size_bytes
+    lines.slices(buffer, start, np.where(is_string, sizes, 0))
+    lines.literal(b'"', is_string)
+    rows = np.flatnonzero(is_odd)
     if len(rows):
-        _escaped(lines, _strings(records, pos, size_bytes, rows), rows)
-    lines.literal(b'"', is_quoted)
-    rows = np.flatnonzero(kinds >= ODD)
-    if len(rows):
-        _texts(lines, list(map(json_text, _strings(records, pos, size_bytes, rows))), rows)
-
-
-def _strings(records: TableRecords, pos: Ints, size_bytes: Ints, rows: Ints) -> list[bytes]:
-    data = records.decoded.data
-    starts = pos[rows]
-    bounds = zip(starts.tolist(), (starts + size_bytes[rows]).tolist(), strict=True)
-    return [data[start:end] for start, end in bounds]
-
-
-def _escaped(lines: Painter, strings: list[bytes], rows: Ints) -> None:
-    """Add strings with quotes and backslashes, but no control characters, all at once."""
-    data = b"\n".join(strings).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-    sizes = np.fromiter(map(len, data.split(b"\n")), np.int64, len(strings))
-    _own(lines, data, sizes, rows, gap_bytes=1)
+        _texts(lines, list(map(json_text, source.strings(pos[rows], size_bytes[rows]))), rows)
 
 
 def _texts(lines: Painter, texts: list[str], places: Ints | None = None) -> None:
@@ -146,40 +129,11 @@ def _texts(lines: Painter, texts: list[str], places: Ints | None = None) -> None
     _own(lines, data, sizes, places)
 
 
-def _own(
-    lines: Painter, data: bytes, sizes: Ints, places: Ints | None = None, *, gap_bytes: int = 0
-) -> None:
+def _own(lines: Painter, data: bytes, sizes: Ints, places: Ints | None = None) -> None:
     """Add to each line, or to those at `places`, what lies in `data` one behind the other."""
-    starts = np.cumsum(sizes + gap_bytes) - sizes - gap_bytes
+    starts = np.cumsum(sizes) - sizes
     if places is not None:
         all_sizes, all_starts = (np.zeros(lines.row_count, np.int64) for _ in range(2))
         all_sizes[places], all_starts[places] = sizes, starts
         sizes, starts = all_sizes, all_starts
     lines.slices(np.frombuffer(data, np.uint8), starts, sizes)
-
-
-def _kinds(records: TableRecords, pos: Ints, size_bytes: Ints) -> NDArray[np.uint8]:
-    """Tell what strings are: 0 as they stand in JSON, QUOTES to be escaped, ODD anything else."""
-    kinds = np.zeros(len(pos), np.uint8)
-    filled = np.flatnonzero(size_bytes > 0)
-    if not len(filled):
-        return kinds
-    first, last = int(pos[filled[0]]), int(pos[filled[-1]] + size_bytes[filled[-1]])
-    edges = np.empty(2 * len(filled), np.int64)
-    edges[::2] = pos[filled] - first
-    edges[1::2] = edges[::2] + size_bytes[filled]
-    classes = records.decoded.translated(_CLASSES)[first : last + 1]
-    found = np.bitwise_or.reduceat(classes, edges)[::2]
-    rows = filled[found & HIGH != 0]
-    # What stands between keeps a cut character from being completed by the next string.
-    is_text = not len(rows) or _is_utf8(b" ".join(_strings(records, pos, size_bytes, rows)))
-    kinds[filled] = found & (QUOTES | ODD if is_text else QUOTES | ODD | HIGH)
-    return kinds
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

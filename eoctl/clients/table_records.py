@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eoctl.clients.consumed import Records
+from eoctl.clients.json_source import JsonSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,25 +24,20 @@ if TYPE_CHECKING:
 
 
 class Decoded:
-    """A decoded table that several pieces share."""
+    """A decoded table that several pieces share, and what was made of its bytes."""
 
     def __init__(self, table: RecordTable) -> None:
         self.table = table
-        self._translated: NDArray[np.uint8] | None = None
 
     @cached_property
     def data(self) -> bytes:
         """A copy of what positions refer to: slices of bytes are cheaper than those of an array."""
         return self.table.source.tobytes()
 
-    def translated(self, table: bytes) -> NDArray[np.uint8]:
-        """Return `data` through a table of 256 bytes (always the same), and one byte more.
-
-        So the end of the last string is a place in it, too.
-        """
-        if self._translated is None:
-            self._translated = np.frombuffer(self.data.translate(table) + b"\0", np.uint8)
-        return self._translated
+    @cached_property
+    def json(self) -> JsonSource:
+        """The bytes as JSON has them."""
+        return JsonSource(self.data)
 
 
 class TableRecords:

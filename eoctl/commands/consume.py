@@ -51,7 +51,10 @@ def command(
     ] = False,
     print_key: Annotated[bool, typer.Option("--print-key", help="In text: keys too.")] = False,
     key_separator: Annotated[
-        str, typer.Option(metavar="TEXT", help="In text: between all of these [a tab].")
+        str,
+        typer.Option(
+            metavar="TEXT", help="In text: between all of these [a tab].", show_default=False
+        ),
     ] = "\t",
     bytes_as: Annotated[
         BytesAs, typer.Option("--bytes", help="In jsonl: how bytes are written.")

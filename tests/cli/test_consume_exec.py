@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.audit_logs import Batch
+from tests.cli.test_consume_follow import Log
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -452,6 +455,31 @@ def test_interrupted(clean: Path, tmp_path: Path) -> None:
     assert saved >= 10
     assert f"interrupted: {keeper.checkpoint} says next offset {saved}" in errors.decode()
     assert not is_running(keeper.pid())
+
+
+def test_followed_by_a_program(tmp_path: Path) -> None:
+    """What is there is handed over at once, and the position passes what is hidden, too."""
+    log = Log(tmp_path / "logs" / "grown-0")
+    (tmp_path / "work").mkdir()
+    keeper = Keeper(tmp_path / "work")
+    call = [*EOCTL, "consume", str(log.directory), "--follow", "--isolation", "read_committed"]
+    call += [*keeper.options, "--commit", "atomic"]
+    log.append(Batch(count=3))
+    for place in range(2):
+        offset = log.next_offset
+        with subprocess.Popen(call, cwd=ROOT, stderr=subprocess.PIPE) as running:
+            wait_for(keeper.checkpoint.exists)
+            log.append(Batch(pid=2, kind="txn", count=2), Batch())
+            time.sleep(0.3)
+            assert offset not in keeper.offsets()
+            log.append(Batch(pid=2, kind="commit" if place else "abort"))
+            end = log.next_offset
+            wait_for(lambda end=end: keeper.saved()["next_offset"] == end)
+            running.send_signal(signal.SIGINT)
+            running.communicate(timeout=30)
+        assert running.returncode == 130
+    expected = [0, 1, 2, 5, 7, 8, 9]
+    assert keeper.offsets() == keeper.saved()["state"] == expected
 
 
 # --- the man page ---------------------------------------------------------------------------------

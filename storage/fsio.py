@@ -101,11 +101,13 @@ class FileSystem:
 
     def write(self, file: OpenFile, data: Bytes) -> None:
         """Write all of `data` at `file.pos`, and move that."""
-        view = memoryview(data).cast("B")
-        while view:
+        written_bytes = os.pwrite(file.fd, data, file.pos)
+        file.pos += written_bytes
+        view = memoryview(data)
+        while written_bytes < view.nbytes:
+            view = view.cast("B")[written_bytes:]
             written_bytes = os.pwrite(file.fd, view, file.pos)
             file.pos += written_bytes
-            view = view[written_bytes:]
 
     def truncate(self, file: OpenFile, size_bytes: int) -> None:
         """Cut the file, or extend it with zeros; `file.pos` becomes its end."""

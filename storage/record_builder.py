@@ -134,6 +134,7 @@ class BatchBuilder:
         self.codec = codec
         self.batch_bytes = batch_bytes
         self.batch_records = batch_records
+        self._is_compressed = codec is not Codec.NONE
         self._clear()
 
     def _clear(self) -> None:
@@ -244,7 +245,7 @@ class BatchBuilder:
         if not count:
             raise ValueError("a batch needs a record")
         body = b"".join(self._parts)
-        if self.codec is not Codec.NONE:
+        if self._is_compressed:
             body = compress(self.codec, body)
         identity = identity or ProducerIdentity()
         header = BatchHeader(  # by place: this is done for every batch

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_BYTES = 61
+PLACE = Struct(">qii")  # of the header, what a leader writes: up to the leader epoch
 LOG_OVERHEAD_BYTES = 12  # base_offset and batch_length, which batch_length does not count
 MAGIC_POS = 16
 CRC = Struct(">I")

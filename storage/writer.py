@@ -23,12 +23,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import FormatError, RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.formats.record_batch import (
+    CONTROL_MASK,
     CRC,
     CRC_POS,
     HEADER,
     LOG_APPEND_TIME_MASK,
     MAGIC_V2,
     NO_PRODUCER_ID,
+    PLACE,
+    TRANSACTIONAL_MASK,
     BatchHeader,
     compute_crc,
     parse_header,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from storage.log_config import LogConfig
     from storage.log_tail import LogTail
     from storage.partition_store import PlannedStore
+    from storage.producer_state import CompletedTransaction
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -60,6 +64,11 @@ class _State(Enum):
     READY = "ready"
     BROKEN = "broken"  # while something is written, and for good if that fails
     CLOSED = "closed"
+
+
+# Looked up for every batch, which takes several times as long in the class.
+_READY, _BROKEN, _CLOSED = _State
+_CLIENT = Origin.CLIENT
 
 
 class Appended(NamedTuple):
@@ -117,6 +126,7 @@ class PartitionWriter:
         )
         self._now_ms = now_ms
         self._flush = flush
+        self._syncs_batches = flush is FlushPolicy.BATCH
         self._epochs = list(tail.epochs)
         self._indexes = tail.indexes
         self._aborted = list(tail.aborted)  # of this segment
@@ -124,7 +134,7 @@ class PartitionWriter:
         self._first_timestamp_ms = tail.first_timestamp_ms
         self._segment_opened_ms = now_ms()
         self._is_open = False  # this segment's log is open: something was appended to it
-        self._state = _State.READY
+        self._state = _READY
 
     @property
     def base_offset(self) -> int:
@@ -134,7 +144,7 @@ class PartitionWriter:
     @property
     def is_ready(self) -> bool:
         """Whether it takes batches: not closed, and no write has failed."""
-        return self._state is _State.READY
+        return self._state is _READY
 
     # -- appending
 
@@ -148,7 +158,7 @@ class PartitionWriter:
             AccessError: it could not be written. The writer takes no further batch, and `close`
                 only lets go of the files: the partition has to be recovered.
         """
-        if self._state is not _State.READY:
+        if self._state is not _READY:
             raise ValueError("closed, or an earlier append has failed")
         header = self._checked(batch)
         duplicate = None
@@ -158,8 +168,16 @@ class PartitionWriter:
             return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
         header = self._placed(header)
         roll_entries = self._entries_to_roll(header)
-        self.producers.append(header, None, Origin.CLIENT)  # raises before it changes anything
-        return self._append(header, batch, roll_entries)
+        # From here on also what is no error, such as an interrupt, leaves it broken.
+        self._state = _BROKEN
+        try:
+            self.producers.append(header, None, _CLIENT)
+        except AppendError:  # raised before anything is changed
+            self._state = _READY
+            raise
+        self._write(header, batch, roll_entries)
+        self._state = _READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
 
     def end_transaction(
         self,
@@ -184,7 +202,7 @@ class PartitionWriter:
         Raises:
             AppendError, AccessError: as `append`.
         """
-        if self._state is not _State.READY:
+        if self._state is not _READY:
             raise ValueError("closed, or an earlier append has failed")
         batch = build_marker(
             producer_id,
@@ -195,40 +213,40 @@ class PartitionWriter:
         )
         header = self._placed(parse_header(batch, 0))
         roll_entries = self._entries_to_roll(header)
-        completed = self.producers.append(
-            header,
-            Marker(is_commit, coordinator_epoch, header.max_timestamp_ms),
-            Origin.COORDINATOR,
-            transaction_version=transaction_version,
-        )
-        appended = self._append(header, batch, roll_entries)
+        self._state = _BROKEN  # see `append`
+        try:
+            completed = self.producers.append(
+                header,
+                Marker(is_commit, coordinator_epoch, header.max_timestamp_ms),
+                Origin.COORDINATOR,
+                transaction_version=transaction_version,
+            )
+        except AppendError:
+            self._state = _READY
+            raise
+        self._write(header, batch, roll_entries)
         if completed is not None:
-            if completed.is_aborted:
-                stable_offset = self.producers.last_stable_offset(completed)
-                self._aborted.append(
-                    AbortedTxn(
-                        VERSION,
-                        producer_id,
-                        completed.first_offset,
-                        completed.last_offset,
-                        stable_offset,
-                    )
+            self._complete(completed)
+        self._state = _READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def _complete(self, completed: CompletedTransaction) -> None:
+        if completed.is_aborted:
+            stable_offset = self.producers.last_stable_offset(completed)
+            self._aborted.append(
+                AbortedTxn(
+                    VERSION,
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    stable_offset,
                 )
-            self.producers.complete(completed)
-        return appended
+            )
+        self.producers.complete(completed)
 
     def _entries_to_roll(self, header: BatchHeader) -> list[ProducerEntry] | None:
         """Producer state before this batch, if it opens a new segment."""
         return self.producers.entries() if self._must_roll(header) else None
-
-    def _append(
-        self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
-    ) -> Appended:
-        base_offset = self.end_offset
-        self._state = _State.BROKEN
-        self._write(header, batch, roll_entries)
-        self._state = _State.READY
-        return Appended(base_offset, self.end_offset - 1, is_duplicate=False)
 
     def sync(self) -> None:
         """Make all that was appended durable, whatever the flush policy."""
@@ -247,7 +265,7 @@ class PartitionWriter:
             self._is_open = True
         data = _stamped(header, batch)
         self.store.append(data)
-        if self._flush is FlushPolicy.BATCH:
+        if self._syncs_batches:
             self.store.sync_log()
         if self._first_timestamp_ms is None:
             self._first_timestamp_ms = header.max_timestamp_ms
@@ -283,14 +301,18 @@ class PartitionWriter:
                 f"{batch_bytes} bytes, at most {config.segment_bytes} (segment.bytes)",
                 header,
             )
-        if header.is_log_append_time:
+        attributes = header.attributes
+        if attributes & LOG_APPEND_TIME_MASK:
             raise self._refusal("INVALID_TIMESTAMP", "a client may not set LogAppendTime", header)
         is_right = (
             header.base_offset == 0
             and header.records_count == header.last_offset_delta + 1 > 0
-            and not header.is_control
-            and (header.producer_id < 0 or header.base_sequence >= 0)
-            and (header.producer_id >= 0 or not header.is_transactional)
+            and not attributes & CONTROL_MASK
+            and (
+                header.base_sequence >= 0
+                if header.producer_id >= 0
+                else not attributes & TRANSACTIONAL_MASK
+            )
         )
         if not is_right:
             raise self._refusal("INVALID_RECORD", _fault_of(header), header)
@@ -328,14 +350,15 @@ class PartitionWriter:
 
     def _must_roll(self, header: BatchHeader) -> bool:
         """ROLL-1 and ROLL-2. Without jitter, which is drawn at random."""
+        config = self.config
         if not self._segment_bytes:  # its base is the log end offset already (ROLL-7)
             return False
-        if self._segment_bytes > self.config.segment_bytes - header.batch_bytes:
+        if self._segment_bytes > config.segment_bytes - header.batch_bytes:
             return True
-        if self._waited_ms(header) > self.config.segment_ms:
+        if self._waited_ms(header) > config.segment_ms:
             return True
         return (
-            self._indexes.is_full(self.config.index_max_bytes)
+            self._indexes.is_full(config.index_max_bytes)
             or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 
@@ -373,8 +396,8 @@ class PartitionWriter:
 
         Nothing is written if nothing was appended, or if an append has failed.
         """
-        state, self._state = self._state, _State.CLOSED
-        if state is _State.READY:
+        state, self._state = self._state, _CLOSED
+        if state is _READY:
             self._finish_segment(self.producers.entries())
         self.store.close_log()
 
@@ -395,7 +418,9 @@ def _fault_of(header: BatchHeader) -> str:
 def _stamped(header: BatchHeader, batch: bytes) -> bytearray:
     """The batch as it is written: the header changes, the records do not."""
     data = bytearray(batch)
-    HEADER.pack_into(data, 0, *header)
     if header.is_log_append_time:
+        HEADER.pack_into(data, 0, *header)
         CRC.pack_into(data, CRC_POS, compute_crc(data))
+    else:
+        PLACE.pack_into(data, 0, *header[:3])
     return data

@@ -12,6 +12,7 @@ are compared with the log, which alone tells what has been written.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import UsageError
@@ -74,6 +75,14 @@ def choose_identity(
     return ProducerIdentity(producer_id, producer_epoch, base_sequence)
 
 
+def random_producer_id() -> int:
+    """Return an id for a session: above those of brokers and of runs without one.
+
+    Drawn, since it must be new also in a log that was cut or made anew.
+    """
+    return FIRST_OWN_PRODUCER_ID + (1 << 61) + secrets.randbelow(1 << 61)
+
+
 class LogPlace(NamedTuple):
     """How far the log of one partition has come with a producer.
 
@@ -114,6 +123,10 @@ class Identities:
     def lacks_id(self, transaction: int) -> bool:
         """Whether one more id must be added to `producer_ids` before this transaction begins."""
         return self.is_per_transaction and self._split(transaction)[0] >= len(self.producer_ids)
+
+    def begins_id(self, transaction: int) -> bool:
+        """Whether a transaction is the first one under its producer id."""
+        return self.is_per_transaction and self._split(transaction)[1] == 0
 
     def _split(self, transaction: int) -> tuple[int, int]:
         return divmod(self.first.producer_epoch + transaction, EPOCHS_COUNT)

@@ -47,6 +47,18 @@ class Interrupts:
             self._is_pending = False
             raise KeyboardInterrupt
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Within `held`: wait for something that may never come. What is pending comes first."""
+        was_held, self._is_held = self._is_held, False
+        try:
+            if self._is_pending:
+                self._is_pending = False
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_held = was_held
+
     def _handle(self, *_: object) -> None:
         if self._is_held and not self._is_pending:
             self._is_pending = True

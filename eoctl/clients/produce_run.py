@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from eoctl.clients.acks import AckFile
-from eoctl.clients.identity import NOWHERE, Identities, choose_identity, own_producer_id
+from eoctl.clients.first_identities import (
+    first_identities,
+    session_identities,
+)
+from eoctl.clients.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
+from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.open_partition import (
     COMMAND,
     WriteOptions,
@@ -16,10 +21,12 @@ from eoctl.clients.open_partition import (
     open_partition,
 )
 from eoctl.clients.partitioner import StickyPartitions
+from eoctl.clients.produce_checks import check_call, session_arguments
 from eoctl.clients.produce_session import SessionPartition
 from eoctl.clients.producer import PartitionProducer, Sending
-from eoctl.clients.sent_records import SentRecords, find_place
+from eoctl.clients.sent_records import SentRecords, count_by_epoch, find_place
 from eoctl.clients.session_keeper import SessionKeeper
+from eoctl.clients.streams import InterruptibleInput
 from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import topic_paths
 from eoctl.clients.topic_producer import Checked, SessionCalls, TopicProducer
@@ -125,6 +132,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
         )
     elif options.partitions_count is not None:
         raise UsageError("--partitions goes with --topic")
+    check_call(source.name, options, paths)
     targets = [resolve_target(each, options.target) for each in paths]
     fs = fsio.FileSystem()
     if not options.write.change.apply:
@@ -157,14 +165,27 @@ class _Run:
             self.keeper = SessionKeeper(
                 fs if is_applied else None,
                 options.session,
-                _session_arguments(targets, options),
+                session_arguments(targets, options),
                 options.producer_id,
+                options.producer_epoch,
             )
-        self.opened = [open_partition(each, options.write, self.now, fs) for each in targets]
-        self.producer_ids = self._first_ids()
         self.acks: AckFile | None = None
         if options.acks_to is not None and is_applied:
             self.acks = AckFile(fs, options.acks_to)
+        self.opened = [open_partition(each, options.write, self.now, fs) for each in targets]
+        self.producer_ids = self._first_ids()
+        if self.session is not None:
+            self.identities = session_identities(
+                self.session, self.producer_ids, options.transactions
+            )
+        else:
+            self.identities = first_identities(
+                self.opened,
+                self.producer_ids,
+                options.transactions,
+                producer_epoch=options.producer_epoch,
+                base_sequence=options.base_sequence,
+            )
         self.producers = [self._producer(number) for number in range(len(self.opened))]
         if self.keeper is not None and self.keeper.session is None:
             self._begin(self.keeper)
@@ -185,6 +206,8 @@ class _Run:
         return [self._new_id()]
 
     def _new_id(self) -> int:
+        if self.keeper is not None:
+            return random_producer_id()
         writers = [each.writer for each in self.opened]
         end_offset = max(each.end_offset for each in writers)
         return own_producer_id((each.producers for each in writers), end_offset)
@@ -195,32 +218,16 @@ class _Run:
         if self.keeper is not None:
             self.keeper.add_producer_ids(self.producer_ids)
 
-    def _identities(self, number: int) -> Identities:
-        options, session, opened = self.options, self.session, self.opened[number]
-        transactions = options.transactions
-        first = choose_identity(
-            opened.writer.producers,
-            self.producer_ids[0],
-            producer_epoch=options.producer_epoch if session is None else session.producer_epoch,
-            base_sequence=options.base_sequence
-            if session is None
-            else session.partitions[number].base_sequence,
-        )
-        is_per_transaction = transactions is not None and transactions.version >= 2
-        if is_per_transaction and first.base_sequence and session is None:
-            if options.base_sequence:
-                raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
-            # The producer is known: its next transaction has the next epoch.
-            first = first._replace(producer_epoch=first.producer_epoch + 1, base_sequence=0)
-        return Identities(first, self.producer_ids, is_per_transaction=is_per_transaction)
-
     def _producer(self, number: int) -> PartitionProducer:
         options, opened = self.options, self.opened[number]
-        identities = self._identities(number)
-        in_log = NOWHERE
+        identities = self.identities[number]
+        in_log, counts = NOWHERE, None
         if self.session is not None:
-            known = self.session.partitions[number]
-            in_log = find_place(self._readable(number), opened.tail, identities, known.start_offset)
+            partition, start = self._readable(number), self.session.partitions[number].start_offset
+            in_log = find_place(partition, opened.tail, identities, start)
+            if identities.is_per_transaction and partition is not None:
+                end_offset = opened.tail.end_offset
+                counts = count_by_epoch(partition, self.producer_ids, start, end_offset)
         faults = options.faults
         if faults is not None:  # every partition has a connection of its own
             faults = faults._replace(seed=faults.seed + number)
@@ -236,6 +243,7 @@ class _Run:
             timestamp_ms=options.timestamp_ms,
             is_transactional=options.transactions is not None,
             in_log=in_log,
+            counts=counts,
             sending=Sending(
                 options.in_flight, faults, None if self.acks is None else self.acks.write
             ),
@@ -299,10 +307,26 @@ class _Run:
             self.keeper.note_sent(self.topic.input_pos, self.topic.last_record, end_offsets)
 
     def run(self) -> ProduceResult:
-        """Send everything, and close the partitions whatever happens."""
+        """Send everything, and close the partitions whatever happens.
+
+        An interruption comes while the input is waited for, or at the end: a batch, a transaction
+        and a close are done to their ends.
+        """
+        result: ProduceResult | None = None
+        with Interrupts() as interrupts:
+            try:
+                with interrupts.held():
+                    result = self._run(interrupts)
+            except KeyboardInterrupt as exc:
+                if result is None:
+                    raise
+                return result._replace(error=result.error or exc)
+        return result
+
+    def _run(self, interrupts: Interrupts) -> ProduceResult:
         error: BaseException | None = None
         try:
-            self._send()
+            self._send(interrupts)
         except (EoctlError, OSError, KeyboardInterrupt) as exc:
             error = exc
         if error is not None and self.keeper is None:
@@ -322,12 +346,16 @@ class _Run:
             error,
         )
 
-    def _send(self) -> None:
+    def _send(self, interrupts: Interrupts) -> None:
         options, source, keeper = self.options, self.source, self.keeper
-        file: Any = source.file
+        if options.topic is not None:
+            for each in self.opened:  # so that the next run finds as many
+                if each.target.partition is None:
+                    each.store.begin()
+        file: Any = InterruptibleInput(source.file, interrupts)
         if keeper is not None:
             end_offsets = [each.tail.end_offset for each in self.opened]
-            file = keeper.checked_input(source.file, source.name, end_offsets)
+            file = keeper.checked_input(file, source.name, end_offsets)
         needs_keys = any(each.config.is_compacted for each in self.opened)
         is_plain = options.input_format is InputFormat.LINES and options.key_separator is None
         if is_plain and len(self.opened) == 1 and not needs_keys:
@@ -399,19 +427,3 @@ def _first_error(error: BaseException | None, call: Callable[[], None]) -> BaseE
     except EoctlError as exc:
         return error or exc
     return error
-
-
-def _session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:
-    """What must be the same in every run of a session, as it comes back from the file."""
-    transactions = options.transactions
-    return {
-        "partitions": tuple(Path(each.path).name for each in targets),
-        "--format": options.input_format.value,
-        "--bytes": options.bytes_as.value,
-        "--key-separator": options.key_separator,
-        # Where records without key go depends on it.
-        "--batch-bytes": options.batch_bytes if len(targets) > 1 else None,
-        "--txn-records": None if transactions is None else transactions.records,
-        "--abort-every": None if transactions is None else transactions.abort_every,
-        "--transaction-version": None if transactions is None else transactions.version,
-    }

@@ -10,7 +10,7 @@ from eoctl.clients.sender import Sender
 from storage.formats.record_batch import increment_sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from eoctl.clients.identity import Identities
     from eoctl.clients.link import Faults
@@ -62,6 +62,7 @@ class PartitionProducer:
         timestamp_ms: of every record that has none, in place of the clock.
         is_transactional: records belong to transactions.
         in_log: what the log has of these records already: it is not sent again.
+        counts: with version 2, the records that the log has by producer id and epoch.
         sending: the way of the batches.
 
     Attributes:
@@ -80,6 +81,7 @@ class PartitionProducer:
         timestamp_ms: int | None = None,
         is_transactional: bool = False,
         in_log: LogPlace = NOWHERE,
+        counts: Mapping[tuple[int, int], int] | None = None,
         sending: Sending = Sending(),  # noqa: B008 - immutable
     ) -> None:
         self.writer = writer
@@ -88,6 +90,7 @@ class PartitionProducer:
         self.transaction = 0
         self.count = 0
         self.in_log: LogPlace | None = in_log
+        self._counts = counts or {}
         self._first_offset = writer.end_offset
         self._builder = builder
         self._now_ms = now_ms
@@ -126,6 +129,16 @@ class PartitionProducer:
         if self.identities.is_per_transaction:
             return place.transaction > self.transaction
         return place.records > self.count or (place.records == self.count and not place.is_open)
+
+    @property
+    def is_whole_in_log(self) -> bool:
+        """Whether the log has all records of the transaction that ends here, not only its marker.
+
+        With version 2 the marker's epoch says that it has ended, and nothing of its records.
+        """
+        identity = self.identities.at(self.transaction, 0)
+        found = self._counts.get((identity.producer_id, identity.producer_epoch))
+        return found is None or found == self.count
 
     # -- sending
 
@@ -235,3 +248,5 @@ class PartitionProducer:
         if self.identities.is_per_transaction:
             self.transaction += 1
             self.count = 0
+            if self.identities.begins_id(self.transaction):
+                self.sender.begin_producer()

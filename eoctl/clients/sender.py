@@ -143,6 +143,10 @@ class Sender:
         """How many batches are not acknowledged yet."""
         return len(self._unacknowledged)
 
+    def begin_producer(self) -> None:
+        """Go on under another producer id, which the leader does not know; all is acknowledged."""
+        self._is_known = False
+
     def send(self, batch: bytes, first_sequence: int, records_count: int, tag: Any = None) -> None:
         """Send a batch; returns when it is on its way, which may be before it is in the log.
 

@@ -43,18 +43,45 @@ def find_place(
             " cannot be told"
         )
     last: LogPlace = NOWHERE
+    first = identities.first
     for placed in partition.read(start_offset, tail.end_offset):
         header = placed.batch.header
-        if header.producer_id not in ids or header.is_control:
+        if header.producer_id not in ids:
             continue
-        count = header.last_sequence + 1
         if identities.is_per_transaction:
-            index = ids.index(header.producer_id)
-            number = index * EPOCHS_COUNT + header.producer_epoch
-            last = LogPlace(number - identities.first.producer_epoch, count, is_open=False)
+            number = ids.index(header.producer_id) * EPOCHS_COUNT + header.producer_epoch
+            count = 0 if header.is_control else header.last_sequence + 1
+            last = LogPlace(number - first.producer_epoch, count, is_open=not header.is_control)
+        elif header.is_control:
+            last = last._replace(is_open=False)
         else:
-            last = LogPlace(0, last.records + header.records_count, is_open=False)
+            # Not the sum of the records: compaction may have taken some.
+            count = (header.last_sequence + 1 - first.base_sequence) % SEQUENCES_COUNT
+            last = LogPlace(0, count, is_open=header.is_transactional)
     return last
+
+
+def count_by_epoch(
+    partition: Partition, producer_ids: list[int], start_offset: int, end_offset: int
+) -> dict[tuple[int, int], int]:
+    """Count the records that a log has by (producer id, epoch); compacted ones count, too.
+
+    Without those that retention has taken: an epoch that is not there says nothing.
+    """
+    found: dict[tuple[int, int], int] = {}
+    is_whole = (partition.log_start_offset or 0) <= start_offset
+    wanted = set(producer_ids)
+    for placed in partition.read(start_offset, end_offset):
+        header = placed.batch.header
+        if header.producer_id not in wanted:
+            continue
+        key = (header.producer_id, header.producer_epoch)
+        if not header.is_control:
+            found[key] = header.last_sequence + 1
+        elif is_whole:
+            # A marker has the epoch behind that of the data, which may have none.
+            found.setdefault((header.producer_id, header.producer_epoch - 1), 0)
+    return found
 
 
 class SentRecords:

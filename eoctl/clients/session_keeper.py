@@ -32,7 +32,7 @@ class SessionKeeper:
         fs: what writes it; None: nothing is written, as in a plan.
         path: of the file, outside of every log dir.
         arguments: of this run; see `Session`.
-        producer_id: that the user gave.
+        producer_id, producer_epoch: that the user gave.
 
     Attributes:
         session: None until it is begun.
@@ -49,6 +49,7 @@ class SessionKeeper:
         path: str,
         arguments: dict[str, Any],
         producer_id: int | None,
+        producer_epoch: int | None,
     ) -> None:
         if producer_id == NO_PRODUCER_ID:
             raise UsageError(
@@ -73,6 +74,12 @@ class SessionKeeper:
             raise RefusedError(
                 f"{path}: the session has producer id {known_id}, not {producer_id}",
                 next_step="leave out --producer-id, or name another file: a new session",
+            )
+        known_epoch = self.session.producer_epoch
+        if producer_epoch not in (None, known_epoch):
+            raise RefusedError(
+                f"{path}: the session has epoch {known_epoch}, not {producer_epoch}",
+                next_step="leave out --producer-epoch, or name another file: a new session",
             )
 
     def begin(
@@ -142,7 +149,13 @@ class SessionKeeper:
             end_offset < each.end_offset
             for end_offset, each in zip(end_offsets, self.begun.partitions, strict=True)
         )
-        if is_behind and file.seekable():
+        if is_behind and not file.seekable():
+            raise RefusedError(
+                f"{name}: a log has lost some of what the session had sent, and the input can be"
+                " read only once: whether it is the same would be known too late",
+                next_step="give the input as a file",
+            )
+        if is_behind:
             ahead, left_bytes = DigestedInput(file, name, *known), known[0]
             while left_bytes > 0:
                 left_bytes -= len(ahead.read1(min(left_bytes, READ_BYTES)))

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 from storage.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
     from typing import BinaryIO
+
+    from eoctl.clients.interrupts import Interrupts
 
 
 def open_input(name: str, stack: ExitStack) -> BinaryIO:
@@ -29,6 +32,30 @@ def open_input(name: str, stack: ExitStack) -> BinaryIO:
         return stack.enter_context(Path(name).open("rb"))
     except OSError as exc:
         raise AccessError(exc, name) from exc
+
+
+class InterruptibleInput:
+    """An input that can be interrupted while it is waited for, in work that else cannot."""
+
+    def __init__(self, file: BinaryIO, interrupts: Interrupts) -> None:
+        self._file = file
+        self._read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+        self._interrupts = interrupts
+
+    def read1(self, count: int) -> bytes:
+        """Read what there is, at most `count` bytes."""
+        with self._interrupts.released():
+            return self._read(count)
+
+    read = read1
+
+    def seekable(self) -> bool:
+        """Whether it can be read twice."""
+        return self._file.seekable()
+
+    def seek(self, pos: int) -> int:
+        """Go on from a place."""
+        return self._file.seek(pos)
 
 
 def separator_bytes(text: str) -> bytes:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.topic_partitions import require_legal
 from recovery.clusters import image_around
 from recovery.reach import require_in_reach
 from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
@@ -91,6 +92,10 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
     """
     directory, name, around = _find(path)
     _require_writable(path, name)
+    if not directory.is_dir():
+        require_legal(name.topic)
+        if directory.name != f"{name.topic}-{name.partition}":
+            raise UsageError(f"{path}: a broker would call it {name.topic}-{name.partition}")
     require_in_reach([str(directory)], [around.path])
     if around.lock.is_held:
         raise LockHeldError(str(directory.parent / LOCK_FILE_NAME), around.lock.pid)

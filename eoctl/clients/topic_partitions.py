@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from recovery.clusters import image_around
 from storage.errors import RefusedError, UsageError
 from storage.log_dir import DirState, read_log_dir
+
+LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def require_legal(topic: str) -> None:
+    """See that Kafka would take a name for a topic (Topic.validate). Raises UsageError."""
+    if topic in {".", ".."} or not LEGAL_TOPIC.fullmatch(topic):
+        raise UsageError(
+            f"{topic!r}: no name of a topic",
+            next_step="1 to 249 letters, digits, dots, underscores, hyphens",
+        )
 
 
 def topic_paths(
@@ -21,6 +33,7 @@ def topic_paths(
         RefusedError: the number given is not that of the cluster, or a partition is missing.
         UsageError: nothing tells how many there are.
     """
+    require_legal(topic)
     log_dir = read_log_dir(log_dir_path)
     image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
     known = None if image is None else image.topics.get(topic)

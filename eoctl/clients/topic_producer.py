@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.inputs import InputRecord
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
 from eoctl.clients.produce_session import changed_input, digest_of
+from storage.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -120,6 +121,7 @@ class TopicProducer:
         self._add_producer_id = add_producer_id
         self._saved_s = time.monotonic()
         self._touched: set[int] = set()
+        self._decided: bool | None = None  # how the transaction ends, from its first marker on
 
     # -- records
 
@@ -137,6 +139,7 @@ class TopicProducer:
                 self._compare(number, producer, record)
                 producer.skip()
             else:
+                self._require_open(number, producer)
                 producer.add(record.key, record.value, record.headers, record.timestamp_ms)
             self.input_pos = record.end_pos
             self.last_record = record[:3]
@@ -161,6 +164,7 @@ class TopicProducer:
                         self.input_pos = start_pos + sum(map(len, lines[:start])) + start
                         self._skip_lines(producer, lines[start:end], end_pos)
                 else:
+                    self._require_open(0, producer)
                     producer.add_values(lines, start, end)
                 self._took(0, end - start)
                 start = end
@@ -174,6 +178,22 @@ class TopicProducer:
             self._compare(0, producer, InputRecord(None, line, (), None, line_end_pos))
             producer.skip()
             self.input_pos = line_end_pos
+
+    def _require_open(self, number: int, producer: PartitionProducer) -> None:
+        """Before the first record that a log lacks: nobody else has ended our transaction."""
+        place = producer.in_log
+        if place is None or self._transactions is None or number not in self._touched:
+            return
+        if not place.is_open:
+            raise self._ended_by_others(producer)
+
+    def _ended_by_others(self, producer: PartitionProducer) -> RefusedError:
+        return RefusedError(
+            f"{producer.writer.store.directory}: transaction {self.transactions_count} of the"
+            " session was ended before all of its records were there, and not by the session:"
+            " they cannot be added to it any more",
+            next_step="begin a new session with the rest of the input",
+        )
 
     def _room(self) -> int:
         """How many records may come before something has to be done."""
@@ -243,19 +263,28 @@ class TopicProducer:
             producer.flush()
 
     def abort(self) -> None:
-        """End the open transaction, if there is one, after an error: what is sent of it is void."""
+        """End the open transaction, if there is one, after an error: what is sent of it is void.
+
+        With one marker written its outcome is decided, and holds in the other partitions too.
+        """
         if self._transactions is not None and self.open_count:
             for number in sorted(self._touched):
                 if self._producers[number].has_open_transaction:
-                    self._write_marker(number, self._transactions, is_commit=False)
+                    self._write_marker(number, self._transactions, is_commit=bool(self._decided))
 
     def _end_transaction(self, transactions: Transactions) -> None:
         is_commit = transactions.is_commit(self.transactions_count)
-        missing = [
-            number for number in sorted(self._touched) if not self._producers[number].is_end_in_log
-        ]
+        missing = []
+        for number in sorted(self._touched):
+            producer = self._producers[number]
+            if not producer.is_end_in_log:
+                self._require_open(number, producer)
+                missing.append(number)
+            elif not producer.is_whole_in_log:
+                raise self._ended_by_others(producer)
         for number in missing:
             self._producers[number].flush()
+        self._decided = is_commit
         for number in missing:
             self._write_marker(number, transactions, is_commit=is_commit)
         for producer in self._producers:
@@ -265,6 +294,7 @@ class TopicProducer:
             self._add_producer_id()
         self.transactions_count += 1
         self.open_count = 0
+        self._decided = None
         self._touched.clear()
 
     def _write_marker(self, number: int, transactions: Transactions, *, is_commit: bool) -> None:

@@ -528,6 +528,13 @@ def test_a_partition_that_is_not_closed_is_recovered_first(
     assert any(each.read_bytes() == b"torn" for each in Path(found[1]).rglob("*") if each.is_file())
 
 
+def test_checkpoints_that_cannot_be_read(
+    eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[..., Path]
+) -> None:
+    (log_dir / "recovery-point-offset-checkpoint").write_text("xxx")
+    refused(eoctl("produce", log_dir / "plain-0", lines(b"v"), *NOW), "correct or empty that file")
+
+
 def test_leader_epochs(
     eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[..., Path]
 ) -> None:
@@ -547,6 +554,10 @@ def test_a_partition_that_the_cluster_knows_is_created(
     topic_id = (path / "partition.metadata").read_bytes()
     shutil.rmtree(path)
     call = ("produce", path, lines(b"v"), *NOW, "--output", "jsonl")
+    refused(eoctl(*call), "had its recovery point at 179")  # its offsets were given out
+    checkpoint = log_dir / "recovery-point-offset-checkpoint"
+    kept = [each for each in checkpoint.read_text().splitlines()[2:] if each != "plain 0 179"]
+    checkpoint.write_text("\n".join(["0", str(len(kept)), *kept, ""]))
     plan = eoctl(*call)
     assert not path.exists()
     report = report_of(eoctl(*call, "--apply"))

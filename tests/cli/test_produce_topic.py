@@ -10,9 +10,16 @@ import msgpack
 import pytest
 
 from eoctl.clients.partitioner import partition_for_key
+from storage.discovery import discover
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record import RecordHeader
 from storage.formats.txn_index import parse_entries
+from storage.fsio import FileSystem
+from storage.log_config import LogConfig
+from storage.log_tail import read_tail
+from storage.partition import Partition
+from storage.partition_store import FileStore
+from storage.writer import PartitionWriter
 from tests.read_log import read_log
 
 if TYPE_CHECKING:
@@ -234,9 +241,106 @@ def test_more_transactions_than_a_producer_id_has_epochs(
     log = read_log(log_dir / "t-0")
     assert [each.value for each in log.committed] == [b"%d" % n for n in range(6)]
     entries = parse_snapshot((log_dir / "t-0" / "00000000000000000012.snapshot").read_bytes())
-    assert {each.producer_id: each.producer_epoch for each in entries} == {5: 32767, 2**62 + 6: 3}
+    found = {each.producer_id: each.producer_epoch for each in entries}
+    assert found.pop(5) == 32767
+    (second,) = found
+    assert found[second] == 3
+    assert second > 2**62 + 2**61  # drawn: a new one in any log
     (again,) = rows(produce(*call, *first, *session))
     assert (again["records"], again["skipped"]) == (0, 6)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_known_producer_has_one_epoch_everywhere(
+    log_dir: Path, produce: Callable[..., Outcome], version: int
+) -> None:
+    """The highest that any partition knows: with a lower one it would be fenced there."""
+    known = ("--producer-id", 77, "--txn-records", 1, "--transaction-version", version, "--apply")
+    for epoch, number in ((3, 1), (1, 2)):
+        produce(log_dir / f"t-{number}", b"x\n", *known, "--producer-epoch", epoch)
+    options = ("--topic", "t", "--partitions", 3, "--key-separator", "=", *known)
+    session = ("--producer-session", log_dir.parent / "session")
+    found = rows(produce(log_dir, lines(40), *options, *session))
+    assert sum(each["records"] for each in found) == 40
+    assert len({each["producer_epoch"] for each in found}) == 1
+    again = rows(produce(log_dir, lines(80), *options, *session))
+    assert sum(each["records"] for each in again) == 40
+    committed = [len(read_log(log_dir / f"t-{number}").committed) for number in range(3)]
+    assert sum(committed) == 82
+
+
+def test_nobody_elses_transaction_is_ended(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    session = ("--producer-session", log_dir.parent / "session")
+    bad = b"k=1\nk=2\nbad\n"
+    options = ("--txn-records", 5, "--producer-id", 50, "--key-separator", "=", "--apply")
+    assert produce(log_dir / "t-0", bad, *options, "--batch-records", 1, *session).status == 2
+    outcome = produce(log_dir / "t-0", b"k=n\n", *options)
+    assert outcome.status == 4
+    assert "has a transaction open since offset 0" in outcome.errors
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_somebody_else_ended(
+    log_dir: Path, produce: Callable[..., Outcome], version: int
+) -> None:
+    """What follows cannot be part of it: nothing is left out without a word."""
+    session = ("--producer-session", log_dir.parent / "session", "--batch-records", 1)
+    options = ("--txn-records", 5, "--transaction-version", version, "--key-separator", "=")
+    path = log_dir / "t-0"
+    outcome = produce(path, b"k=1\nk=2\nk=3\nbad\n", *options, *session, "--apply")
+    assert outcome.status == 2
+    (selected,) = discover([path]).selected
+    tail = read_tail(Partition.of(selected), 4096)
+    (entry,) = tail.producers
+    writer = PartitionWriter(
+        FileStore(str(path), FileSystem()), tail, LogConfig(), leader_epoch=0, now_ms=lambda: 1
+    )
+    writer.end_transaction(entry.producer_id, version - 1, is_commit=False)
+    writer.close()
+    whole = b"".join(b"k=%d\n" % n for n in range(1, 9))
+    outcome = produce(path, whole, *options, *session, "--apply")
+    assert outcome.status == 4
+    assert "was ended before all of its records were there" in outcome.errors
+
+
+def test_what_is_wrong_is_said_before_anything_is_touched(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    session = log_dir.parent / "session"
+    for options in (
+        ("--format", "jsonl", "--key-separator", "x"),
+        ("--txn-records", 2, "--base-sequence", 3, "--producer-id", 5),
+        ("--acks-to", session),
+        ("--acks-to", log_dir.parent / "input"),
+        ("--topic", "../x", "--partitions", 1),
+        ("--topic", "..", "--partitions", 1),
+    ):
+        path = log_dir if "--topic" in options else log_dir / "t-0"
+        outcome = produce(path, b"v\n", *options, "--producer-session", session, "--apply")
+        assert outcome.status == 2, options
+        assert not session.exists()
+        assert not list(log_dir.glob("t-*"))
+    for name in ("bad name!-0", "t-007"):
+        assert produce(log_dir / name, b"v\n", "--apply").status == 2
+    path = log_dir / "t-0"
+    used_up = ("--producer-id", 5, "--producer-epoch", 32767, "--txn-records", 1)
+    assert produce(path, b"v\n", *used_up).status == 2
+
+
+def test_a_topic_has_all_its_directories(log_dir: Path, produce: Callable[..., Outcome]) -> None:
+    produce(log_dir, b"k=v\n", "--topic", "t", "--partitions", 9, "--key-separator", "=", "--apply")
+    assert len(list(log_dir.glob("t-*"))) == 9
+    rows(produce(log_dir, b"k=v\n", "--topic", "t", "--key-separator", "=", "--apply"))
+
+
+def test_faults_behind_a_change_of_producer_id(
+    log_dir: Path, produce: Callable[..., Outcome]
+) -> None:
+    data = b"".join(b"%d\n" % n for n in range(200))
+    options = ("--producer-id", 7, "--producer-epoch", 32766, "--txn-records", 50)
+    faults = ("--in-flight", 5, "--fault", "reorder=0.6,drop=0.3,lost-ack=0.2,seed=3")
+    rows(produce(log_dir / "t-0", data, *options, *faults, "--batch-records", 1, "--apply"))
+    assert [each.value for each in read_log(log_dir / "t-0").committed] == data.split()
 
 
 def test_an_error_aborts_the_open_transaction(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from eoctl.clients.partitioner import partition_for_key
+from storage.discovery import discover
+from storage.log_tail import read_tail
+from storage.partition import Partition
 from tests.crash.kills import KillServer
 from tests.read_log import read_log
 
@@ -168,3 +175,45 @@ def test_killed_at_any_moment_and_begun_again(
     print(f"{case.name}: killed at {dict(per_kind)}")
     # A file is renamed, a directory made or synced at most a few times in a run.
     assert min(per_kind.values()) >= 2
+
+
+INTERRUPTS_COUNT = 8
+SIZE = 20  # of a transaction
+LARGE = ("--segment-bytes", "100000")
+
+
+def test_interrupted_at_any_moment(scratch: Path) -> None:
+    """No transaction has two outcomes, the partitions are closed, and what was begun is aborted."""
+    chooser = random.Random(os.environ["EOCTL_SEED"])
+    statuses: Counter[int] = Counter()
+    for number in range(INTERRUPTS_COUNT):
+        world = World(scratch / str(number), Case("topic", 3, SIZE, 1000))
+        world.grow(20_000)
+        arguments = [str(each) for each in world.arguments if str(each) != "--producer-session"]
+        arguments.remove(str(world.root / "session"))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "eoctl", *arguments, "--key-separator", "=", *LARGE],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and not (world.log_dir / "t-2").exists():
+            time.sleep(0.01)
+        time.sleep(chooser.random())
+        process.send_signal(signal.SIGINT)
+        statuses[process.wait(60)] += 1
+        outcomes: dict[int, set[bool]] = {}
+        for partition in range(3):
+            path = world.log_dir / f"t-{partition}"
+            found = read_log(path)
+            assert not found.undecided
+            committed = {each.offset for each in found.committed}
+            for each in found.records:
+                number_of_line = int((each.value or b"").rstrip(b"."))
+                is_commit = each.offset in committed
+                outcomes.setdefault(number_of_line // SIZE, set()).add(is_commit)
+            (selected,) = discover([path]).selected
+            read_tail(Partition.of(selected), 100)
+        assert all(len(each) == 1 for each in outcomes.values())
+        shutil.rmtree(world.root)
+    print(f"interrupted {INTERRUPTS_COUNT} times: exit status {dict(statuses)}")
+    assert set(statuses) <= {0, 130}

@@ -1,0 +1,58 @@
+"""What is looked at before `eoctl produce` touches anything, and what a session must find again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.clients.first_identities import NEW_EPOCHS_VERSION
+from eoctl.clients.inputs import InputFormat
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.clients.produce_run import ProduceOptions
+    from eoctl.clients.target import Target
+
+
+def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -> None:
+    """Refuse what makes no sense, before anything is touched.
+
+    Raises:
+        UsageError: options contradict each other, or one file is named for two things.
+    """
+    if options.input_format is not InputFormat.LINES and options.key_separator is not None:
+        raise UsageError("--key-separator is for lines: other formats have a field for the key")
+    transactions = options.transactions
+    has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
+    if options.base_sequence and has_epochs:
+        raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
+    named = {"--acks-to": options.acks_to, "--producer-session": options.session}
+    if input_name != "-":
+        named["FILE"] = input_name
+        place = os.path.realpath(input_name)
+        if any(Path(place).is_relative_to(os.path.realpath(each)) for each in paths):
+            raise UsageError(f"{input_name}: lies in the directory that is written to")
+    seen: dict[str, str] = {}
+    for option, path in named.items():
+        other = seen.setdefault(os.path.realpath(path), option) if path is not None else option
+        if other != option:
+            raise UsageError(f"{option} and {other} are the same file: {path}")
+
+
+def session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:
+    """What must be the same in every run of a session, as it comes back from the file."""
+    transactions = options.transactions
+    return {
+        "partitions": tuple(Path(each.path).name for each in targets),
+        "--format": options.input_format.value,
+        "--bytes": options.bytes_as.value,
+        "--key-separator": options.key_separator,
+        # Where records without key go depends on it.
+        "--batch-bytes": options.batch_bytes if len(targets) > 1 else None,
+        "--txn-records": None if transactions is None else transactions.records,
+        "--abort-every": None if transactions is None else transactions.abort_every,
+        "--transaction-version": None if transactions is None else transactions.version,
+    }

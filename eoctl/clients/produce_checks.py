@@ -25,6 +25,8 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
     """
     if options.input_format is not InputFormat.LINES and options.key_separator is not None:
         raise UsageError("--key-separator is for lines: other formats have a field for the key")
+    if options.timestamp_ms is not None and options.timestamp_ms < 0:
+        raise UsageError(f"--timestamp: {options.timestamp_ms} ms is before 1970")
     transactions = options.transactions
     has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
     if options.base_sequence and has_epochs:

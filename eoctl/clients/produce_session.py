@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT = "eoctl producer session"
 VERSION = 1
+MAX_SESSION_BYTES = 16 << 20  # of 100,000 partitions it has a tenth
 DIGEST_BYTES = sha256().digest_size
 NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
 
@@ -105,6 +106,12 @@ def load_session(path: str) -> Session | None:
     import msgpack
 
     try:
+        found_bytes = Path(path).stat().st_size
+        if not Path(path).is_file() or found_bytes > MAX_SESSION_BYTES:
+            raise RefusedError(
+                f"{path}: not the session of a producer: no file, or one of {found_bytes} bytes",
+                next_step=NEXT_STEP,
+            )
         data = Path(path).read_bytes()
     except FileNotFoundError:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,6 @@ from tests.read_log import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.running import Outcome
 
@@ -150,6 +150,8 @@ def test_a_session_elsewhere_or_of_something_else(run: Run, log_dir: Path) -> No
     refused(run.call("--producer-id", -1), "--producer-session needs a producer id", status=2)
     refused(run.call(session=log_dir / "session"), "lies in a log dir")
     other = log_dir.parent / "other"
+    for path in (Path("/dev/zero"), log_dir.parent):
+        refused(run.call(session=path), "not the session of a producer")
     for content in (b"", b"\xc1", b"\x80", b"text", b"\x81\xa6format\xa5other"):
         other.write_bytes(content)
         refused(run.call(session=other), "not the session of a producer, or damaged")

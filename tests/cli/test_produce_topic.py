@@ -311,6 +311,7 @@ def test_what_is_wrong_is_said_before_anything_is_touched(
         ("--format", "jsonl", "--key-separator", "x"),
         ("--txn-records", 2, "--base-sequence", 3, "--producer-id", 5),
         ("--acks-to", session),
+        ("--timestamp", "-5"),
         ("--acks-to", log_dir.parent / "input"),
         ("--topic", "../x", "--partitions", 1),
         ("--topic", "..", "--partitions", 1),

@@ -26,6 +26,7 @@ from bench.audit import audit_lines
 from bench.consume import consume_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
+from bench.produce import produce_lines
 from bench.rebuild import rebuild_lines
 from bench.truncate import truncate_lines
 from tests.kafka.jars import java_command, missing_broker
@@ -237,6 +238,7 @@ def main() -> None:
             lines += [*start_up_lines(directory), *memory_lines(directory)]
             lines += ["", *rebuild_lines(chosen.mib, chosen.runs)]
             lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
+            lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *audit_lines(2 * chosen.mib, chosen.runs, has_java=not reason)]
     text = "\n".join(lines)

@@ -160,7 +160,7 @@ JSON = ("--format", "jsonl", "--bytes", "base64")
 @pytest.fixture
 def produced(eoctl: Callable[..., Outcome], tmp_path: Path) -> Produced:
     """Topics of a broker that was killed, and all the inputs in them."""
-    log_dir, file = tmp_path / "log-dir", tmp_path / "input"
+    log_dir, file, session = tmp_path / "log-dir", tmp_path / "input", tmp_path / "session"
     inputs: list[Input] = []
     first_offsets: dict[tuple[str, int], int] = {}
     recovered: set[str] = set()
@@ -179,15 +179,17 @@ def produced(eoctl: Callable[..., Outcome], tmp_path: Path) -> Produced:
         count, _ = TOPICS[topic]
         place = [log_dir, file, "--topic", topic] if count > 1 else [log_dir / f"{topic}-0", file]
         options = (*transactions.options(), "--index-max-bytes", INDEX_MAX_BYTES, *more)
+        # The first run of a session draws its producer id, and with it where records without key go.
+        draws_id = "--producer-session" in more and not session.exists()
         plan = eoctl("produce", *place, *options, "--output", "jsonl")
         done = eoctl("produce", *place, *options, "--output", "jsonl", "--apply")
         assert (plan.status, done.status) == (0, 0), done.errors
         rows = [json.loads(each) for each in done.text.splitlines()]
         appended = [each for each in rows if each["kind"] == "append"]
-        planned = map(json.loads, plan.text.splitlines())
-        assert [{**each, "applied": True} for each in planned if each["kind"] == "append"] == (
-            appended
-        )
+        if not draws_id:
+            planned = [json.loads(each) for each in plan.text.splitlines()]
+            wanted = [{**each, "applied": True} for each in planned if each["kind"] == "append"]
+            assert wanted == appended
         assert len(appended) == count
         for each in appended:
             first_offsets.setdefault((topic, each["partition"]), each["base_offset"])
@@ -217,7 +219,7 @@ def produced(eoctl: Callable[..., Outcome], tmp_path: Path) -> Produced:
         "version-1", as_json_lines(records), records, shape,
         *JSON, "--batch-bytes", 500, "--in-flight", 5, "--fault", faults,
     )  # fmt: skip
-    shape, session = Transactions(6, 4, version=2), tmp_path / "session"
+    shape = Transactions(6, 4, version=2)
     records = keyed(2003)
     for end in (1200, 2003):  # the input grows
         add(

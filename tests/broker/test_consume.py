@@ -141,7 +141,11 @@ def test_a_running_broker_is_followed(tmp_path: Path) -> None:
                 lines = read_lines(follower, len(expected))
             finally:
                 follower.send_signal(signal.SIGINT)
-                _, errors = follower.communicate(timeout=TIMEOUT_S)
+                try:
+                    _, errors = follower.communicate(timeout=TIMEOUT_S)
+                except subprocess.TimeoutExpired:  # where SIGINT is ignored, it would never end
+                    follower.kill()
+                    raise
         assert [incoming(line) for line in lines] == expected
         assert follower.returncode == 130
         assert f"in use by process {broker.pid}" in errors.decode()

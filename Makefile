@@ -17,8 +17,11 @@ help:
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
 
+# Compiled here, as an installer does: otherwise each process would do it again where
+# PYTHONDONTWRITEBYTECODE is set.
 env:
 	scripts/setup-env.sh all
+	$(BIN)/python -m compileall -q eoctl storage recovery
 
 demo:
 	scripts/setup-env.sh demo

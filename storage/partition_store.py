@@ -134,6 +134,9 @@ class PlannedStore:
         """Write a batch at the end of the `.log`."""
         self._appended_bytes += len(batch)
 
+    def start_writeback(self, pos: int) -> None:
+        """Send the `.log` from `pos` on its way to the disk, as `FileSystem.start_writeback`."""
+
     def sync_log(self) -> None:
         """Make what was appended durable."""
 
@@ -232,6 +235,12 @@ class FileStore(PlannedStore):
                 self._fs.truncate(self._log, start_pos)
             raise access_error(error, self._log.path, state=_RECOVERS) from error
         super().append(batch)
+
+    def start_writeback(self, pos: int) -> None:
+        """Begin to write; what goes wrong is left to the next sync to tell."""
+        if self._log is not None:
+            with suppress(OSError):
+                self._fs.start_writeback(self._log, pos)
 
     def sync_log(self) -> None:
         """Sync the `.log`."""

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from storage.producer_state import CompletedTransaction
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
+WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
 
 
 class _State(Enum):
@@ -134,6 +135,7 @@ class PartitionWriter:
         self._first_timestamp_ms = tail.first_timestamp_ms
         self._segment_opened_ms = now_ms()
         self._is_open = False  # this segment's log is open: something was appended to it
+        self._written_back_bytes = self._segment_bytes  # or on their way to the disk
         self._state = _READY
 
     @property
@@ -272,9 +274,16 @@ class PartitionWriter:
         last_offset, batch_bytes = header.last_offset, len(data)
         self._indexes.add(self._segment_bytes, last_offset, header.max_timestamp_ms)
         self._segment_bytes += batch_bytes
+        if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
+            self._start_writeback()
         self.end_offset = last_offset + 1
         self.batches_count += 1
         self.log_bytes += batch_bytes
+
+    def _start_writeback(self) -> None:
+        if self._flush is FlushPolicy.SEGMENT:
+            self.store.start_writeback(self._written_back_bytes)
+        self._written_back_bytes = self._segment_bytes
 
     def _checked(self, batch: bytes) -> BatchHeader:
         """Check what a leader checks of a client's batch without looking at its records."""
@@ -374,7 +383,7 @@ class PartitionWriter:
         self._finish_segment(entries)
         self._indexes = SegmentIndexes(self.end_offset, self.config.index_interval_bytes)
         self._aborted = []
-        self._segment_bytes = 0
+        self._segment_bytes = self._written_back_bytes = 0
         self._first_timestamp_ms = None
         self._segment_opened_ms = self._now_ms()
         self.rolled_count += 1

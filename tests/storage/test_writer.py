@@ -459,6 +459,36 @@ def test_flush_policies(directory: Path, flush: FlushPolicy, count: int) -> None
     assert set(temps) <= set(fs.synced)
 
 
+class WritebackFileSystem(FileSystem):
+    """A disk that takes nothing before it is asked for a sync."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, int, int]] = []
+
+    def start_writeback(self, file: OpenFile, pos: int) -> None:
+        self.begun.append((file.path.rsplit("/", 1)[1], pos, file.pos))
+        super().start_writeback(file, pos)
+        raise OSError(errno.EIO, "nothing was begun")
+
+
+@pytest.mark.parametrize("flush", list(FlushPolicy))
+def test_a_segment_that_is_synced_at_its_end_is_on_its_way_before(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, flush: FlushPolicy
+) -> None:
+    data = batch()
+    size = len(data)
+    monkeypatch.setattr("storage.writer.WRITEBACK_BYTES", 2 * size)
+    fs = WritebackFileSystem()
+    writer = open_writer(directory, LogConfig(segment_bytes=5 * size), fs=fs, flush=flush)
+    for _ in range(8):
+        writer.append(data)
+    writer.close()
+    first, second = f"{0:020d}.log", f"{5:020d}.log"
+    expected = [(first, 0, 2 * size), (first, 2 * size, 4 * size), (second, 0, 2 * size)]
+    assert fs.begun == (expected if flush is FlushPolicy.SEGMENT else [])
+    assert len(headers_of(directory)) == 8
+
+
 def send_five(writer: PartitionWriter, answers: list[Appended]) -> AccessError | None:
     """Append five batches and close; the error that ended it."""
     try:

@@ -1,0 +1,1 @@
+"""The checks of `eoctl check`, one module for each part of the reference's section 4."""

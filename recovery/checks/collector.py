@@ -1,0 +1,62 @@
+"""Where checks put their findings: all of them are counted, of each kind only so many are kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from recovery.findings import Finding, Severity, severity_of
+
+if TYPE_CHECKING:
+    from storage.errors import FormatError
+
+MAX_KEPT_COUNT = 100  # of one rule in one file
+
+
+class Collector:
+    """Findings of one partition directory, or of one log dir.
+
+    Attributes:
+        kept: in the order they came; at most MAX_KEPT_COUNT of a rule in a file.
+        counts: all of them, by rule and path.
+    """
+
+    def __init__(self, topic: str = "", partition: int | None = None) -> None:
+        self.kept: list[Finding] = []
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._topic = topic
+        self._partition = partition
+
+    def add(
+        self,
+        check_id: str,
+        path: str,
+        message: str,
+        *,
+        severity: Severity | None = None,
+        count: int = 1,
+        **fields: Any,
+    ) -> None:
+        """Note a broken rule; `fields` are those of Finding, `count` how often it is broken."""
+        key = (check_id, path)
+        before = self.counts[key]
+        self.counts[key] = before + count
+        if before < MAX_KEPT_COUNT:
+            severity = severity_of(check_id) if severity is None else severity
+            finding = Finding(check_id, severity, path, message, self._topic, self._partition)
+            self.kept.append(finding._replace(**fields))
+
+    def add_error(
+        self, error: FormatError, *, severity: Severity | None = None, path: str = "", **fields: Any
+    ) -> None:
+        """Note what a parser raised or listed."""
+        self.add(
+            error.check_id,
+            error.path or path,
+            error.message,
+            severity=severity,
+            start_pos=error.pos,
+            expected=error.expected,
+            found=error.found,
+            **fields,
+        )

@@ -59,6 +59,16 @@ def marker_rows(table: HeaderTable) -> Ints:
     return np.flatnonzero(is_marker & (table.magic >= MAGIC_V2) & (table.records_count != 0))
 
 
+def has_marker(header: BatchHeader) -> bool:
+    """Tell of one header what `marker_rows` tells of rows."""
+    return (
+        header.is_control
+        and header.producer_id >= 0
+        and header.magic >= MAGIC_V2
+        and header.records_count != 0
+    )
+
+
 def read_marker(segment: Segment, batch: ScannedBatch) -> Marker:
     """Read the marker of one control batch that is not empty.
 

@@ -15,10 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.end_markers import REFUSED_CHECK_ID, marker_rows, read_marker, read_markers
+from recovery.end_markers import (
+    REFUSED_CHECK_ID,
+    has_marker,
+    marker_rows,
+    read_marker,
+    read_markers,
+)
 from recovery.producer_columns import MarkerColumns
 from storage.errors import FormatError
-from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import rows_of, table_of
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, Verdict, VerdictKind
 from storage.kernels.pure import MAX_RELATIVE_OFFSET
@@ -26,7 +31,6 @@ from storage.kernels.pure import MAX_RELATIVE_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
     from storage.producer_state import Marker
@@ -108,7 +112,7 @@ class SegmentWalk:
             self._skip_count += 1
         else:
             self._start_offset = None
-            if _has_marker(header):
+            if has_marker(header):
                 try:
                     marker = read_marker(self._segment, batch)
                     self._single_markers.append((len(self._singles), marker))
@@ -186,13 +190,3 @@ class SegmentWalk:
         self.valid_bytes = int(table.pos[-1] + table.batch_bytes[-1])
         if self._row_count >= MIN_TABLE_ROWS:
             self.flush()
-
-
-def _has_marker(header: BatchHeader) -> bool:
-    """Tell what `marker_rows` tells of a row."""
-    return (
-        header.is_control
-        and header.producer_id >= 0
-        and header.magic >= MAGIC_V2
-        and header.records_count != 0
-    )

@@ -60,3 +60,9 @@ class Collector:
             found=error.found,
             **fields,
         )
+
+    def forgive(self, check_ids: frozenset[str]) -> None:
+        """Forget all findings of some rules: they turned out to be normal here."""
+        self.kept = [each for each in self.kept if each.check_id not in check_ids]
+        for key in [key for key in self.counts if key[0] in check_ids]:
+            del self.counts[key]

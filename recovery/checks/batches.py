@@ -1,0 +1,231 @@
+"""Batches by their headers: SEG-1 to SEG-7, BAT-1 to BAT-6, BAT-10, BAT-11, BAT-14, BAT-16.
+
+Most of these rules are those of the scan, whose verdicts become findings here; the rest is looked
+up in the columns of its tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recovery.checks.circumstances import GROUP_TOPIC
+from recovery.findings import Severity
+from storage.formats.record_batch import (
+    CODEC_MASK,
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    HEADER_BYTES,
+    MAGIC_V2,
+    TRANSACTIONAL_MASK,
+)
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from recovery.checks.circumstances import Circumstances
+    from recovery.checks.collector import Collector
+    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.partition_files import SegmentFiles
+
+DAY_MS = 86_400_000
+FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds
+
+
+class BatchCheck:
+    """The batches of one segment, given table by table in log order."""
+
+    def __init__(
+        self,
+        files: SegmentFiles,
+        topic: str,
+        circumstances: Circumstances,
+        collector: Collector,
+        *,
+        is_active: bool,
+    ) -> None:
+        self.last_offset = -1  # of the last batch; -1 as long as there is none
+        self.max_batch_bytes = 0
+        self.bad_stretches: list[tuple[int, int]] = []
+        self.unreadable: list[Verdict] = []
+        self._files = files
+        self._path = files.log.path
+        self._is_group_topic = topic == GROUP_TOPIC
+        self._circumstances = circumstances
+        self._collector = collector
+        self._is_active = is_active
+        self._damaged_pos = -1  # begin of damage that no batch followed yet
+
+    def take(self, table: HeaderTable) -> None:
+        """Look at the next batches; those with a wrong checksum have a verdict and no more."""
+        if not table.crc_ok.all():
+            table = type(table)._make(column[table.crc_ok] for column in table)
+        if not table.row_count:
+            return
+        self._look_for_gaps(table)
+        self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
+        is_v2 = table.magic >= MAGIC_V2
+        if is_v2.any():
+            self._look_at_counts(table, is_v2)
+            self._look_at_producers(table, is_v2)
+        self._look_at_times(table)
+        self.last_offset = max(self.last_offset, int(table.last_offset[-1]))
+        self._circumstances.end_offset = max(
+            self._circumstances.end_offset, int(table.last_offset[-1]) + 1
+        )
+
+    def take_verdict(self, verdict: Verdict) -> None:
+        """Note what the scan says of a stretch."""
+        circumstances = self._circumstances
+        kind, start_pos, end_pos, check_id, *_ = verdict
+        if kind is VerdictKind.UNREADABLE:
+            self.unreadable.append(verdict)
+            self._damage(start_pos, end_pos)
+            return
+        if kind in {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED} and self._is_active:
+            if circumstances.is_clean:
+                self._add(check_id, verdict, severity=Severity.ERROR)
+            elif kind is VerdictKind.TORN_TAIL:
+                # Zeros are what preallocation and some file systems leave; cutting them is normal.
+                self._add(check_id, verdict, severity=Severity.NOTE)
+            return
+        self._add(check_id, verdict)
+        if check_id in {"BAT-1", "BAT-2"}:
+            self._damage(start_pos, end_pos)
+
+    def take_suspicion(self, verdict: Verdict) -> None:
+        """Note what is legal, and not written by a healthy broker."""
+        self._add(verdict.check_id, verdict)
+
+    def finish(self) -> None:
+        """Look at the segment as a whole."""
+        if not self._files.log.file_bytes and not self._is_active:
+            self._collector.add("SEG-7", self._path, "a segment without any byte")
+
+    def _damage(self, start_pos: int, end_pos: int) -> None:
+        self._circumstances.has_damage = True
+        self._circumstances.add_hole(self._circumstances.end_offset)
+        self.bad_stretches.append((start_pos, end_pos))
+
+    def _add(self, check_id: str, verdict: Verdict, *, severity: Severity | None = None) -> None:
+        end_offset = self._circumstances.end_offset
+        self._collector.add(
+            check_id,
+            self._path,
+            verdict.reason,
+            severity=severity,
+            start_pos=verdict.start_pos,
+            end_pos=verdict.end_pos,
+            base_offset=end_offset if check_id in {"BAT-1", "BAT-2"} else None,
+        )
+
+    def _look_for_gaps(self, table: HeaderTable) -> None:
+        """SEG-4; inside a segment a gap is what a repair leaves, and every reader takes it."""
+        circumstances = self._circumstances
+        ends = np.concatenate(([circumstances.end_offset], table.last_offset[:-1] + 1))
+        is_gap = table.base_offset > ends
+        if table.magic[0] < MAGIC_V2 or (table.magic < MAGIC_V2).any():
+            # A compressed message has the offset of its last record: it begins below.
+            is_gap &= (table.magic >= MAGIC_V2) | (table.attributes & CODEC_MASK == 0)
+        for row in np.flatnonzero(is_gap).tolist():
+            expected, found = int(ends[row]), int(table.base_offset[row])
+            is_first = self.last_offset < 0 and row == 0
+            is_known = circumstances.has_hole(expected - 1, expected)
+            circumstances.add_hole(expected)
+            if expected <= circumstances.log_start_offset or is_known:
+                continue
+            self._collector.add(
+                "SEG-4",
+                self._path,
+                f"{found - expected} offsets are missing",
+                severity=None if is_first else Severity.NOTE,
+                start_pos=int(table.pos[row]),
+                base_offset=expected,
+                last_offset=found - 1,
+                expected=f"base offset {expected}",
+                found=str(found),
+            )
+
+    def _look_at_counts(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
+        delta = table.last_offset - table.base_offset
+        count = table.records_count
+        is_empty = is_v2 & (count == 0)
+        has_horizon = table.attributes & DELETE_HORIZON_MASK != 0
+        if is_empty.any() or bool((is_v2 & has_horizon).any()):
+            self._circumstances.is_compacted = True
+        is_odd = is_empty & (
+            (table.batch_bytes != HEADER_BYTES)
+            | (table.attributes & CODEC_MASK != 0)
+            | (table.base_timestamp_ms != -1)
+        )
+        for row in np.flatnonzero(is_odd).tolist():
+            self._at("BAT-6", table, row, "an empty batch that is more than its header")
+        is_short = is_v2 & ~is_empty & (count >= 0) & (count != delta + 1)
+        self._rows("BAT-5", table, is_short, "{} batches have fewer records than offsets")
+
+    def _look_at_producers(self, table: HeaderTable, is_v2: NDArray[np.bool_]) -> None:
+        has_id = table.producer_id >= 0
+        is_control = table.attributes & CONTROL_MASK != 0
+        is_transactional = table.attributes & TRANSACTIONAL_MASK != 0
+        is_wrong = has_id & (table.producer_epoch < 0)
+        is_wrong |= has_id & ~is_control & (table.base_sequence < 0)
+        is_wrong |= ~has_id & is_transactional
+        for row in np.flatnonzero(is_v2 & is_wrong).tolist():
+            self._at(
+                "BAT-11",
+                table,
+                row,
+                "producer id, epoch, sequence and attributes contradict each other",
+                found=f"producer id {table.producer_id[row]}, epoch {table.producer_epoch[row]},"
+                f" sequence {table.base_sequence[row]}, attributes"
+                f" {int(table.attributes[row]):#x}",
+            )
+        is_odd = ~has_id & ((table.producer_epoch != -1) | (table.base_sequence != -1))
+        if self._is_group_topic:  # the coordinator writes sequence 0 (PROD-12)
+            is_odd &= table.producer_epoch != -1
+        self._rows(
+            "BAT-11b",
+            table,
+            is_v2 & is_odd,
+            "{} batches have no producer id, but an epoch or a sequence",
+        )
+
+    def _look_at_times(self, table: HeaderTable) -> None:
+        latest_ms = self._circumstances.now_ms + DAY_MS
+        times = table.max_timestamp_ms
+        is_odd = ((times >= 0) & (times < FIRST_SANE_MS)) | (times > latest_ms)
+        self._rows("BAT-16", table, is_odd, "{} batches have a time before 2000 or in the future")
+
+    def _rows(
+        self, check_id: str, table: HeaderTable, wanted: NDArray[np.bool_], message: str
+    ) -> None:
+        """One finding for all these rows of a table, at the first of them."""
+        rows = np.flatnonzero(wanted)
+        if len(rows):
+            text = message.format(len(rows))
+            self._at(check_id, table, int(rows[0]), text, count=len(rows))
+
+    def _at(
+        self,
+        check_id: str,
+        table: HeaderTable,
+        row: int,
+        message: str,
+        *,
+        found: str = "",
+        count: int = 1,
+    ) -> None:
+        pos = int(table.pos[row])
+        self._collector.add(
+            check_id,
+            self._path,
+            message,
+            count=count,
+            start_pos=pos,
+            end_pos=pos + int(table.batch_bytes[row]),
+            base_offset=int(table.base_offset[row]),
+            last_offset=int(table.last_offset[row]),
+            found=found,
+        )

@@ -1,0 +1,75 @@
+"""What is normal for a partition: how its log dir was left, what kind of topic it is, its holes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from storage.log_config import read_log_config
+from storage.log_dir import METADATA_TOPIC, StoppedState
+
+if TYPE_CHECKING:
+    from storage.cluster_image import ClusterImage
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+
+GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, METADATA_TOPIC, "__share_group_state"})
+COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
+# What compaction leaves behind as a matter of course (COMP-4 to COMP-10, OFF-5, PRD-1).
+NORMAL_WHEN_COMPACTED = frozenset(
+    {"SEG-4", "SEG-7", "BAT-5", "IDX-6", "TIM-3", "TXI-6", "TXO-2", "PRD-1", "SNP-6"}
+)
+
+
+class Circumstances:
+    """What the checks of one partition go by.
+
+    Attributes:
+        is_clean: the clean-shutdown marker is there.
+        is_compacted: by the topic's policy, or once a batch shows that a cleaner was here.
+        has_damage: a stretch of the log could not be used: what is derived cannot be judged.
+        interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
+        end_offset: log end offset of what was read so far.
+    """
+
+    def __init__(self, partition: Partition, image: ClusterImage | None, *, now_ms: int) -> None:
+        topic, log_dir = partition.topic, partition.log_dir
+        self.now_ms = now_ms
+        self.is_clean = partition.stopped is StoppedState.CLEAN
+        self.is_metadata = topic == METADATA_TOPIC
+        self.is_internal = topic in INTERNAL_TOPICS
+        self.is_compacted = topic in COMPACTED_TOPICS
+        self.interval_bytes: int | None = None
+        if image is not None and topic in image.topics:
+            node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+            config = read_log_config(image, topic, broker_id=node_id)
+            self.is_compacted = self.is_compacted or config.is_compacted
+            self.interval_bytes = config.index_interval_bytes
+        if log_dir is not None and log_dir.cleaner_offsets:
+            key = partition.directory.topic_partition
+            self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
+        self.log_start_offset = partition.log_start_offset or 0
+        self.has_damage = False
+        self.end_offset = partition.segments[0].base_offset if partition.segments else 0
+        point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+        self._recovery_point = 0 if self.is_metadata else point or 0
+        self._bases = [each.base_offset for each in partition.segments]
+        self._holes: list[int] = []
+
+    def is_recovered(self, files: SegmentFiles) -> bool:
+        """Whether a start derives this segment's indexes anew, so that it need not be right."""
+        if self.is_clean and not self.is_metadata:
+            return False
+        at = bisect_right(self._bases, self._recovery_point) - 1
+        return files.base_offset >= self._bases[max(at, 0)]
+
+    def add_hole(self, offset: int) -> None:
+        """Note that offsets or batches from `offset` on are missing; holes come in order."""
+        self._holes.append(offset)
+
+    def has_hole(self, after_offset: int, before_offset: int) -> bool:
+        """Whether something is missing between two offsets."""
+        at = bisect_right(self._holes, after_offset)
+        return at < len(self._holes) and self._holes[at] <= before_offset

@@ -1,0 +1,152 @@
+"""Checkpointed offsets and leader epochs against the log: OFS-1 to OFS-6, EPC-1 to EPC-4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recovery.findings import Severity
+from storage.errors import FormatError
+from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
+from storage.formats.record_batch import MAGIC_V2
+from storage.log_dir import (
+    CLEANER_NAME,
+    HIGH_WATERMARK_NAME,
+    LEADER_EPOCHS_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+)
+
+if TYPE_CHECKING:
+    from recovery.checks.circumstances import Circumstances
+    from recovery.checks.collector import Collector
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.kernels.protocol import HeaderTable
+    from storage.partition import Partition
+
+
+def check_offsets(partition: Partition, circumstances: Circumstances, collector: Collector) -> None:
+    """Hold what the log dir's checkpoints say of a partition against its log (OFF-1)."""
+    log_dir, directory = partition.log_dir, partition.directory
+    if log_dir is None or circumstances.is_metadata:
+        return
+    end_offset, start_offset = circumstances.end_offset, circumstances.log_start_offset
+    is_clean = circumstances.is_clean
+
+    def add(check_id: str, name: str, message: str, expected: str, found: int, **more: str) -> None:
+        severity = Severity(more["severity"]) if "severity" in more else None
+        collector.add(
+            check_id,
+            str(Path(log_dir.path, name)),
+            message,
+            severity=severity,
+            expected=expected,
+            found=str(found),
+            base_offset=found,
+        )
+
+    checkpointed = log_dir.log_start_offset(directory)
+    if checkpointed is not None and checkpointed > end_offset:
+        add("OFS-1", LOG_START_NAME, "the log start lies beyond the log: a broker deletes all of"
+            " it at its start", f"<= {end_offset}", checkpointed)  # fmt: skip
+    point = log_dir.recovery_point(directory)
+    if point is not None and point > end_offset:
+        add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"
+            " flushed is missing", f"<= {end_offset}", point)  # fmt: skip
+    elif point is not None and is_clean and point != end_offset:
+        add("OFS-6", RECOVERY_POINT_NAME, "the log has changed since the clean stop",
+            str(end_offset), point)  # fmt: skip
+    high_watermark = log_dir.high_watermark(directory)
+    if high_watermark is not None:
+        if high_watermark > end_offset:
+            add("OFS-3", HIGH_WATERMARK_NAME, "acknowledged records are missing at the end of the"
+                " log", f"<= {end_offset}", high_watermark,
+                severity=Severity.WARNING if is_clean else Severity.NOTE)  # fmt: skip
+        elif high_watermark < start_offset:
+            add("OFS-4", HIGH_WATERMARK_NAME, "the high watermark lies below the log start",
+                f">= {start_offset}", high_watermark)  # fmt: skip
+    cleaned = (log_dir.cleaner_offsets or {}).get(directory.topic_partition)
+    if cleaned is not None and not start_offset <= cleaned <= end_offset:
+        add("OFS-5", CLEANER_NAME, "the cleaner's offset is outside of the log",
+            f"{start_offset} to {end_offset}", cleaned)  # fmt: skip
+
+
+class EpochCheck:
+    """`leader-epoch-checkpoint`, given the batches of the partition table by table.
+
+    Attributes:
+        has_epochs: some batch has a leader epoch, as those of 0.11 and later do.
+    """
+
+    def __init__(
+        self, partition: Partition, circumstances: Circumstances, collector: Collector
+    ) -> None:
+        self._circumstances = circumstances
+        self._collector = collector
+        self._path = str(Path(partition.path, LEADER_EPOCHS_NAME))
+        self._entries = self._read(partition)
+        self._starts = np.array([each.start_offset for each in self._entries], np.int64)
+        self._epochs = np.array([each.epoch for each in self._entries], np.int64)
+        self.has_epochs = False
+        self._was_wrong = False
+
+    def _read(self, partition: Partition) -> list[LeaderEpochEntry]:
+        data = partition.read_file(partition.files.other(LEADER_EPOCHS_NAME))
+        if data is None:
+            return []
+        try:
+            entries = parse_leader_epochs(data)
+        except FormatError as error:
+            self._collector.add_error(error, path=self._path)
+            return []
+        for problem in leader_epoch_problems(data):
+            self._collector.add_error(problem, path=self._path)
+        return entries
+
+    def take(self, table: HeaderTable, log_path: str) -> None:
+        """EPC-3: the epoch in force at each batch's base offset is the batch's own."""
+        is_judged = (table.magic >= MAGIC_V2) & (table.partition_leader_epoch >= 0)
+        is_judged &= table.base_offset >= self._circumstances.log_start_offset
+        is_judged &= table.crc_ok
+        if not is_judged.any():
+            return
+        self.has_epochs = True
+        if not len(self._starts):
+            return
+        entry = np.searchsorted(self._starts, table.base_offset, "right") - 1
+        epoch = np.where(entry >= 0, self._epochs[entry], -1)
+        is_wrong = is_judged & (epoch != table.partition_leader_epoch)
+        before = np.concatenate(([self._was_wrong], is_wrong[:-1]))
+        self._was_wrong = bool(is_wrong[-1])
+        for row in np.flatnonzero(is_wrong & ~before).tolist():
+            offset = int(table.base_offset[row])
+            self._collector.add(
+                "EPC-3",
+                self._path,
+                f"from offset {offset} on, batches of {Path(log_path).name} have another epoch",
+                severity=Severity.NOTE if entry[row] < 0 else None,
+                base_offset=offset,
+                expected=f"epoch {int(table.partition_leader_epoch[row])}",
+                found=f"epoch {int(epoch[row])}" if entry[row] >= 0 else "no entry",
+            )
+
+    def finish(self) -> None:
+        """EPC-2 and EPC-4."""
+        if self.has_epochs and not self._entries:
+            self._collector.add(
+                "EPC-4",
+                self._path,
+                "no leader epochs, while the batches have some: followers would be cut at the high"
+                " watermark",
+            )
+        end_offset = self._circumstances.end_offset
+        if self._entries and self._entries[-1].start_offset > end_offset:
+            self._collector.add(
+                "EPC-2",
+                self._path,
+                "the last epoch begins beyond the log",
+                expected=f"<= {end_offset}",
+                found=str(self._entries[-1].start_offset),
+            )

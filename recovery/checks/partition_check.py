@@ -1,0 +1,346 @@
+"""All checks of one partition directory, in one pass over its log.
+
+Per segment, in order: the batches with what the scan says of them, both indexes, the leader epochs,
+and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.checks.batches import BatchCheck
+from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances
+from recovery.checks.collector import Collector
+from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+from recovery.checks.offsets import EpochCheck, check_offsets
+from recovery.checks.replay_check import ReplayCheck, ReplayLimits
+from recovery.checks.state_files import check_snapshots, read_txn_index
+from recovery.end_markers import (
+    REFUSED_CHECK_ID,
+    batch_at,
+    has_marker,
+    marker_rows,
+    read_marker,
+    read_markers,
+)
+from recovery.findings import Severity
+from recovery.producer_columns import MarkerColumns
+from storage.errors import AccessError, FormatError
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.cluster_image import ClusterImage
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+    from storage.producer_state import Marker
+    from storage.segment import Segment
+
+MAX_SINGLES_COUNT = 4096
+
+
+class CheckOptions(NamedTuple):
+    """How thorough a check is.
+
+    Attributes:
+        now_ms: the clock.
+        verify_crc: compute the checksums of batches.
+        deep: decode all records.
+        limits: what is old.
+    """
+
+    now_ms: int
+    verify_crc: bool = True
+    deep: bool = False
+    limits: ReplayLimits = ReplayLimits()
+
+
+class CheckedPartition(NamedTuple):
+    """What a check found.
+
+    Attributes:
+        collector: the findings.
+        end_offset: behind the last good batch; the log start if there is none.
+        batches_count, log_bytes: what was read.
+        unreadable: files, or parts of them, that could not be read, in words.
+    """
+
+    collector: Collector
+    end_offset: int
+    batches_count: int
+    log_bytes: int
+    unreadable: tuple[str, ...]
+
+
+def check_partition(
+    partition: Partition,
+    image: ClusterImage | None,
+    options: CheckOptions,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+) -> CheckedPartition:
+    """Check one partition directory.
+
+    Args:
+        partition: as listed now.
+        image: of its cluster; None: settings and assignment are not known.
+        options: how thorough.
+        on_bytes: told the size of each segment that is done.
+    """
+    return _PartitionCheck(partition, image, options, on_bytes).run()
+
+
+class _PartitionCheck:
+    def __init__(
+        self,
+        partition: Partition,
+        image: ClusterImage | None,
+        options: CheckOptions,
+        on_bytes: Callable[[int], None] | None,
+    ) -> None:
+        self._partition = partition
+        self._options = options
+        self._on_bytes = on_bytes
+        self._collector = Collector(partition.topic, partition.partition)
+        self._circumstances = Circumstances(partition, image, now_ms=options.now_ms)
+        snapshots = check_snapshots(partition, self._circumstances, self._collector)
+        self._snapshots = snapshots
+        self._replay = ReplayCheck(self._circumstances, self._collector, snapshots, options.limits)
+        self._epochs = EpochCheck(partition, self._circumstances, self._collector)
+        self._batches_count = 0
+        self._unreadable: list[str] = []
+
+    def run(self) -> CheckedPartition:
+        """Walk the log once, then look at what is said of its end."""
+        partition, circumstances = self._partition, self._circumstances
+        for files in partition.segments:
+            try:
+                with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                    self._check_segment(files, segment)
+            except AccessError as error:
+                self._unreadable.append(str(error))
+                circumstances.has_damage = True
+            if self._on_bytes is not None:
+                self._on_bytes(files.log.file_bytes)
+        if partition.segments:
+            self._finish()
+        if circumstances.is_compacted:
+            self._collector.forgive(NORMAL_WHEN_COMPACTED)
+        for problem in partition.files.problems:
+            if isinstance(problem, FormatError):
+                self._collector.add_error(problem)
+        self._unreadable += [
+            str(each) for each in partition.problems if isinstance(each, AccessError)
+        ]
+        return CheckedPartition(
+            self._collector,
+            circumstances.end_offset,
+            self._batches_count,
+            partition.files.log_bytes,
+            tuple(dict.fromkeys(self._unreadable)),
+        )
+
+    def _finish(self) -> None:
+        self._replay.compare_snapshot(self._circumstances.end_offset)
+        self._replay.finish()
+        self._epochs.finish()
+        check_offsets(self._partition, self._circumstances, self._collector)
+        self._check_end_snapshot()
+        for entry in self._partition.files.orphans:
+            self._collector.add(
+                "SEG-9", entry.path, "an index without its .log", broker_action="deletes it"
+            )
+
+    def _check_end_snapshot(self) -> None:
+        """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""
+        circumstances, partition = self._circumstances, self._partition
+        end_offset = circumstances.end_offset
+        if not circumstances.is_clean or circumstances.is_metadata:
+            return
+        if end_offset <= circumstances.log_start_offset or circumstances.has_damage:
+            return
+        if not self._epochs.has_epochs:
+            return  # a broker that knew no producers yet
+        if not self._snapshots and self._replay.state.producers_count:
+            self._collector.add(
+                "SNP-4",
+                partition.path,
+                f"no snapshot beside the clean marker: {self._replay.state.producers_count}"
+                " producers would be forgotten",
+            )
+        elif end_offset not in self._snapshots:
+            self._collector.add(
+                "SNP-3", partition.path, f"no snapshot of the log end offset {end_offset}"
+            )
+
+    # -- one segment
+
+    def _check_segment(self, files: SegmentFiles, segment: Segment) -> None:
+        is_active = self._partition.is_active(files)
+        circumstances, collector = self._circumstances, self._collector
+        batches = BatchCheck(
+            files, self._partition.topic, circumstances, collector, is_active=is_active
+        )
+        indexes = self._indexes(files, is_active=is_active)
+        self._replay.begin_segment(
+            files, read_txn_index(self._partition, files, circumstances, collector)
+        )
+        walk = _SegmentWalk(self, segment, batches, indexes, is_active=is_active)
+        walk.run(verify_crc=self._options.verify_crc)
+        self._batches_count += walk.batches_count
+        self._unreadable += [f"{files.log.path}: {each.reason}" for each in batches.unreadable]
+        batches.finish()
+        for index in indexes:
+            if isinstance(index, OffsetIndexCheck):
+                index.finish(segment.file_bytes, batches.max_batch_bytes)
+            else:
+                index.finish()
+        self._replay.end_segment()
+
+    def _indexes(
+        self, files: SegmentFiles, *, is_active: bool
+    ) -> list[OffsetIndexCheck | TimeIndexCheck]:
+        found: list[OffsetIndexCheck | TimeIndexCheck] = []
+        is_recovered = self._circumstances.is_recovered(files)
+        for entry, kind in (
+            (files.offset_index, OffsetIndexCheck),
+            (files.time_index, TimeIndexCheck),
+        ):
+            data = self._partition.read_file(entry)
+            if entry is None:
+                self._missing_index(files, kind is OffsetIndexCheck)
+            elif data is not None:
+                found.append(
+                    kind(
+                        entry.path,
+                        data,
+                        files.base_offset,
+                        self._circumstances,
+                        self._collector,
+                        is_active=is_active,
+                        is_recovered=is_recovered,
+                    )
+                )
+        return found
+
+    def _missing_index(self, files: SegmentFiles, is_offset_index: bool) -> None:
+        if not files.log.file_bytes:
+            return  # made with the first append
+        name = ".index" if is_offset_index else ".timeindex"
+        self._collector.add(
+            "SEG-8",
+            files.log.path,
+            f"its {name} is missing",
+            broker_action="recovers the segment" if is_offset_index else "makes an empty one",
+            fix=f"eoctl rebuild {self._partition.path}",
+        )
+
+    def take(self, table: HeaderTable, markers: MarkerColumns, log_path: str) -> None:
+        """Hand on batches with right checksums."""
+        self._epochs.take(table, log_path)
+        self._replay.take(table, markers)
+
+    def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
+        """Note a control batch whose record is no end marker."""
+        self._collector.add(
+            "BAT-12",
+            error.path,
+            error.message,
+            # Recovery passes over what is merely garbled; it cannot load what has another type.
+            severity=Severity.ERROR if error.check_id == REFUSED_CHECK_ID else None,
+            start_pos=batch.pos,
+            end_pos=batch.pos + batch.header.batch_bytes,
+            base_offset=batch.header.base_offset,
+            last_offset=batch.header.last_offset,
+            expected=error.expected,
+            found=error.found,
+        )
+        self._circumstances.has_damage = True
+
+
+class _SegmentWalk:
+    """One scan; healthy batches in tables, single others gathered into tables."""
+
+    def __init__(
+        self,
+        check: _PartitionCheck,
+        segment: Segment,
+        batches: BatchCheck,
+        indexes: list[OffsetIndexCheck | TimeIndexCheck],
+        *,
+        is_active: bool,
+    ) -> None:
+        self.batches_count = 0
+        self._check = check
+        self._segment = segment
+        self._batches = batches
+        self._indexes = indexes
+        self._is_active = is_active
+        self._singles: list[ScannedBatch] = []
+
+    def run(self, *, verify_crc: bool) -> None:
+        """Read the segment from its begin to its end."""
+        scan = BulkScan(self._segment, verify_crc=verify_crc, is_active=self._is_active)
+        told = 0
+        for part in scan.parts():
+            # Before the batches that follow it, so that these know what is missing.
+            for verdict in scan.verdicts[told:]:
+                self._flush()
+                self._batches.take_verdict(verdict)
+            told = len(scan.verdicts)
+            if isinstance(part, BulkWindow):
+                self._flush()
+                self._take_window(part)
+            else:
+                self._singles.append(part)
+                if len(self._singles) >= MAX_SINGLES_COUNT:
+                    self._flush()
+        self._flush()
+        for verdict in scan.verdicts[told:]:
+            self._batches.take_verdict(verdict)
+        for verdict in scan.suspicions:
+            self._batches.take_suspicion(verdict)
+
+    def _take_window(self, window: BulkWindow) -> None:
+        table = window.table
+        parts: list[MarkerColumns] = []
+        rows = marker_rows(table)
+        while len(rows):
+            markers, failed = read_markers(self._segment, table, rows, window.buf, window.file_pos)
+            parts.append(markers)
+            if failed is None:
+                break
+            row, error = failed
+            self._check.bad_marker(error, batch_at(table, row))
+            rows = rows[rows > row]
+        self._take(table, MarkerColumns.joined(parts))
+
+    def _flush(self) -> None:
+        if not self._singles:
+            return
+        singles, self._singles = self._singles, []
+        found: list[tuple[int, Marker]] = []
+        for row, batch in enumerate(singles):
+            if batch.crc_ok is not False and has_marker(batch.header):
+                try:
+                    found.append((row, read_marker(self._segment, batch)))
+                except FormatError as error:
+                    self._check.bad_marker(error, batch)
+        self._take(table_of(singles), MarkerColumns.of(found))
+
+    def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        self.batches_count += table.row_count
+        self._batches.take(table)
+        for index in self._indexes:
+            index.take(table)
+        if not table.crc_ok.all():
+            good = np.flatnonzero(table.crc_ok)
+            markers = markers._replace(row=np.searchsorted(good, markers.row))
+            table = type(table)._make(column[good] for column in table)
+        if table.row_count:
+            self._check.take(table, markers, self._segment.path)

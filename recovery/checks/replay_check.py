@@ -1,0 +1,301 @@
+"""What follows from the whole log up to a place: producers, transactions, snapshots, `.txnindex`.
+
+  PRD-3 to PRD-5   what producers did
+  SNP-6            a `.snapshot` against the state of a replay up to its offset
+  TXI-3 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
+  TXO-1 to TXO-3   transactions that are open, markers that end nothing, epochs of markers
+Behind damage the replay lacks something, so what was derived from the whole log is not judged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.checks.sequences import SequenceCheck
+from recovery.findings import Severity
+from recovery.recover_state import EntryState, compare_entries
+from recovery.replay import BulkState
+from storage.formats.txn_index import ENTRY_BYTES
+from storage.kernels.numpy_kernel import rows_of
+from storage.producer_state import DEFAULT_EXPIRATION_MS, AppendError
+
+if TYPE_CHECKING:
+    from recovery.checks.circumstances import Circumstances
+    from recovery.checks.collector import Collector
+    from recovery.producer_columns import MarkerColumns
+    from recovery.replay import EndedTransactions
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
+    from storage.kernels.protocol import HeaderTable
+    from storage.partition_files import SegmentFiles
+
+DEFAULT_LATE_MS = 900_000 + 300_000  # transaction.max.timeout.ms, and what a broker adds (5.8)
+
+
+class ReplayLimits(NamedTuple):
+    """When something counts as old.
+
+    Attributes:
+        expiration_ms: producer.id.expiration.ms.
+        late_ms: age from which on an open transaction is a warning.
+    """
+
+    expiration_ms: int = DEFAULT_EXPIRATION_MS
+    late_ms: int = DEFAULT_LATE_MS
+
+
+class ReplayCheck:
+    """One partition, segment by segment, table by table.
+
+    Args:
+        circumstances: of the partition.
+        collector: for the findings.
+        snapshots: those on disk that parse: entries and path by offset.
+        limits: what is old.
+    """
+
+    def __init__(
+        self,
+        circumstances: Circumstances,
+        collector: Collector,
+        snapshots: dict[int, tuple[list[ProducerEntry], str]],
+        limits: ReplayLimits,
+    ) -> None:
+        self.state = BulkState(circumstances.log_start_offset)
+        self._circumstances = circumstances
+        self._collector = collector
+        self._snapshots = snapshots
+        self._limits = limits
+        self._sequences = SequenceCheck(circumstances, collector)
+        self._latest_ms = -1
+        self._told_violations = 0
+        self._files: SegmentFiles | None = None
+        self._disk: dict[tuple[int, int], tuple[int, AbortedTxn]] = {}
+        self._markers_found: dict[int, tuple[int, bool]] = {}
+        self._ended: dict[tuple[int, int], tuple[int, bool]] = {}
+        self._idle_markers_count = 0
+        self._marker_offsets: set[int] = set()
+
+    def begin_segment(self, files: SegmentFiles, disk: list[AbortedTxn]) -> None:
+        """Go on with a segment and the entries of its `.txnindex`."""
+        self.compare_snapshot(files.base_offset)
+        self._files = files
+        self._disk = {
+            (each.producer_id, each.last_offset): (place, each) for place, each in enumerate(disk)
+        }
+        self._markers_found, self._ended = {}, {}
+        self._idle_markers_count = 0
+
+    def take(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        """Take the next good batches; `markers` by row of the table."""
+        assert self._files is not None
+        skipped = int(np.searchsorted(table.last_offset, self._circumstances.log_start_offset))
+        if skipped:  # below the log start nobody reads any more
+            table = rows_of(table, skipped, table.row_count)
+            markers = markers.between(skipped, skipped + table.row_count)
+        if not table.row_count:
+            return
+        if not self._circumstances.is_internal:
+            self._sequences.take(table, self.state, self._files.log.path)
+        self._note_markers(table, markers)
+        start = 0
+        while start < table.row_count:
+            rest = rows_of(table, start, table.row_count)
+            try:
+                self._note_ended(self.state.apply(rest, markers.between(start, table.row_count)))
+                break
+            except AppendError as error:
+                row = int(np.flatnonzero(rest.base_offset == error.offset)[0])
+                self._collector.add(
+                    "PRD-4",
+                    self._files.log.path,
+                    str(error.message),
+                    start_pos=int(rest.pos[row]),
+                    base_offset=error.offset,
+                )
+                # No broker loads this log, so there is nothing to compare with.
+                self._circumstances.has_damage = True
+                start += row + 1
+        self._latest_ms = max(self._latest_ms, int(table.max_timestamp_ms.max()))
+        self._tell_violations(table)
+
+    def _note_markers(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        offsets = table.base_offset[markers.row]
+        producer_ids = table.producer_id[markers.row]
+        self._marker_offsets = set(offsets.tolist())
+        self._idle_markers_count += len(offsets)
+        wanted = {offset for _, offset in self._disk}
+        if wanted:
+            for at in np.flatnonzero(np.isin(offsets, list(wanted))).tolist():
+                is_commit = bool(markers.is_commit[at])
+                self._markers_found[int(offsets[at])] = int(producer_ids[at]), is_commit
+
+    def _note_ended(self, ended: EndedTransactions) -> None:
+        self._idle_markers_count -= len(ended.producer_id)
+        for producer_id, first, last, is_aborted, _ in zip(
+            *(column.tolist() for column in ended.aborted), strict=True
+        ):
+            self._ended[producer_id, last] = first, is_aborted
+
+    def _tell_violations(self, table: HeaderTable) -> None:
+        assert self._files is not None
+        for each in self.state.violations[self._told_violations :]:
+            row = int(np.searchsorted(table.base_offset, each.offset))
+            is_marker = each.offset in self._marker_offsets
+            check_id = "TXO-3" if is_marker and each.check_id == "PRD-3" else each.check_id
+            what = "coordinator epoch" if check_id == "PRD-5" else "epoch"
+            self._collector.add(
+                check_id,
+                self._files.log.path,
+                f"the {what} of producer {each.producer_id} goes back",
+                start_pos=int(table.pos[row]) if row < table.row_count else None,
+                base_offset=each.offset,
+                expected=f"{what} >= {each.expected}",
+                found=str(each.found),
+            )
+        self._told_violations = len(self.state.violations)
+
+    # -- at the end of a segment
+
+    def end_segment(self) -> None:
+        """Compare the `.txnindex` of the segment."""
+        assert self._files is not None
+        if self._idle_markers_count and not self._circumstances.has_damage:
+            self._collector.add(
+                "TXO-2",
+                self._files.log.path,
+                f"{self._idle_markers_count} markers end no transaction with data here",
+            )
+        if self._circumstances.has_damage:
+            return
+        file = self._files.txn_index
+        path = self._files.log.path.removesuffix(".log") + ".txnindex"
+        for key, (first_offset, _) in self._ended.items():
+            if key not in self._disk:
+                self._missing(path if file is None else file.path, key, first_offset)
+        for key, (place, entry) in self._disk.items():
+            self._judge_entry(path, place, entry, self._ended.get(key))
+
+    def _severity(self) -> Severity | None:
+        assert self._files is not None
+        return Severity.NOTE if self._circumstances.is_recovered(self._files) else None
+
+    def _missing(self, path: str, key: tuple[int, int], first_offset: int) -> None:
+        producer_id, last_offset = key
+        self._collector.add(
+            "TXI-4",
+            path,
+            f"an aborted transaction of producer {producer_id} has no entry: read_committed"
+            " consumers are given its records",
+            severity=self._severity(),
+            base_offset=first_offset,
+            last_offset=last_offset,
+            expected="an entry",
+            found="none",
+        )
+
+    def _judge_entry(
+        self, path: str, place: int, entry: AbortedTxn, ended: tuple[int, bool] | None
+    ) -> None:
+        severity = self._severity()
+        if ended is not None:
+            first_offset, _ = ended
+            is_below = entry.first_offset < self._circumstances.log_start_offset
+            if entry.first_offset != first_offset and not is_below:
+                self._entry("TXI-6", path, place, entry, severity, first_offset)
+            return
+        producer_id, is_commit = self._markers_found.get(entry.last_offset, (None, False))
+        if producer_id == entry.producer_id and is_commit:
+            self._entry("TXI-5", path, place, entry, severity, None)
+        elif producer_id != entry.producer_id:
+            if self._circumstances.is_compacted:
+                severity = Severity.NOTE
+            self._entry("TXI-3", path, place, entry, severity, None)
+        # An ABORT whose data is gone: retention or compaction took it.
+
+    def _entry(
+        self,
+        check_id: str,
+        path: str,
+        place: int,
+        entry: AbortedTxn,
+        severity: Severity | None,
+        first_offset: int | None,
+    ) -> None:
+        message, expected, found = {
+            "TXI-3": ("no ABORT marker of the producer at the entry's last offset", "", ""),
+            "TXI-5": ("the transaction was committed: read_committed consumers miss it", "", ""),
+            "TXI-6": (
+                "the transaction begins elsewhere",
+                f"first offset {first_offset}",
+                f"first offset {entry.first_offset}",
+            ),
+        }[check_id]
+        self._collector.add(
+            check_id,
+            path,
+            f"{message} (producer {entry.producer_id})",
+            severity=severity,
+            start_pos=place * ENTRY_BYTES,
+            end_pos=(place + 1) * ENTRY_BYTES,
+            base_offset=entry.first_offset,
+            last_offset=entry.last_offset,
+            expected=expected,
+            found=found,
+        )
+
+    # -- snapshots
+
+    def compare_snapshot(self, offset: int) -> None:
+        """SNP-6: hold the snapshot of an offset against the state now."""
+        if offset not in self._snapshots or self._circumstances.has_damage:
+            return
+        disk, path = self._snapshots[offset]
+        expired_ms = self._latest_ms - self._limits.expiration_ms
+        for each in compare_entries(self.state.entries(), disk):
+            severity = None
+            if each.state in {EntryState.EQUAL, EntryState.ONLY_DISK}:
+                continue  # only there: retention or compaction took its batches (SNAP-7)
+            recovered = each.recovered
+            assert recovered is not None
+            if each.state is EntryState.ONLY_RECOVERED:
+                if recovered.timestamp_ms <= expired_ms:
+                    continue
+                what = "is missing"
+            else:
+                if set(each.fields) == {"coordinator_epoch"}:
+                    severity = Severity.NOTE  # forgotten when the producer's state had expired
+                what = "differs: " + ", ".join(
+                    f"{name} {getattr(each.disk, name)}, in the log {getattr(recovered, name)}"
+                    for name in each.fields
+                )
+            self._collector.add(
+                "SNP-6",
+                path,
+                f"producer {each.producer_id} {what}",
+                severity=severity,
+                base_offset=offset,
+            )
+
+    # -- at the end of the log
+
+    def finish(self) -> None:
+        """Tell of the transactions that are open."""
+        assert self._files is not None
+        entries = {each.producer_id: each for each in self.state.entries()}
+        for first_offset, producer_id in sorted(self.state.ongoing.owners.items()):
+            age_ms = self._circumstances.now_ms - entries[producer_id].timestamp_ms
+            is_late = age_ms > self._limits.late_ms
+            self._collector.add(
+                "TXO-1",
+                self._files.log.path,
+                f"producer {producer_id} has an open transaction; its last batch is"
+                f" {age_ms / 1000:.0f} s old",
+                severity=Severity.WARNING if is_late else Severity.NOTE,
+                base_offset=first_offset,
+                last_offset=entries[producer_id].last_offset,
+                found=f"epoch {entries[producer_id].producer_epoch}",
+                fix="eoctl txn hanging",
+            )

@@ -42,6 +42,9 @@ COMMANDS = {
     "describe": CommandEntry(
         "eoctl.commands.describe", "Summarise partitions or whole log directories."
     ),
+    "check": CommandEntry(
+        "eoctl.commands.check", "Check directories against the rules a broker lives by."
+    ),
     "rebuild": CommandEntry(
         "eoctl.commands.rebuild", "Rebuild indexes, snapshots and epochs from the .log files."
     ),

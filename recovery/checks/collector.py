@@ -18,12 +18,13 @@ class Collector:
 
     Attributes:
         kept: in the order they came; at most MAX_KEPT_COUNT of a rule in a file.
-        counts: all of them, by rule and path.
+        counts: all of them, by rule, path and severity.
     """
 
     def __init__(self, topic: str = "", partition: int | None = None) -> None:
         self.kept: list[Finding] = []
-        self.counts: Counter[tuple[str, str]] = Counter()
+        self.counts: Counter[tuple[str, str, Severity]] = Counter()
+        self._kept_counts: Counter[tuple[str, str, Severity]] = Counter()
         self._topic = topic
         self._partition = partition
 
@@ -38,11 +39,11 @@ class Collector:
         **fields: Any,
     ) -> None:
         """Note a broken rule; `fields` are those of Finding, `count` how often it is broken."""
-        key = (check_id, path)
-        before = self.counts[key]
-        self.counts[key] = before + count
-        if before < MAX_KEPT_COUNT:
-            severity = severity_of(check_id) if severity is None else severity
+        severity = severity_of(check_id) if severity is None else severity
+        key = (check_id, path, severity)
+        self.counts[key] += count
+        self._kept_counts[key] += 1
+        if self._kept_counts[key] <= MAX_KEPT_COUNT:
             finding = Finding(check_id, severity, path, message, self._topic, self._partition)
             self.kept.append(finding._replace(**fields))
 
@@ -66,3 +67,10 @@ class Collector:
         self.kept = [each for each in self.kept if each.check_id not in check_ids]
         for key in [key for key in self.counts if key[0] in check_ids]:
             del self.counts[key]
+
+    def severity_counts(self) -> Counter[Severity]:
+        """How many findings of each severity there are."""
+        found: Counter[Severity] = Counter()
+        for (_, _, severity), count in self.counts.items():
+            found[severity] += count
+        return found

@@ -8,40 +8,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from recovery.checks.batches import BatchCheck
 from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances
 from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+from recovery.checks.log_walk import LogWalk
 from recovery.checks.offsets import EpochCheck, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
 from recovery.checks.state_files import check_snapshots, read_txn_index
 from recovery.end_markers import (
     REFUSED_CHECK_ID,
-    batch_at,
-    has_marker,
-    marker_rows,
-    read_marker,
-    read_markers,
 )
 from recovery.findings import Severity
-from recovery.producer_columns import MarkerColumns
 from storage.errors import AccessError, FormatError
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recovery.checks.log_walk import Stop
+    from recovery.producer_columns import MarkerColumns
     from storage.cluster_image import ClusterImage
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.partition import Partition
     from storage.partition_files import SegmentFiles
-    from storage.producer_state import Marker
     from storage.segment import Segment
-
-MAX_SINGLES_COUNT = 4096
 
 
 class CheckOptions(NamedTuple):
@@ -60,17 +51,37 @@ class CheckOptions(NamedTuple):
     limits: ReplayLimits = ReplayLimits()
 
 
+class CheckedSegment(NamedTuple):
+    """What a start does with a segment depends on this.
+
+    Attributes:
+        files: as listed.
+        log_bytes: size when it was read.
+        stop: where a recovery ends; None: at the end of the file.
+        end_offset: behind the last good batch of the log so far.
+    """
+
+    files: SegmentFiles
+    log_bytes: int
+    stop: Stop | None
+    end_offset: int
+
+
 class CheckedPartition(NamedTuple):
     """What a check found.
 
     Attributes:
         collector: the findings.
+        segments: what a start goes by, in the order of the log.
+        refusal: why a broker cannot load the log; "": it can.
         end_offset: behind the last good batch; the log start if there is none.
         batches_count, log_bytes: what was read.
         unreadable: files, or parts of them, that could not be read, in words.
     """
 
     collector: Collector
+    segments: tuple[CheckedSegment, ...]
+    refusal: str
     end_offset: int
     batches_count: int
     log_bytes: int
@@ -90,7 +101,7 @@ def check_partition(
         partition: as listed now.
         image: of its cluster; None: settings and assignment are not known.
         options: how thorough.
-        on_bytes: told the size of each segment that is done.
+        on_bytes: told how much of the log was read.
     """
     return _PartitionCheck(partition, image, options, on_bytes).run()
 
@@ -107,17 +118,19 @@ class _PartitionCheck:
         self._options = options
         self._on_bytes = on_bytes
         self._collector = Collector(partition.topic, partition.partition)
-        self._circumstances = Circumstances(partition, image, now_ms=options.now_ms)
-        snapshots = check_snapshots(partition, self._circumstances, self._collector)
+        self.circumstances = Circumstances(partition, image, now_ms=options.now_ms)
+        snapshots = check_snapshots(partition, self.circumstances, self._collector)
         self._snapshots = snapshots
-        self._replay = ReplayCheck(self._circumstances, self._collector, snapshots, options.limits)
-        self._epochs = EpochCheck(partition, self._circumstances, self._collector)
+        self._replay = ReplayCheck(self.circumstances, self._collector, snapshots, options.limits)
+        self._epochs = EpochCheck(partition, self.circumstances, self._collector)
         self._batches_count = 0
+        self._segments: list[CheckedSegment] = []
+        self._refusal = ""
         self._unreadable: list[str] = []
 
     def run(self) -> CheckedPartition:
         """Walk the log once, then look at what is said of its end."""
-        partition, circumstances = self._partition, self._circumstances
+        partition, circumstances = self._partition, self.circumstances
         for files in partition.segments:
             try:
                 with open_segment(files.log.path, base_offset=files.base_offset) as segment:
@@ -125,8 +138,6 @@ class _PartitionCheck:
             except AccessError as error:
                 self._unreadable.append(str(error))
                 circumstances.has_damage = True
-            if self._on_bytes is not None:
-                self._on_bytes(files.log.file_bytes)
         if partition.segments:
             self._finish()
         if circumstances.is_compacted:
@@ -139,6 +150,8 @@ class _PartitionCheck:
         ]
         return CheckedPartition(
             self._collector,
+            tuple(self._segments),
+            self._replay.refusal or self._refusal,
             circumstances.end_offset,
             self._batches_count,
             partition.files.log_bytes,
@@ -146,10 +159,10 @@ class _PartitionCheck:
         )
 
     def _finish(self) -> None:
-        self._replay.compare_snapshot(self._circumstances.end_offset)
+        self._replay.compare_snapshot(self.circumstances.end_offset)
         self._replay.finish()
         self._epochs.finish()
-        check_offsets(self._partition, self._circumstances, self._collector)
+        check_offsets(self._partition, self.circumstances, self._collector)
         self._check_end_snapshot()
         for entry in self._partition.files.orphans:
             self._collector.add(
@@ -158,7 +171,7 @@ class _PartitionCheck:
 
     def _check_end_snapshot(self) -> None:
         """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""
-        circumstances, partition = self._circumstances, self._partition
+        circumstances, partition = self.circumstances, self._partition
         end_offset = circumstances.end_offset
         if not circumstances.is_clean or circumstances.is_metadata:
             return
@@ -182,7 +195,7 @@ class _PartitionCheck:
 
     def _check_segment(self, files: SegmentFiles, segment: Segment) -> None:
         is_active = self._partition.is_active(files)
-        circumstances, collector = self._circumstances, self._collector
+        circumstances, collector = self.circumstances, self._collector
         batches = BatchCheck(
             files, self._partition.topic, circumstances, collector, is_active=is_active
         )
@@ -190,9 +203,12 @@ class _PartitionCheck:
         self._replay.begin_segment(
             files, read_txn_index(self._partition, files, circumstances, collector)
         )
-        walk = _SegmentWalk(self, segment, batches, indexes, is_active=is_active)
-        walk.run(verify_crc=self._options.verify_crc)
+        walk = LogWalk(self, segment, batches, indexes, is_active=is_active)
+        walk.run(verify_crc=self._options.verify_crc, on_bytes=self._on_bytes)
         self._batches_count += walk.batches_count
+        self._segments.append(
+            CheckedSegment(files, segment.file_bytes, walk.stop, circumstances.end_offset)
+        )
         self._unreadable += [f"{files.log.path}: {each.reason}" for each in batches.unreadable]
         batches.finish()
         for index in indexes:
@@ -206,7 +222,7 @@ class _PartitionCheck:
         self, files: SegmentFiles, *, is_active: bool
     ) -> list[OffsetIndexCheck | TimeIndexCheck]:
         found: list[OffsetIndexCheck | TimeIndexCheck] = []
-        is_recovered = self._circumstances.is_recovered(files)
+        is_recovered = self.circumstances.is_recovered(files)
         for entry, kind in (
             (files.offset_index, OffsetIndexCheck),
             (files.time_index, TimeIndexCheck),
@@ -220,7 +236,7 @@ class _PartitionCheck:
                         entry.path,
                         data,
                         files.base_offset,
-                        self._circumstances,
+                        self.circumstances,
                         self._collector,
                         is_active=is_active,
                         is_recovered=is_recovered,
@@ -260,87 +276,6 @@ class _PartitionCheck:
             expected=error.expected,
             found=error.found,
         )
-        self._circumstances.has_damage = True
-
-
-class _SegmentWalk:
-    """One scan; healthy batches in tables, single others gathered into tables."""
-
-    def __init__(
-        self,
-        check: _PartitionCheck,
-        segment: Segment,
-        batches: BatchCheck,
-        indexes: list[OffsetIndexCheck | TimeIndexCheck],
-        *,
-        is_active: bool,
-    ) -> None:
-        self.batches_count = 0
-        self._check = check
-        self._segment = segment
-        self._batches = batches
-        self._indexes = indexes
-        self._is_active = is_active
-        self._singles: list[ScannedBatch] = []
-
-    def run(self, *, verify_crc: bool) -> None:
-        """Read the segment from its begin to its end."""
-        scan = BulkScan(self._segment, verify_crc=verify_crc, is_active=self._is_active)
-        told = 0
-        for part in scan.parts():
-            # Before the batches that follow it, so that these know what is missing.
-            for verdict in scan.verdicts[told:]:
-                self._flush()
-                self._batches.take_verdict(verdict)
-            told = len(scan.verdicts)
-            if isinstance(part, BulkWindow):
-                self._flush()
-                self._take_window(part)
-            else:
-                self._singles.append(part)
-                if len(self._singles) >= MAX_SINGLES_COUNT:
-                    self._flush()
-        self._flush()
-        for verdict in scan.verdicts[told:]:
-            self._batches.take_verdict(verdict)
-        for verdict in scan.suspicions:
-            self._batches.take_suspicion(verdict)
-
-    def _take_window(self, window: BulkWindow) -> None:
-        table = window.table
-        parts: list[MarkerColumns] = []
-        rows = marker_rows(table)
-        while len(rows):
-            markers, failed = read_markers(self._segment, table, rows, window.buf, window.file_pos)
-            parts.append(markers)
-            if failed is None:
-                break
-            row, error = failed
-            self._check.bad_marker(error, batch_at(table, row))
-            rows = rows[rows > row]
-        self._take(table, MarkerColumns.joined(parts))
-
-    def _flush(self) -> None:
-        if not self._singles:
-            return
-        singles, self._singles = self._singles, []
-        found: list[tuple[int, Marker]] = []
-        for row, batch in enumerate(singles):
-            if batch.crc_ok is not False and has_marker(batch.header):
-                try:
-                    found.append((row, read_marker(self._segment, batch)))
-                except FormatError as error:
-                    self._check.bad_marker(error, batch)
-        self._take(table_of(singles), MarkerColumns.of(found))
-
-    def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
-        self.batches_count += table.row_count
-        self._batches.take(table)
-        for index in self._indexes:
-            index.take(table)
-        if not table.crc_ok.all():
-            good = np.flatnonzero(table.crc_ok)
-            markers = markers._replace(row=np.searchsorted(good, markers.row))
-            table = type(table)._make(column[good] for column in table)
-        if table.row_count:
-            self._check.take(table, markers, self._segment.path)
+        self.circumstances.has_damage = True
+        if error.check_id == REFUSED_CHECK_ID and not self._refusal:
+            self._refusal = str(error)

@@ -69,6 +69,7 @@ class ReplayCheck:
         self._snapshots = snapshots
         self._limits = limits
         self._sequences = SequenceCheck(circumstances, collector)
+        self.refusal = ""  # why a broker cannot load the log
         self._latest_ms = -1
         self._told_violations = 0
         self._files: SegmentFiles | None = None
@@ -115,6 +116,7 @@ class ReplayCheck:
                     start_pos=int(rest.pos[row]),
                     base_offset=error.offset,
                 )
+                self.refusal = self.refusal or str(error)
                 # No broker loads this log, so there is nothing to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1
@@ -297,5 +299,4 @@ class ReplayCheck:
                 base_offset=first_offset,
                 last_offset=entries[producer_id].last_offset,
                 found=f"epoch {entries[producer_id].producer_epoch}",
-                fix="eoctl txn hanging",
             )

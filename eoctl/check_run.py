@@ -1,0 +1,292 @@
+"""A run of `eoctl check`: what is checked and how, and what is said at the end."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import __version__
+from eoctl.clock import parse_time_ms, resolve_now
+from eoctl.output import OutputFormat, Report, emit, line, message
+from recovery.check import CheckJob, PartitionRow, check_one
+from recovery.check_state import CheckState, key_of
+from recovery.checks.partition_check import CheckOptions
+from recovery.checks.replay_check import ReplayLimits
+from recovery.directory_facts import list_files
+from recovery.findings import Finding, Severity, severity_of
+from recovery.piece_workers import map_unordered
+from recovery.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
+from recovery.start_prediction import StartChange
+from storage.discovery import discover
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    FormatError,
+    UsageError,
+)
+from storage.log_dir import StoppedState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.check import CheckResult
+    from recovery.clusters import Clusters
+    from storage.discovery import Discovery, Selected
+
+
+class CheckRun:
+    """One check of everything that was asked for.
+
+    Attributes:
+        rows: of the partitions, in the order of the directories; complete after `findings`.
+        changes: what the next start changes.
+        notes: sentences for the end.
+    """
+
+    def __init__(
+        self,
+        found: Discovery,
+        selected: Sequence[Selected],
+        clusters: Clusters,
+        options: CheckOptions,
+        *,
+        jobs: int,
+        bytes_per_second: int,
+        fail_on: Severity,
+        state: CheckState | None = None,
+    ) -> None:
+        self.rows: list[PartitionRow] = []
+        self.changes: list[StartChange] = []
+        self.notes: list[str] = [_verified(options)]
+        self._found = found
+        self._jobs_count = jobs
+        self._jobs = [
+            CheckJob(
+                each,
+                clusters.image_for(each.log_dir),
+                options,
+                bytes_per_second // min(jobs, max(len(selected), 1)),
+            )
+            for each in selected
+        ]
+        self._fail_on = fail_on
+        self._state = state
+        self._counts: Counter[Severity] = Counter()
+        self._unreadable_count = 0
+        for log_dir in found.log_dirs:
+            if log_dir.lock.is_held:
+                holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
+                self.notes.append(
+                    f"{log_dir.path}: in use by {holder}; what is printed may have changed since"
+                )
+
+    def findings(self) -> Iterator[Finding]:
+        """Check; give findings as they come, those of one directory together and in order."""
+        yield from self._of_log_dirs()
+        results: dict[int, CheckResult] = {}
+        if self._state is not None:
+            for number, job in enumerate(self._jobs):
+                known = self._state.take(job)
+                if known is not None:
+                    results[number] = known
+            if results:
+                self.notes.append(f"{len(results)} partitions as an earlier run found them")
+        try:
+            yield from self._in_order(results)
+        finally:
+            if self._state is not None:
+                self._state.save()
+
+    def _in_order(self, results: dict[int, CheckResult]) -> Iterator[Finding]:
+        """Check what has no result yet, and take all results in the order of the directories."""
+        from eoctl.progress import Progress
+
+        numbers = [each for each in range(len(self._jobs)) if each not in results]
+        jobs = [self._jobs[each] for each in numbers]
+        keys = [b"" if self._state is None else key_of(each) for each in jobs]
+        is_parallel = self._jobs_count > 1 and len(jobs) > 1
+        next_number = 0
+        with Progress("checking", sum(_log_bytes(each.selected) for each in jobs)) as progress:
+            if is_parallel:
+                arrived = map_unordered(check_one, jobs, self._jobs_count)
+            else:
+                one = partial(check_one, on_bytes=progress.advance)
+                arrived = ((place, one(job)) for place, job in enumerate(jobs))
+            for place, result in chain(arrived, [(None, None)]):
+                if place is not None and result is not None:
+                    results[numbers[place]] = result
+                    if is_parallel:
+                        progress.advance(result.row.log_bytes or 0)
+                    if self._state is not None:
+                        self._state.add(jobs[place], keys[place], result)
+                while next_number in results:
+                    yield from self._take(results.pop(next_number))
+                    next_number += 1
+
+    def _of_log_dirs(self) -> Iterator[Finding]:
+        for problem in self._found.problems:
+            if isinstance(problem, AccessError):
+                self.notes.append(str(problem))
+                self._unreadable_count += 1
+            elif isinstance(problem, FormatError):
+                severity = severity_of(problem.check_id)
+                self._counts[severity] += 1
+                yield Finding(
+                    problem.check_id,
+                    severity,
+                    problem.path,
+                    problem.message,
+                    start_pos=problem.pos,
+                    expected=problem.expected,
+                    found=problem.found,
+                )
+
+    def _take(self, result: CheckResult) -> Iterator[Finding]:
+        row = result.row
+        self.rows.append(row)
+        self.changes += result.changes
+        self._counts[Severity.ERROR] += row.errors or 0
+        self._counts[Severity.WARNING] += row.warnings or 0
+        self._counts[Severity.NOTE] += row.notes or 0
+        self._unreadable_count += row.unreadable
+        self.notes += result.problems
+        listed = len(result.findings)
+        total = (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
+        if total > listed:
+            self.notes.append(f"{row.path}: {total - listed} more findings of the same kinds")
+        yield from result.findings
+
+    def summary(self) -> str:
+        """One sentence."""
+        counts = self._counts
+        return (
+            f"{len(self.rows)} partitions: {counts[Severity.ERROR]} errors,"
+            f" {counts[Severity.WARNING]} warnings, {counts[Severity.NOTE]} notes"
+        )
+
+    @property
+    def status(self) -> int:
+        """Exit status."""
+        if any(count and each.rank >= self._fail_on.rank for each, count in self._counts.items()):
+            return EXIT_FINDINGS
+        if self._unreadable_count and all(row.batches is None for row in self.rows):
+            return EXIT_ACCESS
+        return EXIT_SKIPPED if self._unreadable_count else EXIT_OK
+
+
+def _verified(options: CheckOptions) -> str:
+    if options.deep:
+        return "verified: headers, checksums and records of all batches"
+    if options.verify_crc:
+        return "verified: headers and checksums of all batches; records were not decoded"
+    return "verified: headers of all batches; no checksums, no records"
+
+
+def _log_bytes(selected: Selected) -> int:
+    try:
+        return sum(each.stat().st_size for each in Path(selected.partition.path).glob("*.log"))
+    except OSError:
+        return 0
+
+
+class CheckRequest(NamedTuple):
+    """The options of a call, as given."""
+
+    paths: Sequence[str]
+    metadata_dir: str | None = None
+    is_deep: bool = False
+    is_fast: bool = False
+    topics: tuple[str, ...] = ()
+    since: str | None = None
+    predicts: bool = False
+    reclaims: bool = False
+    jobs: int | None = None
+    io_limit_mib: int = 0
+    now: str | None = None
+    expiration_ms: int | None = None
+    fail_on: Severity = Severity.WARNING
+    resume: str | None = None
+
+
+def run_check(request: CheckRequest, output: OutputFormat) -> int:
+    """Check, print, and return the exit status."""
+    from recovery.clusters import Clusters, find_metadata
+
+    found = discover(request.paths)
+    metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
+    is_live = any(each.stopped is StoppedState.LIVE for each in found.log_dirs)
+    moment = resolve_now(request.now, [each.path for each in found.log_dirs], is_live=is_live)
+    state = None
+    if request.resume is not None:
+        state = CheckState(request.resume, f"eoctl {__version__}")
+    limits = ReplayLimits()
+    if request.expiration_ms is not None:
+        limits = limits._replace(expiration_ms=request.expiration_ms)
+    run = CheckRun(
+        found,
+        _wanted(found, request),
+        Clusters(found.log_dirs, metadata),
+        CheckOptions(
+            moment.ms, verify_crc=not request.is_fast, deep=request.is_deep, limits=limits
+        ),
+        jobs=request.jobs or len(os.sched_getaffinity(0)),
+        bytes_per_second=request.io_limit_mib << 20,
+        fail_on=request.fail_on,
+        state=state,
+    )
+    run.notes.append(moment.describe())
+    reports: list[Report] = [
+        Report("finding", Finding._fields, run.findings()),
+        Report("partition", PartitionRow._fields, run.rows),
+    ]
+    if request.predicts:
+        reports.append(Report("start_change", StartChange._fields, run.changes))
+    if request.reclaims:
+        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(found)))
+    for place, report in enumerate(reports):
+        if place and output is OutputFormat.TEXT:
+            line("")
+        emit(report, output)
+    for note in (*run.notes, run.summary()):
+        message(note)
+    return run.status
+
+
+def _wanted(found: Discovery, request: CheckRequest) -> list[Selected]:
+    selected = list(found.selected)
+    if request.topics:
+        selected = [each for each in selected if each.partition.name.topic in request.topics]
+        if not selected:
+            raise UsageError(
+                f"no partition of {', '.join(request.topics)} there",
+                next_step="eoctl describe PATH...",
+            )
+    if request.since is not None:
+        since_ms = parse_time_ms(request.since)
+        selected = [each for each in selected if _changed_ms(each) >= since_ms]
+    return selected
+
+
+def _changed_ms(selected: Selected) -> int:
+    """When a file of a partition was last changed; what cannot be asked counts as changed now."""
+    newest_ns = 0
+    try:
+        for name in list_files(selected.partition.path).values():
+            newest_ns = max(newest_ns, name[1])
+    except AccessError:
+        return 2**63
+    return newest_ns // 1_000_000
+
+
+def _reclaimable(found: Discovery) -> Iterator[Reclaimable]:
+    for log_dir in found.log_dirs:
+        yield from find_reclaimable_beside(log_dir)
+    for selected in found.selected:
+        yield from find_reclaimable(selected)

@@ -1,0 +1,93 @@
+"""`eoctl check`: the fsck."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eoctl.options import (
+    FailOn,
+    MetadataDir,
+    Now,
+    Output,
+    Paths,
+    ProducerExpiryMs,
+    ServerProperties,
+    given_paths,
+)
+from eoctl.output import OutputFormat
+from recovery.findings import Severity
+from storage.errors import UsageError
+
+
+def command(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    metadata_dir: MetadataDir = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Decode all records too.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Headers only: no checksums, no records.")
+    ] = False,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="Only this one; may be repeated.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only partitions with a file changed since then."),
+    ] = None,
+    predict: Annotated[
+        bool, typer.Option("--predict", help="Each file that the next start changes, too.")
+    ] = False,
+    reclaim: Annotated[
+        bool, typer.Option("--reclaim", help="What can go from a full disk, too.")
+    ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Keep results there; take those that still hold."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Partitions at once [processors].")
+    ] = None,
+    io_limit: Annotated[
+        int, typer.Option(metavar="MIB", min=0, help="Read at most so many MiB a second.")
+    ] = 0,
+    now: Now = None,
+    producer_id_expiration_ms: ProducerExpiryMs = None,
+    fail_on: FailOn = Severity.WARNING,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Check partitions, or whole log dirs, against the rules a broker lives by.
+
+    Each finding has the rule it breaks, where, how grave it is, and what a broker does about it at
+    its next start. What is normal after a clean stop, after a crash, or in use is no finding.
+    """
+    from eoctl.output import use_format
+
+    use_format(output)
+    wanted = given_paths(paths, server_properties)
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl check PATH...")
+    if deep and fast:
+        raise UsageError("--deep and --fast exclude each other")
+    from eoctl.check_run import CheckRequest, run_check
+
+    return run_check(
+        CheckRequest(
+            wanted,
+            metadata_dir=metadata_dir,
+            is_deep=deep,
+            is_fast=fast,
+            topics=tuple(topic or ()),
+            since=since,
+            predicts=predict,
+            reclaims=reclaim,
+            jobs=jobs,
+            io_limit_mib=io_limit,
+            now=now,
+            expiration_ms=producer_id_expiration_ms,
+            fail_on=fail_on,
+            resume=resume,
+        ),
+        output,
+    )

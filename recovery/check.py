@@ -1,0 +1,183 @@
+"""The fsck: what is wrong in partition directories, and what a broker will do about it.
+
+A partition is checked by itself, so several processes may do it. What was found can be kept, for a
+later run that goes on where an earlier one was interrupted.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.checks.partition_check import CheckOptions, check_partition
+from recovery.findings import Finding, Severity
+from recovery.start_prediction import StartChange, action_on, predict_start
+from storage.errors import AccessError
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.cluster_image import ClusterImage
+    from storage.discovery import Selected
+
+
+class CheckJob(NamedTuple):
+    """One partition directory, and how it is to be checked.
+
+    Attributes:
+        bytes_per_second: the most to read; 0: no limit.
+    """
+
+    selected: Selected
+    image: ClusterImage | None
+    options: CheckOptions
+    bytes_per_second: int = 0
+
+
+class PartitionRow(NamedTuple):
+    """What came of one partition.
+
+    Attributes:
+        errors, warnings, notes: how many findings there are, those that are not listed too.
+        end_offset: behind the last good batch.
+        start_end_offset: what the next start takes for the log end; None: it does not load it.
+        recovered_bytes: of `.log` that this start verifies.
+        start: what it comes to, in words.
+        unreadable: what could not be read.
+    """
+
+    topic: str
+    partition: int
+    errors: int | None
+    warnings: int | None
+    notes: int | None
+    batches: int | None
+    log_bytes: int | None
+    end_offset: int | None
+    start_end_offset: int | None
+    recovered_bytes: int | None
+    start: str
+    unreadable: int
+    path: str
+
+
+class CheckResult(NamedTuple):
+    """What a check of one directory found; `problems` are what could not be read, in words."""
+
+    findings: tuple[Finding, ...]
+    row: PartitionRow
+    changes: tuple[StartChange, ...]
+    problems: tuple[str, ...]
+
+
+def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> CheckResult:
+    """Check one partition directory. Errors become part of the result."""
+    selected = job.selected
+    pace = _Pace(job.bytes_per_second, on_bytes)
+    try:
+        partition = Partition.of(selected)
+        checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
+        prediction = predict_start(partition, checked)
+    except AccessError as error:
+        return _unlisted(selected, error)
+    findings = tuple(
+        each._replace(
+            broker_action=each.broker_action or action_on(each.path, each.check_id, prediction),
+            fix=each.fix or _fix(each.check_id, partition.path),
+        )
+        for each in checked.collector.kept
+    )
+    counts = checked.collector.severity_counts()
+    start = prediction.refusal or _start_words(tuple(prediction.changes.values()))
+    row = PartitionRow(
+        topic=partition.topic,
+        partition=partition.partition,
+        errors=counts[Severity.ERROR],
+        warnings=counts[Severity.WARNING],
+        notes=counts[Severity.NOTE],
+        batches=checked.batches_count,
+        log_bytes=checked.log_bytes,
+        end_offset=checked.end_offset,
+        start_end_offset=prediction.end_offset,
+        recovered_bytes=prediction.recovered_bytes,
+        start=start,
+        unreadable=len(checked.unreadable),
+        path=partition.path,
+    )
+    return CheckResult(findings, row, tuple(prediction.changes.values()), checked.unreadable)
+
+
+# What puts a rule right, by its id or the first part of it.
+_FIXES = {
+    "SEG-4": "",  # offsets are never given out again
+    "SEG-7": "",
+    "SEG-8": "eoctl rebuild {} --apply",
+    "SEG-9": "eoctl repair {} --strategy as-broker",
+    "SEG": "eoctl repair {}",
+    "BAT-1": "eoctl repair {}",
+    "BAT-2": "eoctl repair {}",
+    "BAT-3": "eoctl repair {}",
+    "IDX": "eoctl rebuild {} --apply",
+    "TIM": "eoctl rebuild {} --apply",
+    "TXI": "eoctl rebuild {} --apply",
+    "SNP-2": "",
+    "SNP": "eoctl recover-state {} --apply",
+    "EPC": "eoctl rebuild {} --apply",
+    "TXO-1": "eoctl txn hanging {}",
+}
+
+
+def _fix(check_id: str, path: str) -> str:
+    command = _FIXES.get(check_id, _FIXES.get(check_id.split("-", 1)[0], ""))
+    return command.format(shlex.quote(path))
+
+
+def _unlisted(selected: Selected, error: AccessError) -> CheckResult:
+    name = selected.partition.name
+    row = PartitionRow(
+        topic=name.topic,
+        partition=name.partition,
+        errors=None,
+        warnings=None,
+        notes=None,
+        batches=None,
+        log_bytes=None,
+        end_offset=None,
+        start_end_offset=None,
+        recovered_bytes=None,
+        start="unknown",
+        unreadable=1,
+        path=selected.partition.path,
+    )
+    return CheckResult((), row, (), (str(error),))
+
+
+def _start_words(changes: tuple[StartChange, ...]) -> str:
+    """Sum up changes: `rebuilds 3 files, truncates 1 file`."""
+    counts: dict[str, int] = {}
+    for each in changes:
+        counts[each.action] = counts.get(each.action, 0) + 1
+    words = [f"{what} {count} file{'s' * (count > 1)}" for what, count in counts.items()]
+    return ", ".join(words) or "changes nothing"
+
+
+class _Pace:
+    """Keeps a reader below a number of bytes a second."""
+
+    def __init__(self, bytes_per_second: int, on_bytes: Callable[[int], None] | None) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._on_bytes = on_bytes
+        self._started_s = time.monotonic()
+        self._done_bytes = 0
+
+    def advance(self, count_bytes: int) -> None:
+        self._done_bytes += count_bytes
+        if self._on_bytes is not None:
+            self._on_bytes(count_bytes)
+        if self._bytes_per_second:
+            due_s = self._done_bytes / self._bytes_per_second
+            early_s = due_s - (time.monotonic() - self._started_s)
+            if early_s > 0:
+                time.sleep(early_s)

@@ -1,0 +1,148 @@
+"""The pass over the `.log` of one segment that all checks share; it goes on behind damage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from recovery.end_markers import batch_at, has_marker, marker_rows, read_marker, read_markers
+from recovery.producer_columns import MarkerColumns
+from storage.errors import FormatError
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.checks.batches import BatchCheck
+    from recovery.checks.circumstances import Circumstances
+    from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
+    from storage.producer_state import Marker
+    from storage.segment import Segment
+
+MAX_SINGLES_COUNT = 4096
+# Nothing else of a batch matters to a recovery (REC-7, REC-8).
+RECOVERY_STOPS = frozenset({"BAT-1", "BAT-2", "SEG-2", "SEG-3", "SEG-5", "SEG-6"})
+
+
+class Stop(NamedTuple):
+    """Where a recovery of a segment would end before the file does.
+
+    Attributes:
+        pos: what it cuts the `.log` to.
+        end_offset: behind the batches before that.
+        check_id: why.
+    """
+
+    pos: int
+    end_offset: int
+    check_id: str
+
+
+class Taker(Protocol):
+    """Who looks at the batches of all segments."""
+
+    circumstances: Circumstances
+
+    def take(self, table: HeaderTable, markers: MarkerColumns, log_path: str) -> None:
+        """Take batches with right checksums."""
+
+    def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
+        """Note a control batch whose record is no end marker."""
+
+
+class LogWalk:
+    """One scan; healthy batches in tables, single others gathered into tables."""
+
+    def __init__(
+        self,
+        check: Taker,
+        segment: Segment,
+        batches: BatchCheck,
+        indexes: list[OffsetIndexCheck | TimeIndexCheck],
+        *,
+        is_active: bool,
+    ) -> None:
+        self.batches_count = 0
+        self.stop: Stop | None = None
+        self._check = check
+        self._segment = segment
+        self._batches = batches
+        self._indexes = indexes
+        self._is_active = is_active
+        self._singles: list[ScannedBatch] = []
+
+    def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
+        """Read the segment from its begin to its end."""
+        scan = BulkScan(self._segment, verify_crc=verify_crc, is_active=self._is_active)
+        told = read_pos = 0
+        for part in scan.parts():
+            pos = int(part.table.pos[0]) if isinstance(part, BulkWindow) else part.pos
+            # In the order of the log: a batch behind damage knows what is missing before it.
+            while told < len(scan.verdicts) and scan.verdicts[told].start_pos <= pos:
+                self._flush()
+                self._take_verdict(scan.verdicts[told])
+                told += 1
+            if isinstance(part, BulkWindow):
+                self._flush()
+                self._take_window(part)
+            else:
+                self._singles.append(part)
+                if len(self._singles) >= MAX_SINGLES_COUNT:
+                    self._flush()
+            if on_bytes is not None:
+                on_bytes(pos - read_pos)
+                read_pos = pos
+        if on_bytes is not None:
+            on_bytes(max(scan.end_pos - read_pos, 0))
+        self._flush()
+        for verdict in scan.verdicts[told:]:
+            self._take_verdict(verdict)
+        for verdict in scan.suspicions:
+            self._batches.take_suspicion(verdict)
+
+    def _take_verdict(self, verdict: Verdict) -> None:
+        if self.stop is None and verdict.check_id in RECOVERY_STOPS:
+            end_offset = self._check.circumstances.end_offset
+            self.stop = Stop(verdict.start_pos, end_offset, verdict.check_id)
+        self._batches.take_verdict(verdict)
+
+    def _take_window(self, window: BulkWindow) -> None:
+        table = window.table
+        parts: list[MarkerColumns] = []
+        rows = marker_rows(table)
+        while len(rows):
+            markers, failed = read_markers(self._segment, table, rows, window.buf, window.file_pos)
+            parts.append(markers)
+            if failed is None:
+                break
+            row, error = failed
+            self._check.bad_marker(error, batch_at(table, row))
+            rows = rows[rows > row]
+        self._take(table, MarkerColumns.joined(parts))
+
+    def _flush(self) -> None:
+        if not self._singles:
+            return
+        singles, self._singles = self._singles, []
+        found: list[tuple[int, Marker]] = []
+        for row, batch in enumerate(singles):
+            if batch.crc_ok is not False and has_marker(batch.header):
+                try:
+                    found.append((row, read_marker(self._segment, batch)))
+                except FormatError as error:
+                    self._check.bad_marker(error, batch)
+        self._take(table_of(singles), MarkerColumns.of(found))
+
+    def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        self.batches_count += table.row_count
+        self._batches.take(table)
+        for index in self._indexes:
+            index.take(table)
+        if not table.crc_ok.all():
+            good = np.flatnonzero(table.crc_ok)
+            markers = markers._replace(row=np.searchsorted(good, markers.row))
+            table = type(table)._make(column[good] for column in table)
+        if table.row_count:
+            self._check.take(table, markers, self._segment.path)

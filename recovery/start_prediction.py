@@ -1,0 +1,272 @@
+"""What a broker does to a partition directory at its next start, from what a check has read (REC).
+
+  1  leftovers of deletions and of compaction (REC-3, REC-4)
+  2  a segment without `.index` is recovered, with or without the clean-shutdown marker (REC-5)
+  3  without the marker, every segment from the one with the recovery point on (REC-6, REC-7); when
+     something is cut, later segments go
+  4  the log end offset, by the last entry of the last `.index` (REC-11)
+  5  a log start beyond it: all segments go (REC-9)
+  6  snapshots that are bad, strays, or above the end; one is written at the end (SNAP-3, SNAP-5)
+The data that is written is not part of it: `recovery.load` plans that.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.recover_state import first_recovered
+from storage.formats.txn_index import parse_entries
+from storage.log_dir import METADATA_TOPIC, FileKind, FileSuffix, StoppedState
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from recovery.checks.partition_check import CheckedPartition, CheckedSegment
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry
+
+
+class StartAction(StrEnum):
+    """What is done to a file."""
+
+    DELETES = "deletes"
+    TRUNCATES = "truncates"  # to a size
+    REBUILDS = "rebuilds"
+    RENAMES = "renames"
+    CREATES = "creates"
+    SPLITS = "splits"
+
+
+class StartChange(NamedTuple):
+    """A file that a start changes; `size_bytes` is known afterwards for a `.log` only."""
+
+    path: str
+    action: StartAction
+    size_bytes: int | None = None
+
+    def __str__(self) -> str:
+        return self.action if self.size_bytes is None else f"{self.action} to {self.size_bytes}"
+
+
+class StartPrediction(NamedTuple):
+    """What a start comes to.
+
+    Attributes:
+        end_offset: the log end offset that the broker takes; None if it does not load the log.
+        refusal: why not; "" if it does.
+        changes: by path, in the order in which they are made.
+        recovered_bytes: of `.log` that are walked and verified.
+    """
+
+    end_offset: int | None
+    refusal: str
+    changes: dict[str, StartChange]
+    recovered_bytes: int
+
+
+def predict_start(partition: Partition, checked: CheckedPartition) -> StartPrediction:
+    """Tell what a start does. Reads swap files and the end of the log only.
+
+    Args:
+        partition: the directory.
+        checked: what a check found in it; without checksums the result is a guess as to what they
+            would have told.
+    """
+    return _Predictor(partition, checked).predict()
+
+
+class _Predictor:
+    def __init__(self, partition: Partition, checked: CheckedPartition) -> None:
+        self._partition = partition
+        self._checked = checked
+        self._changes: dict[str, StartChange] = {}
+        self._segments = list(checked.segments)
+        self._recovered: set[int] = set()
+        self._recovered_bytes = 0
+        is_metadata = partition.topic == METADATA_TOPIC
+        self._is_clean = partition.stopped is StoppedState.CLEAN and not is_metadata
+        log_dir = partition.log_dir
+        point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+        self._recovery_point = 0 if is_metadata else point or 0
+        checkpoint = None if log_dir is None else log_dir.log_start_offset(partition.directory)
+        self._log_start_offset = checkpoint or 0
+
+    def predict(self) -> StartPrediction:
+        """Go through the start."""
+        self._pass_leftovers()
+        for segment in self._segments:
+            if self._lacks_index(segment):
+                self._recover(segment)
+        if not self._is_clean:
+            self._recover_from_point()
+        for entry in self._partition.files.orphans:
+            self._change(entry.path, StartAction.DELETES)
+        end_offset = self._end_offset()
+        if self._segments and self._log_start_offset > end_offset:
+            for segment in self._segments:
+                self._delete(segment)
+            end_offset = self._log_start_offset
+            path = f"{self._partition.path}/{end_offset:020d}.log"
+            self._change(path, StartAction.CREATES, 0)
+        self._pass_snapshots(end_offset)
+        refusal = self._checked.refusal
+        return StartPrediction(
+            end_offset=None if refusal else end_offset,
+            refusal=refusal,
+            changes=self._changes,
+            recovered_bytes=self._recovered_bytes,
+        )
+
+    def _change(self, path: str, action: StartAction, size_bytes: int | None = None) -> None:
+        self._changes[path] = StartChange(path, action, size_bytes)
+
+    def _delete(self, segment: CheckedSegment) -> None:
+        files = segment.files
+        for entry in (files.log, files.offset_index, files.time_index, files.txn_index):
+            if entry is not None:
+                self._change(entry.path, StartAction.DELETES)
+
+    # -- leftovers
+
+    def _pass_leftovers(self) -> None:
+        others = self._partition.files.others
+        by_suffix: dict[FileSuffix, list[FileEntry]] = {each: [] for each in FileSuffix}
+        for entry in others:
+            by_suffix[entry.name.suffix].append(entry)
+        for entry in by_suffix[FileSuffix.DELETED]:
+            if entry.name.kind is not FileKind.CHECKPOINT:
+                self._change(entry.path, StartAction.DELETES)
+        cleaned = by_suffix[FileSuffix.CLEANED]
+        least = min((each.name.offset or 0 for each in cleaned), default=None)
+        swaps = []
+        for entry in by_suffix[FileSuffix.SWAP]:
+            if least is not None and (entry.name.offset or 0) >= least:
+                self._change(entry.path, StartAction.DELETES)
+            else:
+                swaps.append(entry)
+        for entry in cleaned:
+            self._change(entry.path, StartAction.DELETES)
+        if swaps:
+            self._complete_swap(swaps)
+
+    def _complete_swap(self, swaps: list[FileEntry]) -> None:
+        """REC-4: what the new segments replace goes, then they get their names."""
+        logs = [each for each in swaps if each.name.kind is FileKind.LOG]
+        if logs:
+            start = min(each.name.offset or 0 for each in logs)
+            end = max(_next_offset(each) for each in logs)
+            kept = []
+            for segment in self._segments:
+                if start <= segment.files.base_offset < end:
+                    self._delete(segment)
+                else:
+                    kept.append(segment)
+            self._segments = kept
+            for entry in self._partition.files.snapshots:
+                if start <= (entry.name.offset or 0) < end:
+                    self._change(entry.path, StartAction.DELETES)
+        for entry in swaps:
+            self._change(entry.path, StartAction.RENAMES)
+
+    # -- recovery
+
+    def _lacks_index(self, segment: CheckedSegment) -> bool:
+        """REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
+        files = segment.files
+        if files.offset_index is None:
+            return True
+        aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
+        return any(each.last_offset < files.base_offset for each in aborted)
+
+    def _recover(self, segment: CheckedSegment) -> bool:
+        """Recover one segment; tells whether something of it is cut."""
+        files, stop = segment.files, segment.stop
+        if files.base_offset not in self._recovered:
+            self._recovered.add(files.base_offset)
+            self._recovered_bytes += segment.log_bytes
+        for entry in (files.offset_index, files.time_index, files.txn_index):
+            if entry is not None:
+                self._change(entry.path, StartAction.REBUILDS)
+        if stop is None or stop.pos >= segment.log_bytes:
+            return False
+        if stop.check_id == "SEG-3":
+            self._change(files.log.path, StartAction.SPLITS)
+            return False
+        self._change(files.log.path, StartAction.TRUNCATES, stop.pos)
+        return True
+
+    def _recover_from_point(self) -> None:
+        files = [each.files for each in self._segments]
+        if not files:
+            return
+        first = first_recovered(files, self._recovery_point)
+        for place in range(first, len(self._segments)):
+            if self._recover(self._segments[place]):
+                for segment in self._segments[place + 1 :]:
+                    self._delete(segment)
+                self._segments = self._segments[: place + 1]
+                return
+
+    # -- the end
+
+    def _end_offset(self) -> int:
+        """REC-11: by the last index entry; a recovered segment has an index that is right."""
+        if not self._segments:
+            return self._log_start_offset
+        last = self._segments[-1]
+        base_offset = last.files.base_offset
+        if base_offset in self._recovered:
+            end_offset = last.end_offset if last.stop is None else last.stop.end_offset
+            return max(end_offset, base_offset)
+        entries = self._partition.index_entries(last.files)
+        start_pos, indexed_offset = 0, base_offset
+        if entries:
+            start_pos = entries[-1].segment_pos
+            indexed_offset = base_offset + entries[-1].relative_offset
+        end_offset = base_offset
+        with open_segment(last.files.log.path, base_offset=base_offset) as segment:
+            for batch in segment.scan(start_pos=start_pos, verify_crc=False, resume=False):
+                end_offset = batch.header.last_offset + 1
+        return base_offset if indexed_offset > end_offset else end_offset
+
+    def _pass_snapshots(self, end_offset: int) -> None:
+        bases = {each.files.base_offset for each in self._segments}
+        last_base = max(bases, default=0)
+        first_recovered_base = min(self._recovered, default=end_offset)
+        bad = {each.path for each in self._checked.collector.kept if each.check_id == "SNP-1"}
+        strays = []
+        for entry in self._partition.files.snapshots:
+            offset = entry.name.offset or 0
+            if offset <= self._log_start_offset or offset > end_offset or entry.path in bad:
+                self._change(entry.path, StartAction.DELETES)
+            elif offset > first_recovered_base and offset not in {*bases, end_offset}:
+                # Recovery forgets what is above a segment's base, and takes its own (SNAP-9).
+                self._change(entry.path, StartAction.DELETES)
+            elif offset not in bases:
+                strays.append((offset, entry))
+        for place, (offset, entry) in enumerate(sorted(strays)):
+            if place < len(strays) - 1 or offset < last_base:
+                self._change(entry.path, StartAction.DELETES)
+
+
+def _next_offset(entry: FileEntry) -> int:
+    next_offset = entry.name.offset or 0
+    with open_segment(entry.path, base_offset=None) as segment:
+        for table in segment.scan_tables(verify_crc=False, resume=False):
+            if table.row_count:
+                next_offset = int(table.last_offset[-1]) + 1
+    return next_offset
+
+
+def action_on(path: str, check_id: str, prediction: StartPrediction) -> str:
+    """Tell in words what a start does about a finding; "nothing" if it passes over it."""
+    change = prediction.changes.get(path)
+    if check_id in {"PRD-4", "BAT-12"} and prediction.refusal:
+        return "refuses to load the log"
+    if check_id == "OFS-1":
+        return "deletes all segments"
+    if check_id in {"OFS-2", "OFS-3"} and prediction.end_offset is not None:
+        return f"takes {prediction.end_offset} instead"
+    if check_id == "IDX-4" and change is None:
+        return f"takes {prediction.end_offset} for the log end"
+    return "nothing" if change is None else str(change)

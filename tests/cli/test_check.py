@@ -1,0 +1,198 @@
+"""`eoctl check` on real directories and damaged copies: what it prints, keeps, and ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+
+from recovery.check import PartitionRow
+from recovery.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HEX = "0123456789abcdef0123456789abcdef"
+LOG = "00000000000000000000.log"
+
+
+def rows_of(outcome: Any, kind: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def flip(path: Path, pos: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[pos] ^= 0x10
+    path.write_bytes(data)
+
+
+def test_a_clean_node(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", kafka)
+    assert outcome.status == 0
+    findings = rows_of(outcome, "finding")
+    assert [(each["check_id"], each["severity"]) for each in findings] == [
+        ("EPC-3", "note"),
+        ("TXO-1", "note"),
+        ("TXO-1", "note"),
+    ]
+    assert list(findings[0]) == ["kind", *Finding._fields]
+    partitions = rows_of(outcome, "partition")
+    assert len(partitions) == 24
+    assert list(partitions[0]) == ["kind", *PartitionRow._fields]
+    assert all(each["start_end_offset"] == each["end_offset"] for each in partitions)
+    assert "24 partitions: 0 errors, 0 warnings, 3 notes" in outcome.errors
+    assert eoctl("check", "--now", "dir", "--fail-on", "note", kafka).status == 1
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_formats_and_jobs_agree(kafka: Path, eoctl: Callable[..., Any], jobs: str) -> None:
+    flip(kafka / "rolled-0" / LOG, 5000)
+    call = ("check", "--now", "dir", "--jobs", jobs, kafka)
+    lines = [json.loads(each) for each in eoctl(*call, "--output", "jsonl").text.splitlines()]
+    packed = list(msgpack.Unpacker(BytesIO(eoctl(*call, "--output", "msgpack").stdout)))
+    assert packed == lines
+    text = eoctl(*call).text
+    assert text.splitlines()[0].split("\t") == list(Finding._fields)
+    assert len(text.splitlines()) == len(lines) + 3  # two heads, an empty line
+
+
+def test_damage_names_place_action_and_way_out(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    """Below the recovery point nothing is verified at a start, clean or not (REC-14)."""
+    path = kafka / "rolled-0" / LOG
+    flip(path, 300)
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", "--topic", "rolled", kafka)
+    assert outcome.status == 1
+    (finding,) = [each for each in rows_of(outcome, "finding") if each["severity"] == "error"]
+    assert (finding["check_id"], finding["path"], finding["start_pos"]) == ("BAT-1", str(path), 0)
+    assert (finding["base_offset"], finding["broker_action"]) == (0, "nothing")
+    assert finding["fix"] == f"eoctl repair {kafka}/rolled-0"
+    (row,) = rows_of(outcome, "partition")
+    assert (row["errors"], row["end_offset"], row["start_end_offset"]) == (1, 60, 60)
+
+
+def test_after_a_crash_damage_is_cut(killed: Path, eoctl: Callable[..., Any]) -> None:
+    directory = killed / "many-producers-0"
+    log = directory / LOG
+    size = log.stat().st_size
+    flip(log, size - 10)
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", "--predict", directory)
+    finding = rows_of(outcome, "finding")[0]
+    pos = finding["start_pos"]
+    assert (finding["check_id"], finding["broker_action"]) == ("BAT-1", f"truncates to {pos}")
+    (change,) = [each for each in rows_of(outcome, "start_change") if each["path"] == str(log)]
+    assert (change["action"], change["size_bytes"]) == ("truncates", pos)
+    (row,) = rows_of(outcome, "partition")
+    assert row["start_end_offset"] == finding["base_offset"] == row["end_offset"]
+    assert "truncates 1 file" in row["start"]
+
+
+def test_fast_reads_no_checksums(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    flip(kafka / "rolled-0" / LOG, 300)
+    outcome = eoctl("check", "--fast", "--now", "dir", kafka)
+    assert outcome.status == 0
+    assert "verified: headers of all batches; no checksums, no records" in outcome.errors
+
+
+def test_only_what_has_changed(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    os.utime(kafka / "txn-0" / LOG, (4e9, 4e9))
+    outcome = eoctl("check", "--now", "dir", "--since", "2050-01-01", "--output", "jsonl", kafka)
+    assert [each["topic"] for each in rows_of(outcome, "partition")] == ["txn"]
+
+
+def test_what_can_go_from_a_full_disk(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    (kafka / f"old-0.{HEX}-delete").mkdir()
+    (kafka / f"old-0.{HEX}-delete" / LOG).write_bytes(bytes(10_000))
+    (kafka / "plain-0" / f"{LOG}.deleted").write_bytes(bytes(5000))
+    (kafka / "plain-0" / "00000000000000000009.index").write_bytes(b"")
+    outcome = eoctl("check", "--now", "dir", "--reclaim", "--output", "jsonl", kafka)
+    found = {each["path"]: each["size_bytes"] for each in rows_of(outcome, "reclaimable")}
+    assert found.pop(f"{kafka}/old-0.{HEX}-delete") >= 10_000
+    assert found.pop(f"{kafka}/plain-0/{LOG}.deleted") >= 5000
+    assert found.pop(f"{kafka}/plain-0/00000000000000000009.index") == 0
+    assert not found
+
+
+def test_a_second_run_reads_what_has_changed(
+    kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    state = tmp_path / "check.state"
+    call = ("check", "--now", "dir", "--output", "jsonl", "--resume", state, kafka)
+    first = eoctl(*call)
+    again = eoctl(*call)
+    assert again.text == first.text
+    assert "24 partitions as an earlier run found them" in again.errors
+    flip(kafka / "rolled-0" / LOG, 300)
+    changed = eoctl(*call)
+    assert "23 partitions as an earlier run found them" in changed.errors
+    assert changed.status == 1
+    # Other options ask for something else.
+    assert "as an earlier run" not in eoctl(*call, "--fast").errors
+
+
+def test_an_interrupted_check_is_kept(kafka: Path, tmp_path: Path) -> None:
+    state = tmp_path / "check.state"
+    call = [sys.executable, "-m", "eoctl", "check", "--now", "dir", "--jobs", "1"]
+    slow = [*call, "--io-limit", "1", "--resume", str(state), str(kafka)]
+    with subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the head
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 130
+    done = subprocess.run(
+        [*call, "--resume", str(state), str(kafka)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "partitions as an earlier run found them" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 40])
+def test_a_state_that_is_none(
+    kafka: Path, tmp_path: Path, eoctl: Callable[..., Any], content: bytes
+) -> None:
+    state = tmp_path / "something"
+    state.write_bytes(content)
+    outcome = eoctl("check", "--resume", state, kafka)
+    assert outcome.status == 2
+    assert "not the state of a check" in outcome.errors
+    assert state.read_bytes() == content
+    assert eoctl("check", "--resume", kafka / "state", kafka).status == 4
+
+
+def test_calls_that_are_wrong(kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    assert eoctl("check").status == 2
+    assert eoctl("check", "--deep", "--fast", kafka).status == 2
+    assert eoctl("check", "--topic", "none", kafka).status == 2
+    assert eoctl("check", tmp_path / "nowhere").status == 3
+
+
+def test_nothing_is_written(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    def inventory() -> list[tuple[str, int, int]]:
+        found = [(str(each), each.stat()) for each in sorted(kafka.rglob("*"))]
+        return [(path, status.st_size, status.st_mtime_ns) for path, status in found]
+
+    before = inventory()
+    eoctl("check", "--deep", "--predict", "--reclaim", "--now", "dir", kafka)
+    assert inventory() == before
+
+
+def test_an_unreadable_file_is_skipped(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    log = kafka / "plain-0" / LOG
+    log.unlink()
+    log.mkdir()
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", kafka)
+    assert outcome.status == 5
+    assert f"{log}: Is a directory" in outcome.errors
+    shutil.rmtree(log)

@@ -1,0 +1,313 @@
+"""The metadata log: real ones give nothing, planted faults exactly what they are."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from typing import TYPE_CHECKING
+
+import crc32c
+import pytest
+
+from recovery.checks.collector import Collector
+from recovery.checks.kraft import check_metadata_log
+from recovery.findings import Finding, Severity
+from storage.discovery import discover, select_partition
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+STATES = ["clean", "crash", "recovered", "hard", "hard-clean", "tv2", "tv2-clean"]
+NAME = "__cluster_metadata-0"
+
+# Values of records as the reference has them, byte by byte: frame 1, then api key and version.
+TOPIC = bytes.fromhex("0102000274000102030405060708090a0b0c0d0e0f00")
+NO_OP = bytes.fromhex("01140000")
+BEGIN, END, ABORT = (bytes.fromhex(f"01{key:02x}0000") for key in (23, 24, 25))
+# Keys and values of the control records around a snapshot.
+HEADER = (bytes.fromhex("00000003"), bytes.fromhex("00000000018bcfe5680000"))
+FOOTER = (bytes.fromhex("00000004"), bytes.fromhex("000000"))
+
+
+def varint(value: int) -> bytes:
+    number, out = (value << 1) ^ (value >> 63), bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes(out) + bytes([number])
+
+
+def nullable(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def batch(
+    offset: int, *records: tuple[bytes | None, bytes], epoch: int = 1, attributes: int = 0
+) -> bytes:
+    """A batch as a Raft leader writes it, without our encoders."""
+    body = b""
+    for delta, (key, value) in enumerate(records):
+        fields = b"\0\0" + varint(delta) + nullable(key) + nullable(value) + b"\0"
+        body += varint(len(fields)) + fields
+    count = len(records)
+    covered = struct.pack(">hiqqqhii", attributes, count - 1, 5, 5, -1, -1, -1, count) + body
+    head = struct.pack(">qiib", offset, 9 + len(covered), epoch, 2)
+    return head + struct.pack(">I", crc32c.crc32c(covered)) + covered
+
+
+def data(offset: int, *values: bytes, epoch: int = 1) -> bytes:
+    return batch(offset, *((None, each) for each in values), epoch=epoch)
+
+
+def control(offset: int, record: tuple[bytes, bytes]) -> bytes:
+    return batch(offset, record, attributes=0x20)
+
+
+def snapshot(*values: bytes) -> bytes:
+    return control(0, HEADER) + data(1, *values) + control(1 + len(values), FOOTER)
+
+
+def metadata_dir(path: Path, log: bytes, *, start: int = 0, epoch: int = 1) -> Path:
+    directory = path / NAME
+    directory.mkdir()
+    (directory / f"{start:020d}.log").write_bytes(log)
+    (directory / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    (directory / "quorum-state").write_text(
+        f'{{"leaderId":1,"leaderEpoch":{epoch},"votedId":-1,'
+        '"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'
+    )
+    return directory
+
+
+def findings_of(directory: Path) -> list[Finding]:
+    partition = Partition.of(select_partition(directory))
+    collector = Collector()
+    check_metadata_log(partition, collector)
+    assert partition.problems == []
+    return collector.kept
+
+
+def the_one(directory: Path, check_id: str, severity: Severity = Severity.ERROR) -> Finding:
+    (finding,) = findings_of(directory)
+    assert (finding.check_id, finding.severity) == (check_id, severity)
+    return finding
+
+
+# --- real directories -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_one_node(golden: Callable[[str], Path], state: str) -> None:
+    assert findings_of(golden("kafka-4.3.1") / state / NAME) == []
+
+
+@pytest.mark.parametrize("state", ["diverged", "after"])
+def test_observers(golden: Callable[[str], Path], state: str) -> None:
+    for node in (1, 2, 3):
+        directory = golden("kafka-4.3.1-three-brokers") / state / f"broker-{node}" / NAME
+        assert findings_of(directory) == []
+
+
+@pytest.fixture
+def real(golden: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A real metadata log, in a log dir, to be changed."""
+    source, target = golden("kafka-4.3.1") / "crash", tmp_path / "d"
+    target.mkdir()
+    for name in ("meta.properties", "bootstrap.checkpoint"):
+        shutil.copyfile(source / name, target / name)
+    shutil.copytree(source / NAME, target / NAME, copy_function=shutil.copyfile)
+    (target / NAME).chmod(0o755)
+    return target
+
+
+def test_a_damaged_bootstrap_checkpoint(real: Path) -> None:
+    path = real / "bootstrap.checkpoint"
+    content = bytearray(path.read_bytes())
+    first_bytes = 12 + struct.unpack_from(">i", content, 8)[0]
+    content[first_bytes + 70] ^= 1
+    path.write_bytes(content)
+    finding = the_one(real / NAME, "KRF-2")
+    assert (finding.path, finding.start_pos) == (str(path), first_bytes)
+
+
+def test_an_epoch_that_was_set_back(real: Path) -> None:
+    path = real / NAME / "quorum-state"
+    path.write_text(path.read_text().replace('"leaderEpoch":1', '"leaderEpoch":0'))
+    finding = the_one(real / NAME, "KRF-3", Severity.WARNING)
+    assert (finding.path, finding.expected, finding.found) == (str(path), ">= 1", "0")
+
+
+def test_another_topic_id(real: Path) -> None:
+    path = real / NAME / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    finding = the_one(real / NAME, "DIR-4")
+    assert finding.found == "AAECAwQFBgcICQoLDA0ODw"
+    path.unlink()  # a node writes it again
+    assert findings_of(real / NAME) == []
+
+
+# --- planted --------------------------------------------------------------------------------------
+
+
+def test_sound(tmp_path: Path) -> None:
+    log = data(0, TOPIC, NO_OP) + data(2, BEGIN, NO_OP) + data(4, END) + data(5, BEGIN, ABORT)
+    assert findings_of(metadata_dir(tmp_path, log)) == []
+
+
+def test_what_a_crash_leaves_is_sound(tmp_path: Path) -> None:
+    """A transaction that is open, and half a batch."""
+    log = data(0, BEGIN, NO_OP) + data(2, NO_OP)[:-2]
+    assert findings_of(metadata_dir(tmp_path, log)) == []
+
+
+def test_quorum_state_is_missing(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    (directory / "quorum-state").unlink()
+    finding = the_one(directory, "KRF-3", Severity.WARNING)
+    assert finding.found == "none"
+    (directory / f"{0:020d}.log").write_bytes(b"")
+    assert findings_of(directory) == []
+
+
+def test_quorum_state_does_not_parse(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    (directory / "quorum-state").write_text('{"leaderId":1')
+    finding = the_one(directory, "QST-1")
+    assert finding.path == str(directory / "quorum-state")
+    assert finding.broker_action == "refuses to start"
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("", "none"),
+        ("00000000000000000009-0000000001.checkpoint", "9"),
+        ("00000000000000000010-0000000001.checkpoint.part", "none"),
+        ("00000000000000000010-0000000001.checkpoint.deleted", "none"),
+        ("00000000000000000010-0000000001.checkpoint", ""),
+        ("00000000000000000011-0000000001.checkpoint", ""),
+    ],
+)
+def test_a_log_that_begins_above_0(tmp_path: Path, name: str, expected: str) -> None:
+    directory = metadata_dir(tmp_path, data(10, NO_OP, NO_OP), start=10)
+    if name:
+        (directory / name).write_bytes(snapshot(TOPIC))
+    if not expected:
+        assert findings_of(directory) == []
+        return
+    finding = the_one(directory, "KRF-1")
+    assert (finding.path, finding.found) == (str(directory), expected)
+    assert finding.broker_action == "refuses to start"
+
+
+SNAPSHOT = snapshot(TOPIC, NO_OP)
+HEADER_BYTES, FOOTER_BYTES = len(control(0, HEADER)), len(control(0, FOOTER))
+
+
+@pytest.mark.parametrize(
+    "content, start_pos",
+    [
+        (SNAPSHOT[:-FOOTER_BYTES], len(SNAPSHOT) - FOOTER_BYTES),
+        (SNAPSHOT[HEADER_BYTES:], 0),
+        (SNAPSHOT[:-1], len(SNAPSHOT) - FOOTER_BYTES),
+        (SNAPSHOT + data(4, NO_OP), len(SNAPSHOT) + len(data(4, NO_OP))),
+        (SNAPSHOT.replace(TOPIC, TOPIC[:-2] + b"x\0"), HEADER_BYTES),  # a wrong checksum
+        (control(0, (b"\0\0", b"")) + SNAPSHOT[HEADER_BYTES:], 0),
+    ],
+)
+def test_damaged_snapshots(tmp_path: Path, content: bytes, start_pos: int) -> None:
+    directory = metadata_dir(tmp_path, data(10, NO_OP), start=10)
+    path = directory / "00000000000000000010-0000000001.checkpoint"
+    path.write_bytes(content)
+    found = findings_of(directory)
+    assert {each.check_id for each in found} == {"KRF-2"}
+    assert (found[0].path, found[0].start_pos) == (str(path), start_pos)
+    assert found[0].broker_action.startswith("cannot load")
+    newer = directory / "00000000000000000011-0000000001.checkpoint"
+    newer.write_bytes(SNAPSHOT)
+    assert {each.path for each in findings_of(directory)} == {str(path)}
+    assert findings_of(directory)[0].broker_action.startswith("nothing")
+
+
+def test_an_empty_snapshot(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    (directory / "00000000000000000001-0000000001.checkpoint").write_bytes(b"")
+    found = findings_of(directory)
+    assert [(each.check_id, each.expected) for each in found] == [
+        ("KRF-2", "SNAPSHOT_HEADER"),
+        ("KRF-2", "SNAPSHOT_FOOTER"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "value, severity",
+    [
+        (b"", Severity.ERROR),
+        (b"\x00\x02\x00", Severity.ERROR),  # frame of a preview release
+        (b"\x80", Severity.ERROR),
+        (TOPIC[:-1], Severity.ERROR),
+        (TOPIC + b"x", Severity.ERROR),
+        (b"\x01\xff\x7f\x00", Severity.NOTE),  # a type, and a version, of a later release
+        (b"\x01\x02\x63" + TOPIC[3:], Severity.NOTE),
+    ],
+)
+def test_records_that_do_not_decode(tmp_path: Path, value: bytes, severity: Severity) -> None:
+    before = data(0, NO_OP)
+    log = before + data(1, NO_OP, value, NO_OP)
+    directory = metadata_dir(tmp_path, log + data(4, NO_OP))
+    finding = the_one(directory, "KRF-4", severity)
+    assert (finding.start_pos, finding.end_pos) == (len(before), len(log))
+    assert (finding.base_offset, finding.last_offset) == (2, 2)
+
+
+def test_a_record_in_a_snapshot_that_does_not_decode(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    path = directory / "00000000000000000001-0000000001.checkpoint"
+    path.write_bytes(snapshot(TOPIC, b"\x80"))
+    finding = the_one(directory, "KRF-4")
+    assert (finding.path, finding.start_pos) == (str(path), HEADER_BYTES)
+
+
+@pytest.mark.parametrize(
+    "values, offset, words",
+    [
+        ([NO_OP, END], 1, "END_TRANSACTION_RECORD without a transaction"),
+        ([ABORT], 0, "ABORT_TRANSACTION_RECORD without a transaction"),
+        ([BEGIN, NO_OP, BEGIN, END], 2, "BEGIN_TRANSACTION_RECORD inside of a transaction"),
+        ([BEGIN, END, END], 2, "END_TRANSACTION_RECORD without a transaction"),
+    ],
+)
+def test_transactions_that_do_not_nest(
+    tmp_path: Path, values: list[bytes], offset: int, words: str
+) -> None:
+    log = b"".join(data(place, value) for place, value in enumerate(values))
+    finding = the_one(metadata_dir(tmp_path, log), "KRF-5", Severity.WARNING)
+    assert (finding.message, finding.base_offset) == (words, offset)
+    assert finding.start_pos == sum(len(data(0, each)) for each in values[:offset])
+
+
+def test_a_log_that_begins_inside_of_a_transaction(tmp_path: Path) -> None:
+    """What is below the newest snapshot is not replayed; what is above is."""
+    log = data(10, NO_OP, END, NO_OP)
+    directory = metadata_dir(tmp_path, log, start=10)
+    (directory / "00000000000000000012-0000000001.checkpoint").write_bytes(SNAPSHOT)
+    assert findings_of(directory) == []
+    (directory / "00000000000000000012-0000000001.checkpoint").rename(
+        directory / "00000000000000000011-0000000001.checkpoint"
+    )
+    the_one(directory, "KRF-5", Severity.WARNING)
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    path = directory / "00000000000000000001-0000000001.checkpoint"
+    path.write_bytes(SNAPSHOT)
+    (selected,) = discover([directory]).selected
+    partition = Partition.of(selected)
+    path.unlink()
+    collector = Collector()
+    check_metadata_log(partition, collector)
+    assert collector.kept == []
+    assert [str(each) for each in partition.problems] == [f"{path}: No such file or directory"]

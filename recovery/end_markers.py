@@ -125,7 +125,7 @@ def read_markers(
     while len(rows):
         taken = HeaderTable._make(column[rows] for column in table)
         records = decode_records(taken, buf, file_pos)
-        columns, good = _marker_columns(records, rows)
+        columns, good = marker_columns(records, rows)
         parts.append(columns)
         failed = _read_rest(segment, taken, rows, good, parts)
         if failed is not None:
@@ -134,7 +134,7 @@ def read_markers(
     return _in_order(parts, None), None
 
 
-def _marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:
+def marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:
     """Give the healthy markers, and which of the batches that were decoded are healthy."""
     batch = np.arange(records.batch_count)
     first = np.minimum(np.searchsorted(records.batch_row, batch), max(records.row_count - 1, 0))

@@ -14,10 +14,12 @@ from eoctl.clock import parse_time_ms, resolve_now
 from eoctl.output import OutputFormat, Report, emit, line, message
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
+from recovery.checks.collector import Collector
+from recovery.checks.log_dirs import check_log_dirs
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
 from recovery.directory_facts import list_files
-from recovery.findings import Finding, Severity, severity_of
+from recovery.findings import Finding, Severity
 from recovery.piece_workers import map_unordered
 from recovery.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
 from recovery.start_prediction import StartChange
@@ -28,7 +30,6 @@ from storage.errors import (
     EXIT_OK,
     EXIT_SKIPPED,
     AccessError,
-    FormatError,
     UsageError,
 )
 from storage.log_dir import StoppedState
@@ -60,6 +61,7 @@ class CheckRun:
         jobs: int,
         bytes_per_second: int,
         fail_on: Severity,
+        is_one_node: bool,
         state: CheckState | None = None,
     ) -> None:
         self.rows: list[PartitionRow] = []
@@ -77,6 +79,7 @@ class CheckRun:
             for each in selected
         ]
         self._fail_on = fail_on
+        self._is_one_node = is_one_node
         self._state = state
         self._counts: Counter[Severity] = Counter()
         self._unreadable_count = 0
@@ -131,22 +134,18 @@ class CheckRun:
                     next_number += 1
 
     def _of_log_dirs(self) -> Iterator[Finding]:
+        """Check what a broker meets before it opens a partition."""
+        collectors = {id(each): Collector() for each in self._found.log_dirs}
+        check_log_dirs(
+            self._found.log_dirs, lambda each: collectors[id(each)], is_one_node=self._is_one_node
+        )
+        for collector in collectors.values():
+            self._counts += collector.severity_counts()
+            yield from collector.kept
         for problem in self._found.problems:
             if isinstance(problem, AccessError):
                 self.notes.append(str(problem))
                 self._unreadable_count += 1
-            elif isinstance(problem, FormatError):
-                severity = severity_of(problem.check_id)
-                self._counts[severity] += 1
-                yield Finding(
-                    problem.check_id,
-                    severity,
-                    problem.path,
-                    problem.message,
-                    start_pos=problem.pos,
-                    expected=problem.expected,
-                    found=problem.found,
-                )
 
     def _take(self, result: CheckResult) -> Iterator[Finding]:
         row = result.row
@@ -213,6 +212,7 @@ class CheckRequest(NamedTuple):
     expiration_ms: int | None = None
     fail_on: Severity = Severity.WARNING
     resume: str | None = None
+    is_one_node: bool = False
 
 
 def run_check(request: CheckRequest, output: OutputFormat) -> int:
@@ -239,6 +239,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         jobs=request.jobs or len(os.sched_getaffinity(0)),
         bytes_per_second=request.io_limit_mib << 20,
         fail_on=request.fail_on,
+        is_one_node=request.is_one_node,
         state=state,
     )
     run.notes.append(moment.describe())

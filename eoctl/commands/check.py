@@ -88,6 +88,7 @@ def command(
             expiration_ms=producer_id_expiration_ms,
             fail_on=fail_on,
             resume=resume,
+            is_one_node=server_properties is not None,
         ),
         output,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from recovery.checks.batches import BatchCheck
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+    from recovery.checks.records import RecordCheck
     from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.producer_state import Marker
     from storage.segment import Segment
@@ -61,6 +62,7 @@ class LogWalk:
         segment: Segment,
         batches: BatchCheck,
         indexes: list[OffsetIndexCheck | TimeIndexCheck],
+        records: RecordCheck | None,
         *,
         is_active: bool,
     ) -> None:
@@ -70,6 +72,7 @@ class LogWalk:
         self._segment = segment
         self._batches = batches
         self._indexes = indexes
+        self._records = records
         self._is_active = is_active
         self._singles: list[ScannedBatch] = []
 
@@ -87,8 +90,12 @@ class LogWalk:
             if isinstance(part, BulkWindow):
                 self._flush()
                 self._take_window(part)
+                if self._records is not None:
+                    self._records.take_window(part)
             else:
                 self._singles.append(part)
+                if self._records is not None:
+                    self._records.take_batch(part)
                 if len(self._singles) >= MAX_SINGLES_COUNT:
                     self._flush()
             if on_bytes is not None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.checks.assignment import check_against_cluster
 from recovery.checks.batches import BatchCheck
 from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances
 from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
+from recovery.checks.kraft import check_metadata_log
+from recovery.checks.log_dirs import check_leftovers
 from recovery.checks.log_walk import LogWalk
 from recovery.checks.offsets import EpochCheck, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.checks.log_walk import Stop
+    from recovery.checks.records import RecordCheck
     from recovery.producer_columns import MarkerColumns
     from storage.cluster_image import ClusterImage
     from storage.kernels.protocol import HeaderTable, ScannedBatch
@@ -115,6 +119,7 @@ class _PartitionCheck:
         on_bytes: Callable[[int], None] | None,
     ) -> None:
         self._partition = partition
+        self._image = image
         self._options = options
         self._on_bytes = on_bytes
         self._collector = Collector(partition.topic, partition.partition)
@@ -140,6 +145,11 @@ class _PartitionCheck:
                 circumstances.has_damage = True
         if partition.segments:
             self._finish()
+        check_leftovers(partition, self._collector)
+        if circumstances.is_metadata:
+            check_metadata_log(partition, self._collector)
+        else:
+            check_against_cluster(partition, self._image, self._collector)
         if circumstances.is_compacted:
             self._collector.forgive(NORMAL_WHEN_COMPACTED)
         for problem in partition.files.problems:
@@ -203,13 +213,16 @@ class _PartitionCheck:
         self._replay.begin_segment(
             files, read_txn_index(self._partition, files, circumstances, collector)
         )
-        walk = LogWalk(self, segment, batches, indexes, is_active=is_active)
+        records = self._record_check(files, segment)
+        walk = LogWalk(self, segment, batches, indexes, records, is_active=is_active)
         walk.run(verify_crc=self._options.verify_crc, on_bytes=self._on_bytes)
         self._batches_count += walk.batches_count
         self._segments.append(
             CheckedSegment(files, segment.file_bytes, walk.stop, circumstances.end_offset)
         )
         self._unreadable += [f"{files.log.path}: {each.reason}" for each in batches.unreadable]
+        if records is not None:
+            self._unreadable += map(str, records.problems)
         batches.finish()
         for index in indexes:
             if isinstance(index, OffsetIndexCheck):
@@ -217,6 +230,19 @@ class _PartitionCheck:
             else:
                 index.finish()
         self._replay.end_segment()
+
+    def _record_check(self, files: SegmentFiles, segment: Segment) -> RecordCheck | None:
+        if not self._options.deep:
+            return None
+        from recovery.checks.records import RecordCheck
+
+        return RecordCheck(
+            segment,
+            files.log.path,
+            self._collector,
+            is_compacted=self.circumstances.is_compacted,
+            topic=self._partition.topic,
+        )
 
     def _indexes(
         self, files: SegmentFiles, *, is_active: bool
@@ -262,7 +288,12 @@ class _PartitionCheck:
         self._replay.take(table, markers)
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
-        """Note a control batch whose record is no end marker."""
+        """Note a control batch whose record is no end marker; `--deep` tells of it anyway."""
+        self.circumstances.has_damage = True
+        if error.check_id == REFUSED_CHECK_ID and not self._refusal:
+            self._refusal = str(error)
+        if self._options.deep:
+            return
         self._collector.add(
             "BAT-12",
             error.path,
@@ -276,6 +307,3 @@ class _PartitionCheck:
             expected=error.expected,
             found=error.found,
         )
-        self.circumstances.has_damage = True
-        if error.check_id == REFUSED_CHECK_ID and not self._refusal:
-            self._refusal = str(error)

@@ -8,19 +8,25 @@ warm page cache; its consumer prints values, as ours does by default, and both o
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.make_log import MIB, make_segment
-from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
+from bench.measure import (
+    Cost,
+    alternate,
+    busy_lines,
+    output_digest,
+    parse_options,
+    peak_memory_mib,
+    read_ahead,
+    run_once,
+)
 from bench.rebuild import EOCTL
 from tests.kafka import client
 from tests.kafka.broker import Broker, force_recovery, replace_partition_files
-from tests.kafka.jars import java_command, missing_broker
+from tests.kafka.jars import java_command
 
 CONSOLE_CLASS = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 RECORDS_BAR = 300_000
@@ -140,24 +146,13 @@ def consume_lines(mib: int, runs: int, *, has_kafka: bool = True) -> list[str]:
         f"- Start-up, a segment of 10 kB: {start_up_s * 1000:.0f} ms"
         f" (bar {START_UP_BAR_S * 1000:.0f} ms)."
     )
-    load = os.getloadavg()[0]
-    if load > (os.cpu_count() or 1) / 2:
-        lines.append(f"- The machine was busy with other work meanwhile (load {load:.1f}).")
-    return lines
+    return lines + busy_lines()
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--mib", type=int, default=512, help="size of each segment")
-    parser.add_argument("--runs", type=int, default=3, help="of each program")
-    parser.add_argument("--no-kafka", action="store_true", help="ours alone")
-    chosen = parser.parse_args()
-    reason = missing_broker()
-    if reason:
-        print(f"no broker: {reason}", file=sys.stderr)
-    has_kafka = not (reason or chosen.no_kafka)
-    print("\n".join(consume_lines(chosen.mib, chosen.runs, has_kafka=has_kafka)))
+    chosen = parse_options(__doc__, 512, "size of each segment")
+    print("\n".join(consume_lines(chosen.mib, chosen.runs, has_kafka=chosen.has_kafka)))
 
 
 if __name__ == "__main__":

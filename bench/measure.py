@@ -1,20 +1,35 @@
-"""Runs whole programs and tells what they cost; nothing here knows what they do."""
+"""Runs whole programs and tells what they cost; nothing here knows what they do.
+
+Also what measurements have in common: the note of a busy machine, the command line.
+"""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
+
+from tests.kafka.jars import missing_broker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 SAMPLE_S = 0.02
 KIB_PER_MIB = 1024
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    mib: int
+    runs: int
+    has_kafka: bool
 
 
 class Cost(NamedTuple):
@@ -107,3 +122,30 @@ def read_ahead(path: Path) -> None:
         file.seek(0)
         while file.tell() < size:
             file.read(1 << 24)
+
+
+def busy_lines() -> list[str]:
+    """Return what to say if other work disturbed the measurement that has just ended."""
+    load = os.getloadavg()[0]
+    if load <= (os.cpu_count() or 1) / 2:
+        return []
+    return [f"- The machine was busy with other work meanwhile (load {load:.1f})."]
+
+
+def parse_options(about: str | None, mib: int, mib_help: str) -> Options:
+    """Read the command line of a measurement beside a broker, and tell if there is none.
+
+    Args:
+        about: the docstring of the module.
+        mib: how much is measured if nothing else is said.
+        mib_help: what of.
+    """
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--mib", type=int, default=mib, help=mib_help)
+    parser.add_argument("--runs", type=int, default=3, help="of each program")
+    parser.add_argument("--no-kafka", action="store_true", help="ours alone")
+    chosen = parser.parse_args()
+    reason = missing_broker()
+    if reason:
+        print(f"no broker: {reason}", file=sys.stderr)
+    return Options(chosen.mib, chosen.runs, not (reason or chosen.no_kafka))

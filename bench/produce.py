@@ -11,14 +11,12 @@ program alone, which a busy machine disturbs less; the broker's is not in it.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import random
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,11 +24,17 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.make_log import MIB
-from bench.measure import output_digest, peak_memory_mib, read_ahead
+from bench.measure import (
+    busy_lines,
+    output_digest,
+    parse_options,
+    peak_memory_mib,
+    read_ahead,
+)
 from bench.rebuild import EOCTL
 from tests.kafka import client
 from tests.kafka.broker import Broker
-from tests.kafka.jars import java_command, missing_broker
+from tests.kafka.jars import java_command
 
 CONSOLE_CLASS = "org.apache.kafka.tools.ConsoleProducer"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -245,24 +249,13 @@ def produce_lines(mib: int, runs: int, *, has_kafka: bool = True) -> list[str]:
         "",
         f"- Memory, {size_mib:.0f} MiB of {CASES[0].name}: {used:.0f} MiB (bar {MEMORY_BAR_MIB}).",
     ]
-    load = os.getloadavg()[0]
-    if load > (os.cpu_count() or 1) / 2:
-        table.append(f"- The machine was busy with other work meanwhile (load {load:.1f}).")
-    return table
+    return table + busy_lines()
 
 
 def main() -> None:
     """Command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--mib", type=int, default=256, help="size of the input of long lines")
-    parser.add_argument("--runs", type=int, default=3, help="of each program")
-    parser.add_argument("--no-kafka", action="store_true", help="ours alone")
-    chosen = parser.parse_args()
-    reason = missing_broker()
-    if reason:
-        print(f"no broker: {reason}", file=sys.stderr)
-    has_kafka = not (reason or chosen.no_kafka)
-    print("\n".join(produce_lines(chosen.mib, chosen.runs, has_kafka=has_kafka)))
+    chosen = parse_options(__doc__, 256, "size of the input of long lines")
+    print("\n".join(produce_lines(chosen.mib, chosen.runs, has_kafka=chosen.has_kafka)))
 
 
 if __name__ == "__main__":

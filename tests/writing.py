@@ -10,6 +10,7 @@ from recovery.load import plan_recovery
 from recovery.plan import make_plan, source_of
 from storage.discovery import discover
 from storage.formats.compression import Codec
+from storage.formats.partition_metadata import format_uuid
 from storage.fsio import FileSystem
 from storage.log_config import LogConfig
 from storage.log_tail import LogTail, empty_tail, read_tail
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_800_000_000_000
 TOPIC_ID = bytes(range(16))
+# Options of `produce` for a topic that no cluster's metadata knows.
+NEW_TOPIC = ("--single-copy", "--topic-id", format_uuid(TOPIC_ID))
 SMALL = LogConfig(segment_bytes=1800, index_interval_bytes=150)
 _numbers = itertools.count()
 
@@ -62,7 +65,7 @@ def batch(
 
 def make_log_dir(root: Path) -> Path:
     """An empty log dir."""
-    root.mkdir()
+    root.mkdir(parents=True)
     (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     return root
 

@@ -1,4 +1,4 @@
-"""Log dirs of real brokers, to be written to."""
+"""Log dirs to be written to: those of real brokers, and one without a partition."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kafka.broker import copy_log_dir
+from tests.writing import make_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,3 +39,9 @@ def diverged(
         copy_log_dir(golden("kafka-4.3.1-three-brokers") / "diverged" / name, target / name)
     monkeypatch.chdir(target)
     return target
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A log dir without a partition, of no cluster that is known."""
+    return make_log_dir(tmp_path / "log-dir")

@@ -22,6 +22,7 @@ from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producer_state import CachedBatch, ProducerState, ProducerStateManager
 from storage.record_builder import ProducerIdentity
 from storage.segment import LogRecord, open_segment
+from tests.writing import NEW_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -649,7 +650,7 @@ def test_a_link_into_another_log_dir(
     (other / "linked-0").symlink_to(log_dir / name)
     (tmp_path / "linked-0").symlink_to(log_dir / name)
     before = inventory(log_dir)
-    options = ("--single-copy", "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--apply")
+    options = (*NEW_TOPIC, "--apply")
     words = "is never changed" if name.startswith("__") else "which is another one"
     refused(eoctl("produce", other / "linked-0", lines(b"v"), *NOW, *options), words)
     if name.startswith("__"):

@@ -10,21 +10,14 @@ import pytest
 
 from eoctl.clients.produce_session import load_session
 from tests.read_log import read_log
+from tests.writing import NEW_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.running import Outcome
 
-NEW = ("--single-copy", "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--output", "jsonl")
-
-
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    made = tmp_path / "log-dir"
-    made.mkdir()
-    (made / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
-    return made
+NEW = (*NEW_TOPIC, "--output", "jsonl")
 
 
 class Run:

@@ -21,6 +21,7 @@ from storage.partition import Partition
 from storage.partition_store import FileStore
 from storage.writer import PartitionWriter
 from tests.read_log import read_log
+from tests.writing import NEW_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,23 +29,13 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-TOPIC_ID = ("--single-copy", "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--output", "jsonl")
-
-
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    made = tmp_path / "log-dir"
-    made.mkdir()
-    (made / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
-    return made
-
 
 @pytest.fixture
 def produce(eoctl: Callable[..., Outcome], log_dir: Path) -> Callable[..., Outcome]:
     def call(path: Path, data: bytes, *options: object) -> Outcome:
         file = log_dir.parent / "input"
         file.write_bytes(data)
-        return eoctl("produce", path, file, *TOPIC_ID, *options)
+        return eoctl("produce", path, file, *NEW_TOPIC, "--output", "jsonl", *options)
 
     return call
 

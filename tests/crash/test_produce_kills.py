@@ -20,6 +20,7 @@ from storage.log_tail import read_tail
 from storage.partition import Partition
 from tests.crash.kills import KillServer
 from tests.read_log import read_log
+from tests.writing import NEW_TOPIC, make_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +71,7 @@ class World:
     def __init__(self, root: Path, case: Case) -> None:
         self.root = root
         self.case = case
-        self.log_dir = root / "log-dir"
-        self.log_dir.mkdir(parents=True)
-        (self.log_dir / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+        self.log_dir = make_log_dir(root / "log-dir")
         self.lines: list[bytes] = []
 
     def grow(self, count: int) -> None:
@@ -89,9 +88,8 @@ class World:
         if case.txn_records is not None:
             path += ("--txn-records", case.txn_records, "--abort-every", case.abort_every)
         return (
-            "produce", *path, *SMALL, *case.options, "--apply", "--single-copy",
-            "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--producer-session", self.root / "session",
-            "--acks-to", self.root / "acks",
+            "produce", *path, *SMALL, *case.options, "--apply", *NEW_TOPIC,
+            "--producer-session", self.root / "session", "--acks-to", self.root / "acks",
         )  # fmt: skip
 
     def require_exactly_once(self, ends: list[int]) -> None:

@@ -26,6 +26,7 @@ from tests.crash.scenario import (
     surviving_mutants,
     syncs_of,
 )
+from tests.writing import TOPIC_ID, make_log_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 MARKER = ".kafka_cleanshutdown"
 NOW_MS = 1_800_000_000_000
-TOPIC_ID = bytes(range(16))
 CONFIG = LogConfig(segment_bytes=170, index_interval_bytes=0)
 BEFORE_COUNT = 1
 APPENDED_COUNT = 3  # two batches to a segment
@@ -73,8 +73,7 @@ def write(
 
 
 def prepare(root: Path, *, is_new: bool) -> None:
-    root.mkdir()
-    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    make_log_dir(root)
     if not is_new:
         write(fsio.FileSystem(), root, 0, BEFORE_COUNT, FlushPolicy.SEGMENT)
         (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {BEFORE_COUNT}\n")

@@ -23,6 +23,7 @@ from storage.partition_store import FileStore, FlushPolicy
 from storage.record_builder import BatchBuilder, ProducerIdentity
 from storage.writer import PartitionWriter
 from tests.recovery.test_rebuild import APPENDED
+from tests.writing import TOPIC_ID, make_log_dir, partition_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +62,6 @@ def partitions_of(root: Path) -> list[Unclean]:
         interval = image.topic_config(topic, "index.interval.bytes")
         unclean.append(Unclean(Partition.of(selected), int(interval or 4096)))
     return unclean
-
-
-def partition_at(directory: Path) -> Partition:
-    (selected,) = discover([directory]).selected
-    return Partition.of(selected)
 
 
 def carry_out(partition: Partition, recovery: Recovery, tmp_path: Path) -> None:
@@ -125,7 +121,7 @@ def batch(number: int, *, is_transactional: bool = False) -> bytes:
 
 
 def open_writer(directory: Path, tail: LogTail) -> PartitionWriter:
-    topic_id = None if directory.exists() else bytes(range(16))
+    topic_id = None if directory.exists() else TOPIC_ID
     return PartitionWriter(
         FileStore(str(directory), FileSystem(), topic_id=topic_id),
         tail,
@@ -150,10 +146,7 @@ def write(directory: Path, *, is_closed: bool) -> PartitionWriter:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    root = tmp_path / "log-dir"
-    root.mkdir()
-    (root / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
-    return root
+    return make_log_dir(tmp_path / "log-dir")
 
 
 def test_a_writer_that_was_not_closed(log_dir: Path, tmp_path: Path) -> None:

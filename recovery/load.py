@@ -18,6 +18,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.changeable import require_compacted, require_no_problem
 from recovery.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.rebuild import cut_at_log_start, recover_segment, stays
 from recovery.recover_state import first_recovered, read_snapshots
@@ -28,7 +29,7 @@ from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
-from storage.log_dir import LEADER_EPOCHS_NAME, FileSuffix
+from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.log_tail import LogTail, TailWalk, require_room
 from storage.producer_state import AppendError
 
@@ -80,13 +81,7 @@ def plan_recovery(
         RefusedError: what a broker would do is not safe, or it could not load the partition.
         AccessError: it cannot be read.
     """
-    for each in partition.files.others:
-        if each.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
-            raise RefusedError(
-                f"{each.path}: left by a compaction that did not end: what of it counts is decided"
-                " at the next start of a broker",
-                next_step="start the broker once and stop it, then run it again",
-            )
+    require_compacted(partition)
     try:
         return _Planner(partition, clock, interval_bytes, on_bytes).plan()
     except (FormatError, AppendError) as error:
@@ -111,7 +106,7 @@ class _Planner:
         self._log_start_offset = partition.log_start_offset or 0
         self._disk_epochs = partition.leader_epochs() or []
         disk, self._notes = read_snapshots(partition)
-        _require_no_problem(partition)
+        require_no_problem(partition)
         self._history = StateHistory(clock, disk, log_start_offset=self._log_start_offset)
         log_dir = partition.log_dir
         recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
@@ -237,7 +232,7 @@ class _Planner:
             if is_missing or (self._partition.read_file(entry) or b"") != content:
                 path = str(self._directory / f"{files.base_offset:020d}{suffix}")
                 yield replace_step(path, content, "derived from the .log")
-        _require_no_problem(self._partition)
+        require_no_problem(self._partition)
 
     def _snapshot_steps(self, end_offset: int) -> Iterator[Step]:
         """The one at the end comes last: with it the partition is closed."""
@@ -263,11 +258,3 @@ class _Planner:
 
     def _path(self, entry: FileEntry) -> str:
         return str(self._directory / entry.name.name)
-
-
-def _require_no_problem(partition: Partition) -> None:
-    if partition.problems:
-        raise RefusedError(
-            f"{partition.problems[0]}: it must be put right first",
-            next_step=f"eoctl describe {partition.path}",
-        )

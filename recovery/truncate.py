@@ -21,6 +21,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from recovery.changeable import (
+    require_checkpoints,
+    require_compacted,
+    require_live,
+    require_no_problem,
+)
 from recovery.checkpoint_lines import lower_offset
 from recovery.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.recover_state import recover_cut_state
@@ -29,17 +35,14 @@ from recovery.truncation_target import find_target
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import AccessError, FormatError, RefusedError
 from storage.formats import offset_index, time_index, txn_index
-from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES, encode_leader_epochs
+from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.log_dir import (
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,
     LOG_START_NAME,
-    METADATA_TOPIC,
     RECOVERY_POINT_NAME,
-    DirState,
-    FileSuffix,
 )
 from storage.producer_state import AppendError
 
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+REBUILD_HINT = "; eoctl rebuild derives files that are bad"
 
 
 class Truncation(NamedTuple):
@@ -115,7 +119,7 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
         )
     planner = _Planner(partition, cut, log_start_offset, producers)
     steps = tuple(planner.steps())
-    _require_no_problem(partition)
+    require_no_problem(partition, REBUILD_HINT)
     return Truncation(partition, clock, target, log_start_offset, producers, steps, tuple(notes))
 
 
@@ -126,41 +130,15 @@ def _require_changeable(partition: Partition) -> None:
         RefusedError: always with what to do.
     """
     name = partition.directory.name
-    if name.topic == METADATA_TOPIC:
-        raise RefusedError(f"{partition.path}: {METADATA_TOPIC} is never changed")
-    if name.state is not DirState.LIVE:
-        raise RefusedError(
-            f"{partition.path}: set aside by a broker ({name.state}), not a live partition"
-        )
+    require_live(partition.path, name)
     if name.partition == UNKNOWN_PARTITION:
         raise RefusedError(
             f"{partition.path}: not the name of a partition",
             next_step="name the directory TOPIC-N, as a broker has it",
         )
-    _require_no_problem(partition)
-    for each in partition.files.others:
-        if each.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
-            raise RefusedError(
-                f"{each.path}: left by a compaction that did not end: what of it counts is decided"
-                " at the next start of a broker",
-                next_step="start the broker once and stop it, then run it again",
-            )
-    log_dir = partition.log_dir
-    for problem in () if log_dir is None else log_dir.problems:
-        if Path(problem.path).name in OFFSET_CHECKPOINT_NAMES:
-            raise RefusedError(
-                f"{problem}: a broker would not use this log dir, and what it says of the partition"
-                " cannot be lowered",
-                next_step="correct or empty that file first",
-            )
-
-
-def _require_no_problem(partition: Partition) -> None:
-    if partition.problems:
-        raise RefusedError(
-            f"{partition.problems[0]}: it must be put right first",
-            next_step=f"eoctl describe {partition.path}; eoctl rebuild derives files that are bad",
-        )
+    require_no_problem(partition, REBUILD_HINT)
+    require_compacted(partition)
+    require_checkpoints(partition.log_dir, "cannot be lowered")
 
 
 def _producers_at_end(

@@ -6,15 +6,14 @@ plan with a journal and backups like every other change.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.changing import ChangeOptions, apply_one, how_to_undo
 from eoctl.clock import NowSource, wall_ms
 from eoctl.progress import Progress
+from recovery.changeable import require_checkpoints
 from recovery.plan import absolute_path, make_plan, source_of
 from storage.errors import RefusedError, UsageError
-from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
 from storage.formats.compression import Codec
 from storage.log_dir import PartitionDir
 from storage.log_tail import NotClosedError, empty_tail, read_tail
@@ -114,13 +113,7 @@ def _find_tail(
     target: Target, config: LogConfig, options: WriteOptions, now: Now, fs: FileSystem
 ) -> tuple[LogTail, Plan | None, tuple[str, ...]]:
     interval_bytes = config.index_interval_bytes
-    for problem in () if target.log_dir is None else target.log_dir.problems:
-        if Path(problem.path).name in OFFSET_CHECKPOINT_NAMES:
-            raise RefusedError(
-                f"{problem}: a broker would not use this log dir, and what it says of the partition"
-                " is not known",
-                next_step="correct or empty that file first",
-            )
+    require_checkpoints(target.log_dir, "is not known")
     if target.partition is None:
         # Nothing but a checkpoint that outlived an earlier directory can say another start.
         directory = PartitionDir(target.path, target.name)

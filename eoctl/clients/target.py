@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.topic_partitions import require_legal
+from recovery.changeable import require_live
 from recovery.clusters import image_around
 from recovery.reach import require_in_reach
 from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
@@ -24,9 +25,7 @@ from storage.formats.partition_metadata import (
 )
 from storage.log_config import read_log_config
 from storage.log_dir import (
-    METADATA_TOPIC,
     PARTITION_METADATA_NAME,
-    DirState,
     PartitionDir,
     parse_partition_name,
     read_log_dir,
@@ -158,12 +157,9 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
 
 
 def _require_writable(path: str, name: PartitionName) -> None:
-    if name.topic == METADATA_TOPIC:
-        raise RefusedError(f"{path}: {METADATA_TOPIC} is never changed")
     if name.topic in INTERNAL_TOPICS:
         raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
-    if name.state is not DirState.LIVE:
-        raise RefusedError(f"{path}: set aside by a broker ({name.state}), not a live partition")
+    require_live(path, name)
 
 
 def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | None) -> None:

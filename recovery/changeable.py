@@ -1,0 +1,61 @@
+"""What must hold before a partition is changed: it is a live one, and all that counts is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.errors import RefusedError
+from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
+from storage.log_dir import METADATA_TOPIC, DirState, FileSuffix
+
+if TYPE_CHECKING:
+    from storage.log_dir import LogDir, PartitionName
+    from storage.partition import Partition
+
+
+def require_live(path: str, name: PartitionName) -> None:
+    """Refuse the metadata log, and what a broker has set aside. Raises RefusedError."""
+    if name.topic == METADATA_TOPIC:
+        raise RefusedError(f"{path}: {METADATA_TOPIC} is never changed")
+    if name.state is not DirState.LIVE:
+        raise RefusedError(f"{path}: set aside by a broker ({name.state}), not a live partition")
+
+
+def require_no_problem(partition: Partition, more_advice: str = "") -> None:
+    """Refuse a partition of which something could not be read so far. Raises RefusedError."""
+    if partition.problems:
+        raise RefusedError(
+            f"{partition.problems[0]}: it must be put right first",
+            next_step=f"eoctl describe {partition.path}{more_advice}",
+        )
+
+
+def require_compacted(partition: Partition) -> None:
+    """Refuse what a broker's next start would choose the segments of. Raises RefusedError."""
+    for each in partition.files.others:
+        if each.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
+            raise RefusedError(
+                f"{each.path}: left by a compaction that did not end: what of it counts is decided"
+                " at the next start of a broker",
+                next_step="start the broker once and stop it, then run it again",
+            )
+
+
+def require_checkpoints(log_dir: LogDir | None, why: str) -> None:
+    """Refuse a log dir with an offset checkpoint that cannot be read.
+
+    Args:
+        log_dir: None: there are no checkpoints.
+        why: what is the matter with what they say of the partition.
+
+    Raises:
+        RefusedError: there is one.
+    """
+    for problem in () if log_dir is None else log_dir.problems:
+        if Path(problem.path).name in OFFSET_CHECKPOINT_NAMES:
+            raise RefusedError(
+                f"{problem}: a broker would not use this log dir, and what it says of the partition"
+                f" {why}",
+                next_step="correct or empty that file first",
+            )

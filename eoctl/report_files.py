@@ -9,8 +9,8 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from storage import fsio
-from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.discovery import require_outside_log_dirs
+from storage.errors import AccessError, UsageError
 from storage.uris import is_uri
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def require_target(directory: str) -> None:
         raise UsageError(
             "--to writes Parquet, and pyarrow is not installed", next_step="pip install pyarrow"
         )
-    if is_in_log_dir(Path(directory).absolute()):
-        raise RefusedError(
-            f"{directory}: lies in a log dir, where only a broker's files belong",
-            next_step="name a directory elsewhere",
-        )
+    require_outside_log_dirs(directory, "name a directory elsewhere")
     if not directory:
         raise UsageError("--to: no directory is named")
     if is_uri(directory):

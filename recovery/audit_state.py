@@ -17,8 +17,8 @@ from recovery.partition_summary import ReadPiece, join_segment
 from recovery.read_findings import GONE
 from recovery.summary_codec import PACKED_VERSION, pack_piece, unpack_piece
 from storage import fsio
-from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.discovery import require_outside_log_dirs
+from storage.errors import AccessError, FormatError, UsageError
 from storage.positioned_file import PositionedFile
 from storage.splits import Split
 from storage.uris import is_uri
@@ -45,11 +45,9 @@ class AuditState:
         """Load it; `program` names the release, for one release may count what another does not."""
         if not path:
             raise UsageError("--state: no file is named")
-        if is_in_log_dir(Path(path).absolute().parent):
-            raise RefusedError(
-                f"{path}: lies in a log dir, where only a broker's files belong",
-                next_step="keep the state elsewhere",
-            )
+        require_outside_log_dirs(
+            path, "keep the state elsewhere", place=Path(path).absolute().parent
+        )
         self.path = path
         self._program = program
         self._known: dict[tuple[Any, ...], bytes] = _load(path, program)

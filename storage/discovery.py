@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import AccessError, CorruptError, FormatError, UsageError
+from storage.errors import AccessError, CorruptError, FormatError, RefusedError, UsageError
 from storage.log_dir import (
     LOG_DIR_FILES,
     LOG_FILE_KINDS,
@@ -146,6 +146,25 @@ def is_in_log_dir(path: str | Path) -> bool:
     """Whether a path, which need not exist, is a log dir or leads into one (`meta.properties`)."""
     target = Path(os.path.realpath(path))
     return any((each / META_PROPERTIES_NAME).exists() for each in (target, *target.parents))
+
+
+def require_outside_log_dirs(
+    path: str | Path, next_step: str = "", *, place: str | Path | None = None
+) -> None:
+    """Refuse to put what is ours among the files of a broker.
+
+    Args:
+        path: of a file or directory, as the user has named it.
+        next_step: what else to do.
+        place: what is looked at in place of the path.
+
+    Raises:
+        RefusedError: it is in a log dir.
+    """
+    if is_in_log_dir(path if place is None else place):
+        raise RefusedError(
+            f"{path}: lies in a log dir, where only a broker's files belong", next_step=next_step
+        )
 
 
 def is_foreign(problem: Problem) -> bool:

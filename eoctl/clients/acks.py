@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, RefusedError
+from storage.discovery import require_outside_log_dirs
+from storage.errors import AccessError
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ class AckFile:
     """
 
     def __init__(self, fs: FileSystem, path: str) -> None:
-        if is_in_log_dir(Path(path).absolute().parent):
-            raise RefusedError(f"{path}: lies in a log dir, where only a broker's files belong")
+        require_outside_log_dirs(path, place=Path(path).absolute().parent)
         self._fs = fs
         try:
             try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from storage import fsio
-from storage.discovery import is_in_log_dir
+from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
 from storage.file_attributes import FileAttributes, set_attributes
 from storage.os_errors import os_errors
@@ -60,11 +60,7 @@ class PositionFile:
         self._owner = owner
         self._fs = fsio.FileSystem() if fs is None else fs
         self._file: OpenFile | None = None
-        if is_in_log_dir(self.path):
-            raise RefusedError(
-                f"{path}: lies in a log dir, where only a broker's files belong",
-                next_step="name a file elsewhere",
-            )
+        require_outside_log_dirs(path, "name a file elsewhere", place=self.path)
 
     def __enter__(self) -> Self:
         return self

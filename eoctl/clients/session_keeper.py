@@ -11,7 +11,7 @@ from eoctl.clients.produce_session import (
     load_session,
     save_session,
 )
-from storage.discovery import is_in_log_dir
+from storage.discovery import require_outside_log_dirs
 from storage.errors import RefusedError, UsageError
 from storage.formats.record_batch import NO_PRODUCER_ID
 
@@ -56,11 +56,7 @@ class SessionKeeper:
                 "--producer-session needs a producer id: sequence numbers are the link",
                 next_step="leave out --producer-id -1",
             )
-        if is_in_log_dir(path):
-            raise RefusedError(
-                f"{path}: lies in a log dir, where only a broker's files belong",
-                next_step="name a file elsewhere",
-            )
+        require_outside_log_dirs(path, "name a file elsewhere")
         self.path = path
         self._fs = fs
         self._arguments = arguments

@@ -17,8 +17,8 @@ from eoctl import __version__
 from eoctl.spark import OWN_PACKAGES
 from eoctl.spark.session import packages_root
 from storage import fsio
-from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.discovery import require_outside_log_dirs
+from storage.errors import AccessError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,11 +60,7 @@ def write_bundle(directory: str | Path = DEFAULT_DIR) -> Path:
         RefusedError: the directory lies in a log dir.
     """
     target = Path(directory, BUNDLE_NAME)
-    if is_in_log_dir(target.absolute()):
-        raise RefusedError(
-            f"{directory}: lies in a log dir, where only a broker's files belong",
-            next_step="name a directory elsewhere",
-        )
+    require_outside_log_dirs(directory, "name a directory elsewhere", place=target)
     fs = fsio.FileSystem()
     if not target.parent.is_dir():
         try:

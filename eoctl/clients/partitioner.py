@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
@@ -30,7 +27,6 @@ _POSITIVE = 0x7FFFFFFF
 
 _CACHED_KEYS_COUNT = 1 << 16
 _CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
-_BULK_KEYS_MIN = 16  # that many keys and more pay for a step of numpy
 
 
 def murmur2(data: bytes) -> int:
@@ -70,68 +66,12 @@ def _finished(hashed: int, tail: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-def partitions_for_keys(keys: Sequence[bytes], count: int) -> NDArray[np.int32]:
-    """Return `partition_for_key` of each key; for many keys it is ten times as fast.
-
-    The hashes of all keys go forward together, a word at a time, longest key first, so that those
-    that still have a word are always the first ones. What is longer than the sixteenth longest
-    key is hashed by itself: a step for a few keys would cost more.
-    """
-    import numpy as np
-
-    if len(keys) < _BULK_KEYS_MIN:
-        return np.array([partition_for_key(key, count) for key in keys], dtype=np.int32)
-    sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
-    order = np.argsort(-sizes, kind="stable")
-    hashed = np.empty(len(keys), dtype=np.uint32)
-    single_count = int(np.searchsorted(-sizes[order], -sizes[order[_BULK_KEYS_MIN - 1]]))
-    for index in order[:single_count]:
-        hashed[index] = _murmur2(keys[index])
-    order = order[single_count:]
-    hashed[order] = _hashed_together([keys[index] for index in order.tolist()], sizes[order])
-    partitions: NDArray[np.int32] = (hashed & np.uint32(_POSITIVE)).astype(np.int32) % count
-    return partitions
-
-
-def _hashed_together(keys: list[bytes], sizes: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Unsigned hashes of keys that are sorted by size, the largest first."""
-    import numpy as np
-
-    buf = b"".join((*keys, bytes(4)))  # a tail is read as a whole word
-    words = np.ndarray((len(buf) - 3,), dtype="<u4", buffer=buf, strides=(1,))  # at any position
-    starts = np.cumsum(sizes) - sizes
-    words_counts = sizes // 4
-    factor, shift = np.uint32(_FACTOR), np.uint32(_SHIFT)
-    hashed = sizes.astype(np.uint32) ^ np.uint32(_SEED)
-    with_word_counts = np.searchsorted(-words_counts, -np.arange(words_counts[0]))
-    for index, active_count in enumerate(with_word_counts.tolist()):
-        word = words[starts[:active_count] + 4 * index] * factor
-        word ^= word >> shift
-        word *= factor
-        hashed[:active_count] *= factor
-        hashed[:active_count] ^= word
-    tails = sizes & 3
-    masks = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
-    mixed = (hashed ^ words[starts + 4 * words_counts] & masks[tails]) * factor
-    hashed = np.where(tails > 0, mixed, hashed)
-    hashed ^= hashed >> np.uint32(13)
-    hashed *= factor
-    hashed ^= hashed >> np.uint32(15)
-    return hashed
-
-
-class StickyState(NamedTuple):
-    """How far a `StickyPartitions` is: partitions chosen after the first, bytes for this one."""
-
-    switches: int
-    bytes: int
-
-
 class StickyPartitions:
     """Chooses partitions for records without a key.
 
     The partition after a number of switches follows from the seed and that number alone, whatever
-    the version of Python: a producer that resumes restores the state, and goes on as it would have.
+    the version of Python: a producer that goes through the same records again comes to the same
+    places.
 
     Args:
         count: of the topic's partitions.
@@ -145,16 +85,8 @@ class StickyPartitions:
         self._count = count
         self._seed = seed
         self._switch_bytes = switch_bytes
-        self.restore((0, 0))
-
-    @property
-    def state(self) -> StickyState:
-        """What to keep for `restore`."""
-        return StickyState(self._switches, self._bytes)
-
-    def restore(self, state: tuple[int, int]) -> None:
-        """Go back, or forward, to a state."""
-        self._switches, self._bytes = state
+        self._switches = 0  # partitions drawn after the first
+        self._bytes = 0  # given to the one drawn last
         self._partition = self._drawn()
 
     def next_partition(self, record_bytes: int) -> int:

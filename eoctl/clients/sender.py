@@ -138,11 +138,6 @@ class Sender:
             duplicates=self._duplicates,
         )
 
-    @property
-    def outstanding_count(self) -> int:
-        """How many batches are not acknowledged yet."""
-        return len(self._unacknowledged)
-
     def begin_producer(self) -> None:
         """Go on under another producer id, which the leader does not know; all is acknowledged."""
         self._is_known = False

@@ -121,7 +121,7 @@ def test_with_idempotence_each_batch_is_there_once_and_in_order(
     run = Run(faults, in_flight=in_flight)
     for _ in range(flushes + 1):
         run.deliver(counts)
-        assert run.sender.outstanding_count == 0
+        assert not run.sender._unacknowledged
     assert run.order() == list(range(len(run.sent)))
     assert run.outstanding_max <= in_flight
 
@@ -229,7 +229,7 @@ def test_a_gap_of_the_callers_making(faults: Faults | None) -> None:
         run.deliver([1])
     assert caught.value.kafka_error == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert run.order() == list(range(10))
-    assert run.sender.outstanding_count == 0
+    assert not run.sender._unacknowledged
     run.sender.flush()
 
 
@@ -240,7 +240,7 @@ def test_what_the_leader_refuses(is_idempotent: bool) -> None:
     with pytest.raises(AppendError) as caught:
         run.deliver([1000, 1, 1])
     assert caught.value.kafka_error == "RECORD_LIST_TOO_LARGE"
-    assert run.sender.outstanding_count == 0
+    assert not run.sender._unacknowledged
     seen_count = len(run.seen)
     run.sender.flush()
     assert len(run.seen) == seen_count
@@ -256,7 +256,7 @@ def test_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run.writer.store, "append", fails)
     with pytest.raises(AccessError):
         run.sender.flush()
-    assert run.sender.outstanding_count == 0
+    assert not run.sender._unacknowledged
 
 
 @pytest.mark.parametrize("faults", [Faults(drop=1.0), Faults(lost_ack=1.0)])
@@ -269,7 +269,7 @@ def test_a_batch_that_never_arrives(
     with pytest.raises(DeliveryTimeoutError, match="sent 20 times and not acknowledged") as caught:
         run.send([1] * 6)
     assert caught.value.exit_status == EXIT_ACCESS
-    assert run.sender.outstanding_count == 0
+    assert not run.sender._unacknowledged
     assert run.acks == []
 
 

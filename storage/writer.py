@@ -250,10 +250,6 @@ class PartitionWriter:
         """Producer state before this batch, if it opens a new segment."""
         return self.producers.entries() if self._must_roll(header) else None
 
-    def sync(self) -> None:
-        """Make all that was appended durable, whatever the flush policy."""
-        self.store.sync_log()
-
     def _write(
         self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
     ) -> None:

@@ -20,8 +20,8 @@ from recovery.directory_facts import UNREADABLE, listing_digest
 from recovery.findings import Finding, Severity
 from recovery.start_prediction import StartAction, StartChange
 from storage import fsio
-from storage.discovery import is_in_log_dir
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.discovery import require_outside_log_dirs
+from storage.errors import AccessError, UsageError
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -47,11 +47,7 @@ class CheckState:
         """Load it; `program` names the release, for one may find what another does not."""
         if not path:
             raise UsageError("--resume: no file is named")
-        if is_in_log_dir(Path(path).absolute().parent):
-            raise RefusedError(
-                f"{path}: lies in a log dir, where only a broker's files belong",
-                next_step="keep the state elsewhere",
-            )
+        require_outside_log_dirs(path, next_step="keep the state elsewhere")
         self._path = path
         self._program = program
         self._known: dict[str, tuple[bytes, Any]] = _load(path, program)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.recover_state import first_recovered
 from storage.formats.txn_index import parse_entries
+from storage.kernels.protocol import VerdictKind
 from storage.log_dir import METADATA_TOPIC, FileKind, FileSuffix, StoppedState
 from storage.segment import open_segment
 
@@ -83,6 +84,7 @@ class _Predictor:
         self._segments = list(checked.segments)
         self._recovered: set[int] = set()
         self._recovered_bytes = 0
+        self._refusal = ""
         is_metadata = partition.topic == METADATA_TOPIC
         self._is_clean = partition.stopped is StoppedState.CLEAN and not is_metadata
         log_dir = partition.log_dir
@@ -109,7 +111,7 @@ class _Predictor:
             path = f"{self._partition.path}/{end_offset:020d}.log"
             self._change(path, StartAction.CREATES, 0)
         self._pass_snapshots(end_offset)
-        refusal = self._checked.refusal
+        refusal = self._checked.refusal or self._refusal
         return StartPrediction(
             end_offset=None if refusal else end_offset,
             refusal=refusal,
@@ -225,8 +227,12 @@ class _Predictor:
             indexed_offset = base_offset + entries[-1].relative_offset
         end_offset = base_offset
         with open_segment(last.files.log.path, base_offset=base_offset) as segment:
-            for batch in segment.scan(start_pos=start_pos, verify_crc=False, resume=False):
+            scan = segment.scan(start_pos=start_pos, verify_crc=False, resume=False)
+            for batch in scan:
                 end_offset = batch.header.last_offset + 1
+        if scan.verdict.kind in {VerdictKind.CORRUPT, VerdictKind.PREALLOCATED}:
+            # No batch has such a length; the reader raises, and nobody catches that.
+            self._refusal = f"{last.files.log.path}: {scan.verdict.reason}: refuses to start"
         return base_offset if indexed_offset > end_offset else end_offset
 
     def _pass_snapshots(self, end_offset: int) -> None:
@@ -261,8 +267,8 @@ def _next_offset(entry: FileEntry) -> int:
 def action_on(path: str, check_id: str, prediction: StartPrediction) -> str:
     """Tell in words what a start does about a finding; "nothing" if it passes over it."""
     change = prediction.changes.get(path)
-    if check_id in {"PRD-4", "BAT-12"} and prediction.refusal:
-        return "refuses to load the log"
+    if check_id in {"PRD-4", "BAT-12", "BAT-2", "SEG-6"} and path in prediction.refusal:
+        return "refuses to start"
     if check_id == "OFS-1":
         return "deletes all segments"
     if check_id in {"OFS-2", "OFS-3"} and prediction.end_offset is not None:

@@ -10,6 +10,7 @@ from recovery.end_markers import batch_at, has_marker, marker_rows, read_marker,
 from recovery.producer_columns import MarkerColumns
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+from storage.kernels.protocol import ScannedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from recovery.checks.records import RecordCheck
-    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
+    from storage.kernels.protocol import HeaderTable, Verdict
     from storage.producer_state import Marker
     from storage.segment import Segment
 
@@ -85,7 +86,10 @@ class LogWalk:
             # In the order of the log: a batch behind damage knows what is missing before it.
             while told < len(scan.verdicts) and scan.verdicts[told].start_pos <= pos:
                 self._flush()
-                self._take_verdict(scan.verdicts[told])
+                # A magic that does not exist ends no recovery: the checksum holds all the same.
+                passes = isinstance(part, ScannedBatch) and part.crc_ok is not False
+                verdict = scan.verdicts[told]
+                self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
                 told += 1
             if isinstance(part, BulkWindow):
                 self._flush()
@@ -105,12 +109,13 @@ class LogWalk:
             on_bytes(max(scan.end_pos - read_pos, 0))
         self._flush()
         for verdict in scan.verdicts[told:]:
-            self._take_verdict(verdict)
+            self._take_verdict(verdict, ends=True)
         for verdict in scan.suspicions:
             self._batches.take_suspicion(verdict)
 
-    def _take_verdict(self, verdict: Verdict) -> None:
-        if self.stop is None and verdict.check_id in RECOVERY_STOPS:
+    def _take_verdict(self, verdict: Verdict, *, ends: bool) -> None:
+        is_stop = verdict.check_id in RECOVERY_STOPS and (ends or verdict.check_id != "BAT-2")
+        if self.stop is None and is_stop:
             end_offset = self._check.circumstances.end_offset
             self.stop = Stop(verdict.start_pos, end_offset, verdict.check_id)
         self._batches.take_verdict(verdict)

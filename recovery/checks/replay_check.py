@@ -116,7 +116,7 @@ class ReplayCheck:
                     start_pos=int(rest.pos[row]),
                     base_offset=error.offset,
                 )
-                self.refusal = self.refusal or str(error)
+                self.refusal = self.refusal or f"{self._files.log.path}: {error.message}"
                 # No broker loads this log, so there is nothing to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1

@@ -1,0 +1,35 @@
+"""Copies of real log dirs to plant faults in."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.damage.planted.shape import Fault
+
+
+@pytest.fixture
+def copied(golden: Callable[[str], Path], tmp_path: Path) -> Callable[[Fault], Path]:
+    """A function that copies what a fault names: its partitions, and the log dir's own files."""
+
+    def copy(fault: Fault) -> Path:
+        is_legacy = fault.state == "legacy"
+        source = golden("kafka-0.10.2-legacy") if is_legacy else golden("kafka-4.3.1") / fault.state
+        log_dir = tmp_path / "kafka"
+        log_dir.mkdir()
+        for path in source.iterdir():
+            if path.is_file():
+                shutil.copy2(path, log_dir)
+        for name in fault.partitions:
+            shutil.copytree(source / name, log_dir / name)
+        for path in [log_dir, *log_dir.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        return log_dir
+
+    return copy

@@ -121,8 +121,7 @@ def metadata_transaction_begins_twice(log_dir: Path) -> Expected:
     return Expected("KRF-5", LOG, second.pos, "warning")
 
 
-# The record is no LEADER_CHANGE any more: what it says cannot be decoded.
-@FAULTS.plants("clean", METADATA, closure=("KRF-4",))
+@FAULTS.plants("clean", METADATA)
 def metadata_control_type(log_dir: Path) -> Expected:
     data = (log_dir / LOG).read_bytes()
     at = data.index(b"\x00\x00\x00\x02", 61)  # the key: version 0, type 2

@@ -21,16 +21,13 @@ def _set(log_dir: Path, kind: str, partition: str, offset: int | None) -> str:
 
 # --- offsets --------------------------------------------------------------------------------------
 
-# What lies below the log start is no longer part of the log; the broker deletes all of it.
-NOTHING_LEFT = ("OFS-6",)
 
-
-@FAULTS.plants("clean", "plain-0", closure=NOTHING_LEFT)
+@FAULTS.plants("clean", "plain-0")
 def log_start_beyond_the_log(log_dir: Path) -> Expected:
     return Expected("OFS-1", _set(log_dir, "log-start", "plain-0", 1000), severity="error")
 
 
-@FAULTS.plants("crash", "plain-0", closure=NOTHING_LEFT)
+@FAULTS.plants("crash", "plain-0")
 def log_start_beyond_the_log_after_crash(log_dir: Path) -> Expected:
     return Expected("OFS-1", _set(log_dir, "log-start", "plain-0", 1000), severity="error")
 

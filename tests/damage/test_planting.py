@@ -82,7 +82,7 @@ def test_every_rule_has_a_fault() -> None:
     """Or a reason why it has none."""
     sources = "".join(path.read_text() for path in MODULES)
     broken = set(re.findall(r'Expected\(\s*"([A-Z]{3}-\d+b?)"', sources))
-    assert broken | set(NOT_PLANTED) == RULES
+    assert broken | set(NOT_PLANTED) >= RULES
     assert broken.isdisjoint(NOT_PLANTED)
 
 

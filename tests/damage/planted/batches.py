@@ -42,6 +42,22 @@ def bit_below_recovery_point(log_dir: Path) -> Expected:
     return Expected("BAT-1", f"rolled-0/{log.name}", batch.pos, "error")
 
 
+@FAULTS.plants("crash", "plain-0")
+def bit_in_the_last_batch_after_crash(log_dir: Path) -> Expected:
+    """It has its whole length, and not all of its bytes."""
+    batch = layout.batch_at(log_dir / PLAIN, 9)
+    layout.patch(log_dir / PLAIN, batch.pos + batch.size - 600, bytes(600))
+    return Expected("BAT-1", PLAIN, batch.pos, "error")
+
+
+@FAULTS.plants("clean", "__transaction_state-1", closure=HOLE)
+def bit_in_an_internal_topic(log_dir: Path) -> Expected:
+    name = f"__transaction_state-1/{LOG}"
+    batch = layout.batch_at(log_dir / name, 3)
+    layout.flip(log_dir / name, batch.pos + 70)
+    return Expected("BAT-1", name, batch.pos, "error")
+
+
 @FAULTS.plants("clean", "plain-0")
 def bit_in_a_checksum(log_dir: Path) -> Expected:
     batch = layout.batch_at(log_dir / PLAIN, 0)

@@ -189,8 +189,9 @@ def checkpoint_not_a_number(log_dir: Path) -> Expected:
     return Expected("DIR-7", "recovery-point-offset-checkpoint", severity="error")
 
 
-@FAULTS.plants("clean", "compacted-0")
+@FAULTS.plants("clean", "compacted-0", "__cluster_metadata-0")
 def checkpoint_torn(log_dir: Path) -> Expected:
+    """The metadata log knows that the topic is compacted."""
     layout.write(log_dir / "cleaner-offset-checkpoint", "0\n1\ncompac")
     return Expected("DIR-7", "cleaner-offset-checkpoint", severity="error")
 
@@ -206,6 +207,24 @@ def leader_epochs_malformed(log_dir: Path) -> Expected:
 def checkpoint_line_of_no_partition(log_dir: Path) -> Expected:
     name = layout.set_offset(log_dir, "replication", "vanished-7", 12).name
     return Expected("DIR-8", name, severity="note")
+
+
+# --- text that a broker would not have written ----------------------------------------------------
+
+
+@FAULTS.plants("clean", "plain-0")
+def clean_marker_garbled(log_dir: Path) -> Expected:
+    """That it is there is what matters: the stop was clean."""
+    layout.write(log_dir / ".kafka_cleanshutdown", b'{"version":0,"broker')
+    return Expected("CSD-1", ".kafka_cleanshutdown", severity="note")
+
+
+@FAULTS.plants("clean", "plain-0")
+def checkpoint_edited_by_hand(log_dir: Path) -> Expected:
+    """Two blanks instead of one: a broker takes them."""
+    path = log_dir / "replication-offset-checkpoint"
+    layout.write(path, path.read_text().replace("plain 0", "plain  0"))
+    return Expected("TXT-1", path.name, severity="note")
 
 
 # --- foreign segments -----------------------------------------------------------------------------

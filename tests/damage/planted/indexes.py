@@ -69,6 +69,22 @@ def index_position_inside_a_batch(log_dir: Path) -> Expected:
     return Expected("IDX-3", PLAIN_INDEX, 4 * 8, "error")
 
 
+@FAULTS.plants("crash", "plain-0")
+def index_position_that_recovery_mends(log_dir: Path) -> Expected:
+    """All segments are above the recovery point."""
+    layout.patch(log_dir / PLAIN_INDEX, 4 * 8 + 7, b"\x00")
+    return Expected("IDX-3", PLAIN_INDEX, 4 * 8, "note")
+
+
+@FAULTS.plants("crash", "rolled-0")
+def index_position_below_recovery_point(log_dir: Path) -> Expected:
+    path = layout.segment(log_dir / "rolled-0", 25, "index")
+    rows = layout.entries_of(path, INDEX)
+    rows[1] = (rows[1][0], rows[1][1] + 1)
+    layout.write_entries(path, INDEX, rows)
+    return Expected("IDX-3", f"rolled-0/{path.name}", 8, "error")
+
+
 @FAULTS.plants("clean", "many-producers-0")
 def index_position_behind_its_offset(log_dir: Path) -> Expected:
     """A reader that starts there misses the records of the batch before."""
@@ -234,6 +250,13 @@ def txn_index_entry_missing(log_dir: Path) -> Expected:
 def txn_index_missing(log_dir: Path) -> Expected:
     (log_dir / TXN_ENTRIES).unlink()
     return Expected("TXI-4", TXN_ENTRIES, severity="error")
+
+
+@FAULTS.plants("crash", "txn-0")
+def txn_index_entry_missing_that_recovery_mends(log_dir: Path) -> Expected:
+    rows = layout.entries_of(log_dir / TXN_ENTRIES, TXN_INDEX)
+    layout.write_entries(log_dir / TXN_ENTRIES, TXN_INDEX, rows[:6] + rows[7:])
+    return Expected("TXI-4", TXN_ENTRIES, severity="note")
 
 
 def _turn_marker(log_dir: Path, offset: int, kind: int) -> None:

@@ -127,3 +127,10 @@ def metadata_control_type(log_dir: Path) -> Expected:
     at = data.index(b"\x00\x00\x00\x02", 61)  # the key: version 0, type 2
     batch = layout.edit_body(log_dir / LOG, 0, at, b"\x00\x00\x00\x09")
     return Expected("BAT-12", LOG, batch.pos, "warning")
+
+
+@FAULTS.plants("clean", METADATA)
+def quorum_state_torn(log_dir: Path) -> Expected:
+    path = log_dir / METADATA / "quorum-state"
+    layout.write(path, path.read_text()[:60])
+    return Expected("QST-1", f"{METADATA}/quorum-state", severity="error")

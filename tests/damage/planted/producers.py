@@ -145,12 +145,20 @@ def snapshot_lacks_an_open_transaction(log_dir: Path) -> Expected:
 
 
 @FAULTS.plants("clean", "idem-none-0")
-def snapshot_knows_a_producer_more(log_dir: Path) -> Expected:
-    """As when its batches have been deleted."""
+def snapshot_invents_an_open_transaction(log_dir: Path) -> Expected:
+    """It would hold back read_committed at an offset that another producer's batch has."""
     rows = layout.read_snapshot(log_dir / IDEM_SNAPSHOT)
-    rows.append({**rows[0], "producer_id": 777, "last_offset": 60, "last_sequence": 60})
+    more = {"producer_id": 777, "last_offset": 60, "last_sequence": 5, "offset_delta": 5}
+    rows.append({**rows[0], **more, "current_txn_first_offset": 55})
     layout.write_snapshot(log_dir / IDEM_SNAPSHOT, rows)
-    return Expected("SNP-6", IDEM_SNAPSHOT, severity="note")
+    return Expected("SNP-6", IDEM_SNAPSHOT, severity="warning")
+
+
+@FAULTS.plants("crash", "rolled-0")
+def snapshot_bit_below_recovery_point(log_dir: Path) -> Expected:
+    path = layout.segment(log_dir / "rolled-0", 25, "snapshot")
+    layout.flip(path, 30)
+    return Expected("SNP-1", f"rolled-0/{path.name}", severity="error")
 
 
 # --- sequences and epochs -------------------------------------------------------------------------

@@ -98,6 +98,13 @@ def zero_tail_after_clean_stop(log_dir: Path) -> Expected:
     return Expected("SEG-6", f"idem-zstd-0/{LOG}", pos, "error")
 
 
+@FAULTS.plants("clean", "plain-0")
+def few_bytes_after_clean_stop(log_dir: Path) -> Expected:
+    """No reader sees them."""
+    pos = _add_tail(layout.segment(log_dir / "plain-0"), b"\x01")
+    return Expected("SEG-6", f"plain-0/{LOG}", pos, "error")
+
+
 @FAULTS.plants("crash", "plain-0")
 def torn_tail_after_crash(log_dir: Path) -> Expected:
     log = layout.segment(log_dir / "plain-0")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.damage.planted import layout
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def copied(golden: Callable[[str], Path], tmp_path: Path) -> Callable[[Fault], Path]:
-    """A function that copies what a fault names: its partitions, and the log dir's own files."""
+    """A function that copies what a fault names: its partitions, and the log dir's own files.
+
+    Checkpoints keep the lines of these partitions, and their times.
+    """
 
     def copy(fault: Fault) -> Path:
         is_legacy = fault.state == "legacy"
@@ -30,6 +35,11 @@ def copied(golden: Callable[[str], Path], tmp_path: Path) -> Callable[[Fault], P
             shutil.copytree(source / name, log_dir / name)
         for path in [log_dir, *log_dir.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
+        for path in log_dir.glob("*-offset-checkpoint"):
+            rows = layout.read_lines(path)
+            kept = [row for row in rows if f"{row[0]}-{row[1]}" in fault.partitions]
+            if kept != rows:
+                layout.write_lines(path, kept)
         return log_dir
 
     return copy

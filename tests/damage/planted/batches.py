@@ -144,13 +144,13 @@ def record_length_wrong(log_dir: Path) -> Expected:
     batch = layout.batch_at(log_dir / IDEM, 2)
     first = data[batch.pos + 61]
     layout.edit_body(log_dir / IDEM, 2, 61, bytes([first ^ 2]))
-    return Expected("BAT-7", IDEM, batch.pos, "error")
+    return Expected("BAT-7", IDEM, batch.pos + 61, "error")
 
 
 def _spoil_stream(log_dir: Path, codec: str) -> Expected:
     log = log_dir / f"idem-{codec}-0" / LOG
     batch = layout.edit_body(log, 1, 61, b"\xee" * 40)
-    return Expected("BAT-7", f"idem-{codec}-0/{LOG}", batch.pos, "error")
+    return Expected("BAT-7", f"idem-{codec}-0/{LOG}", batch.pos + 61, "error")
 
 
 @FAULTS.plants("clean", "idem-gzip-0", deep=True)
@@ -285,24 +285,24 @@ def unknown_control_type(log_dir: Path) -> Expected:
     return Expected("BAT-12", PLAIN, pos)
 
 
-@FAULTS.plants("clean", "plain-0")
+@FAULTS.plants("clean", "plain-0", deep=True)
 def two_markers_in_a_batch(log_dir: Path) -> Expected:
     first = layout.marker_record(layout.COMMIT)
     second = layout.marker_record(layout.COMMIT, offset_delta=1)
-    return Expected("BAT-12", PLAIN, _append_control(log_dir, first + second, 2))
+    return Expected("BAT-12", PLAIN, _append_control(log_dir, first + second, 2), "warning")
 
 
-@FAULTS.plants("clean", "plain-0")
+@FAULTS.plants("clean", "plain-0", deep=True)
 def compressed_marker(log_dir: Path) -> Expected:
     """A broker would read it, and no broker writes it."""
     body = gzip.compress(layout.marker_record(layout.COMMIT), mtime=0)
     pos = _append_control(log_dir, body, attributes=0x31)
     snapshot = layout.segment(log_dir / "plain-0", end_of(log_dir / "plain-0")[1], "snapshot")
     layout.edit_producer(snapshot, 0, coordinator_epoch=0)
-    return Expected("BAT-12", PLAIN, pos)
+    return Expected("BAT-12", PLAIN, pos, "warning")
 
 
-@FAULTS.plants("clean", "plain-0")
+@FAULTS.plants("clean", "plain-0", deep=True)
 def marker_without_transactional_bit(log_dir: Path) -> Expected:
     pos = _append_control(log_dir, layout.marker_record(layout.COMMIT), attributes=0x20)
     return Expected("BAT-12", PLAIN, pos, "warning")

@@ -119,34 +119,38 @@ def partition_of_another_topic(log_dir: Path) -> Expected:
 # --- leftovers ------------------------------------------------------------------------------------
 
 
-@FAULTS.plants("clean", "plain-0")
-def leftover_files(log_dir: Path) -> list[Expected]:
-    partition_dir = log_dir / "plain-0"
-    names = [
-        "00000000000000000900.log.deleted",
-        "00000000000000000900.snapshot.deleted",
-        "00000000000000000900.log.cleaned",
-        "leader-epoch-checkpoint.tmp",
-        "partition.metadata.tmp",
-    ]
+def _leave(log_dir: Path, *names: str) -> Expected:
+    """Empty files in a partition directory, which has one finding for all of a kind."""
     for name in names:
-        layout.write(partition_dir / name, b"")
-    layout.write(log_dir / "recovery-point-offset-checkpoint.tmp", "0\n0\n")
-    paths = [f"plain-0/{name}" for name in names] + ["recovery-point-offset-checkpoint.tmp"]
-    return [Expected("DIR-5", path, severity="note") for path in paths]
+        layout.write(log_dir / "plain-0" / name, b"")
+    return Expected("DIR-5", "plain-0", severity="note")
+
+
+@FAULTS.plants("clean", "plain-0")
+def files_that_were_to_be_deleted(log_dir: Path) -> Expected:
+    return _leave(log_dir, f"{900:020d}.log.deleted", f"{900:020d}.snapshot.deleted")
+
+
+@FAULTS.plants("clean", "plain-0")
+def cleaner_died_before_swapping(log_dir: Path) -> Expected:
+    return _leave(log_dir, f"{0:020d}.log.cleaned", f"{0:020d}.index.cleaned")
+
+
+@FAULTS.plants("clean", "plain-0")
+def renames_that_did_not_happen(log_dir: Path) -> list[Expected]:
+    name = "recovery-point-offset-checkpoint.tmp"
+    layout.write(log_dir / name, "0\n0\n")
+    found = _leave(log_dir, "leader-epoch-checkpoint.tmp", "partition.metadata.tmp")
+    return [found, Expected("DIR-5", name, severity="note")]
 
 
 @FAULTS.plants("crash", "compacted-0")
-def cleaner_died_while_swapping(log_dir: Path) -> list[Expected]:
+def cleaner_died_while_swapping(log_dir: Path) -> Expected:
     """The new segment is whole; it replaces the old one at the next start."""
-    partition_dir = log_dir / "compacted-0"
-    found = []
     for kind in ("log", "index", "timeindex"):
-        source = layout.segment(partition_dir, 0, kind)
-        target = source.with_name(f"{source.name}.swap")
-        shutil.copy2(source, target)
-        found.append(Expected("DIR-5", f"compacted-0/{target.name}", severity="note"))
-    return found
+        source = layout.segment(log_dir / "compacted-0", 0, kind)
+        shutil.copy2(source, source.with_name(f"{source.name}.swap"))
+    return Expected("DIR-5", "compacted-0", severity="note")
 
 
 @FAULTS.plants("clean", "plain-0", "plain-1")

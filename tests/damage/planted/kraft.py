@@ -49,7 +49,7 @@ def metadata_log_without_its_snapshot(log_dir: Path) -> Expected:
     return Expected("KRF-1", METADATA, severity="error")
 
 
-@FAULTS.plants("clean", "plain-0")
+@FAULTS.plants("clean", METADATA)
 def bootstrap_checkpoint_bit(log_dir: Path) -> Expected:
     path = log_dir / "bootstrap.checkpoint"
     batch = layout.batch_at(path, 1)
@@ -121,7 +121,7 @@ def metadata_transaction_begins_twice(log_dir: Path) -> Expected:
     return Expected("KRF-5", LOG, second.pos, "warning")
 
 
-@FAULTS.plants("clean", METADATA)
+@FAULTS.plants("clean", METADATA, deep=True)
 def metadata_control_type(log_dir: Path) -> Expected:
     data = (log_dir / LOG).read_bytes()
     at = data.index(b"\x00\x00\x00\x02", 61)  # the key: version 0, type 2

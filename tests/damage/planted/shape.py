@@ -34,7 +34,8 @@ class Fault(NamedTuple):
         plant: edits a private copy of the log dir.
         closure: ids that the fault must or may bring with it.
         deep: found only when records are decoded.
-        beside: log dirs of the same node that `plant` makes next to the first one.
+        beside: other log dirs that `plant` makes next to the first one; its server.properties
+            say that they are of one node.
     """
 
     name: str

@@ -56,7 +56,7 @@ class BatchCheck:
         self._circumstances = circumstances
         self._collector = collector
         self._is_active = is_active
-        self._damaged_pos = -1  # begin of damage that no batch followed yet
+        self._end_offset_before = circumstances.end_offset
 
     def take(self, table: HeaderTable) -> None:
         """Look at the next batches; those with a wrong checksum have a verdict and no more."""
@@ -101,6 +101,18 @@ class BatchCheck:
 
     def finish(self) -> None:
         """Look at the segment as a whole."""
+        before = self._end_offset_before
+        if before > self._files.base_offset:
+            self._collector.add(
+                "SEG-1",
+                self._path,
+                "the segment begins below the end of the one before it: who reads by offset misses"
+                " what both have",
+                base_offset=self._files.base_offset,
+                last_offset=before - 1,
+                expected=f"base offset >= {before}",
+                found=str(self._files.base_offset),
+            )
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from recovery.findings import Severity
 from storage.discovery import duplicate_partitions, is_foreign
 from storage.errors import FormatError
+from storage.formats.checkpoint import offset_checkpoint_problems
 from storage.formats.clean_shutdown import problems as clean_shutdown_problems
 from storage.formats.java_text import NotANumberError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
@@ -236,6 +237,19 @@ def _check_checkpoints(log_dir: LogDir, collector: Collector) -> None:
             if not isinstance(error, NotANumberError):
                 action = f"{LOSES_LOG_DIR}; {action}" if _is_read_first(error) else LOSES_LOG_DIR
             collector.add_error(error, broker_action=action)
+    told = {error.path for error in _format_errors(log_dir)}
+    for name in _CHECKPOINT_ACTIONS:
+        path = Path(log_dir.path, name)
+        if os.fspath(path) in told:
+            continue
+        try:
+            data = read_small_file(path, MAX_FILE_BYTES)
+        except OSError:
+            continue  # not there, or a problem of the log dir
+        if data.count(b"\n") < 2:
+            continue  # without entries there are several ways to write it
+        for error in offset_checkpoint_problems(data):
+            collector.add_error(error, path=os.fspath(path), broker_action="reads it all the same")
 
 
 def _is_read_first(error: FormatError) -> bool:

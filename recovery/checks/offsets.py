@@ -55,7 +55,7 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
     if point is not None and point > end_offset:
         add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"
             " flushed is missing", f"<= {end_offset}", point)  # fmt: skip
-    elif point is not None and is_clean and point != end_offset:
+    if point is not None and is_clean and point != end_offset:
         add("OFS-6", RECOVERY_POINT_NAME, "the log has changed since the clean stop",
             str(end_offset), point)  # fmt: skip
     high_watermark = log_dir.high_watermark(directory)

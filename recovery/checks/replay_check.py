@@ -17,7 +17,7 @@ from recovery.checks.sequences import SequenceCheck
 from recovery.findings import Severity
 from recovery.recover_state import EntryState, compare_entries
 from recovery.replay import BulkState
-from storage.formats.txn_index import ENTRY_BYTES
+from storage.formats.txn_index import ENTRY_BYTES, FIELD_POS
 from storage.kernels.numpy_kernel import rows_of
 from storage.producer_state import DEFAULT_EXPIRATION_MS, AppendError
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
     from recovery.producer_columns import MarkerColumns
+    from recovery.recover_state import EntryDifference
     from recovery.replay import EndedTransactions
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
@@ -72,6 +73,7 @@ class ReplayCheck:
         self.refusal = ""  # why a broker cannot load the log
         self._latest_ms = -1
         self._told_violations = 0
+        self._stable_offsets: list[tuple[int, str, int]] = []  # of `.txnindex`: path and entry
         self._files: SegmentFiles | None = None
         self._disk: dict[tuple[int, int], tuple[int, AbortedTxn]] = {}
         self._markers_found: dict[int, tuple[int, bool]] = {}
@@ -86,6 +88,11 @@ class ReplayCheck:
         self._disk = {
             (each.producer_id, each.last_offset): (place, each) for place, each in enumerate(disk)
         }
+        if files.txn_index is not None:
+            path = files.txn_index.path
+            self._stable_offsets += [
+                (each.last_stable_offset, path, place) for place, each in enumerate(disk)
+            ]
         self._markers_found, self._ended = {}, {}
         self._idle_markers_count = 0
 
@@ -255,37 +262,57 @@ class ReplayCheck:
         if offset not in self._snapshots or self._circumstances.has_damage:
             return
         disk, path = self._snapshots[offset]
-        expired_ms = self._latest_ms - self._limits.expiration_ms
         for each in compare_entries(self.state.entries(), disk):
-            severity = None
-            if each.state in {EntryState.EQUAL, EntryState.ONLY_DISK}:
-                continue  # only there: retention or compaction took its batches (SNAP-7)
-            recovered = each.recovered
-            assert recovered is not None
-            if each.state is EntryState.ONLY_RECOVERED:
-                if recovered.timestamp_ms <= expired_ms:
-                    continue
-                what = "is missing"
-            else:
-                if set(each.fields) == {"coordinator_epoch"}:
-                    severity = Severity.NOTE  # forgotten when the producer's state had expired
-                what = "differs: " + ", ".join(
-                    f"{name} {getattr(each.disk, name)}, in the log {getattr(recovered, name)}"
-                    for name in each.fields
-                )
+            what = self._difference(each)
+            if not what:
+                continue
+            # A coordinator's epoch is forgotten when the producer's state has expired.
+            is_slight = set(each.fields) == {"coordinator_epoch"}
             self._collector.add(
                 "SNP-6",
                 path,
                 f"producer {each.producer_id} {what}",
-                severity=severity,
+                severity=Severity.NOTE if is_slight else None,
                 base_offset=offset,
             )
+
+    def _difference(self, each: EntryDifference) -> str:
+        """Tell what is wrong with one producer of a snapshot; "": nothing."""
+        recovered, disk = each.recovered, each.disk
+        if recovered is None:
+            # Retention or compaction took its batches (SNAP-7), but not those of open transactions.
+            first_offset = -1 if disk is None else disk.current_txn_first_offset
+            if first_offset < max(self._circumstances.log_start_offset, 0):
+                return ""
+            return f"has a transaction open since {first_offset}, where the log has none"
+        if each.state is EntryState.ONLY_RECOVERED:
+            expired_ms = self._latest_ms - self._limits.expiration_ms
+            return "is missing" if recovered.timestamp_ms > expired_ms else ""
+        if not each.fields:
+            return ""
+        return "differs: " + ", ".join(
+            f"{name} {getattr(disk, name)}, in the log {getattr(recovered, name)}"
+            for name in each.fields
+        )
 
     # -- at the end of the log
 
     def finish(self) -> None:
-        """Tell of the transactions that are open."""
+        """Tell of the transactions that are open, and of stable offsets that cannot be (TXI-7)."""
         assert self._files is not None
+        end_offset = self._circumstances.end_offset
+        for stable_offset, path, place in self._stable_offsets:
+            if stable_offset > end_offset and not self._circumstances.has_damage:
+                pos = place * ENTRY_BYTES + FIELD_POS["last_stable_offset"]
+                self._collector.add(
+                    "TXI-7",
+                    path,
+                    f"last_stable_offset of entry {place} is wrong",
+                    start_pos=pos,
+                    end_pos=(place + 1) * ENTRY_BYTES,
+                    expected=f"<= {end_offset}",
+                    found=str(stable_offset),
+                )
         entries = {each.producer_id: each for each in self.state.entries()}
         for first_offset, producer_id in sorted(self.state.ongoing.owners.items()):
             age_ms = self._circumstances.now_ms - entries[producer_id].timestamp_ms

@@ -50,7 +50,7 @@ def bit_in_the_last_batch_after_crash(log_dir: Path) -> Expected:
     return Expected("BAT-1", PLAIN, batch.pos, "error")
 
 
-@FAULTS.plants("clean", "__transaction_state-1", closure=HOLE)
+@FAULTS.plants("clean", "__transaction_state-1")
 def bit_in_an_internal_topic(log_dir: Path) -> Expected:
     name = f"__transaction_state-1/{LOG}"
     batch = layout.batch_at(log_dir / name, 3)

@@ -163,11 +163,8 @@ def directories_set_aside(log_dir: Path) -> list[Expected]:
 
 # --- checkpoints ----------------------------------------------------------------------------------
 
-# A checkpoint that cannot be read says nothing of its partitions.
-NO_OFFSETS = ("OFS-6",)
 
-
-@FAULTS.plants("clean", "plain-0", closure=NO_OFFSETS)
+@FAULTS.plants("clean", "plain-0")
 def checkpoint_of_a_later_version(log_dir: Path) -> Expected:
     name = "recovery-point-offset-checkpoint"
     layout.patch(log_dir / name, 0, b"1")

@@ -123,15 +123,3 @@ def leader_epochs_missing(log_dir: Path) -> Expected:
 def leader_epochs_empty(log_dir: Path) -> Expected:
     layout.write(log_dir / PLAIN_EPOCHS, b"")
     return Expected("EPC-4", PLAIN_EPOCHS, severity="warning")
-
-
-@FAULTS.plants("crash", "plain-0")
-def leader_epoch_without_batches(log_dir: Path) -> Expected:
-    """The first batch of epoch 2 follows one of epoch 0; nothing was written in epoch 1."""
-    log = layout.segment(log_dir / "plain-0")
-    batches = layout.walk(log.read_bytes())
-    for index in range(2, len(batches)):
-        layout.edit_batch(log, index, leader_epoch=2)
-    starts = (batches[1].base_offset + 1, batches[2].base_offset)
-    path = layout.set_epochs(log_dir / "plain-0", (0, 0), (1, starts[0]), (2, starts[1]))
-    return Expected("EPC-5", path, severity="note")

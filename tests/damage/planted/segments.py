@@ -113,7 +113,7 @@ def torn_tail_after_crash(log_dir: Path) -> Expected:
 
 
 # The last batch is gone: the clean stop had it in a snapshot and in the time index.
-@FAULTS.plants("clean", "idem-none-0", closure=("SNP-3", "TIM-3"))
+@FAULTS.plants("clean", "idem-none-0", closure=("OFS-6", "SNP-3", "TIM-3"))
 def cut_last_batch_after_clean_stop(log_dir: Path) -> list[Expected]:
     log = layout.segment(log_dir / "idem-none-0")
     pos = layout.batch_at(log, 3).pos

@@ -32,7 +32,7 @@ class Fault(NamedTuple):
         state: "crash", "clean" and others of the archive kafka-4.3.1, or "legacy".
         partitions: the directories that are copied, besides the log dir's own files.
         plant: edits a private copy of the log dir.
-        closure: ids that the fault must or may bring with it.
+        closure: ids of errors and warnings that the fault brings with it.
         deep: found only when records are decoded.
         beside: other log dirs that `plant` makes next to the first one; its server.properties
             say that they are of one node.

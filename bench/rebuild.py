@@ -131,7 +131,7 @@ def parallel_line(work_dir: Path, mib: int, runs: int) -> str:
 
     It is five times as large as the others, so that starting the program does not count for much.
     """
-    partition = work_dir / "many-0"
+    partition = work_dir / "log-dir/many-0"
     mib *= 5
     base_offset = 0
     for _ in range(SEGMENTS_COUNT):
@@ -170,7 +170,7 @@ def rebuild_lines(mib: int, runs: int) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * len(heads))} |"]
     with tempfile.TemporaryDirectory(prefix="eoctl-bench-") as temporary:
         work_dir = Path(temporary)
-        partitions = [make_partition(work_dir, case, mib) for case in CASES]
+        partitions = [make_partition(work_dir / "log-dir", case, mib) for case in CASES]
         recovered = broker_recoveries(partitions, work_dir) if has_kafka else {}
         for case, partition in zip(CASES, partitions, strict=True):
             line = measure(case, partition, recovered.get(partition.name), work_dir, runs)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.audit import audit_lines
+from bench.check import check_lines
 from bench.consume import consume_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
@@ -237,6 +238,7 @@ def main() -> None:
             lines += ["", scan_line(directory, chosen.mib)]
             lines += [*start_up_lines(directory), *memory_lines(directory)]
             lines += ["", *rebuild_lines(chosen.mib, chosen.runs)]
+            lines += ["", *check_lines(chosen.mib, chosen.runs)]
             lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
             lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]

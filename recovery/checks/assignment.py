@@ -19,7 +19,11 @@ from recovery.findings import Severity
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
-from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+from storage.formats.partition_metadata import (
+    NotCaughtError,
+    format_uuid,
+    parse_partition_metadata,
+)
 from storage.formats.partition_metadata import problems as partition_metadata_problems
 from storage.log_dir import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState, StoppedState
 
@@ -64,9 +68,9 @@ def read_topic_id(partition: Partition, collector: Collector) -> bytes | None:
     if entry is None or data is None:
         return None
     for error in partition_metadata_problems(data):
+        action = REFUSES if isinstance(error, NotCaughtError) else LOSES_LOG_DIR
         is_damage = error.check_id == "DIR-4"
-        action = f"{REFUSES}, or {LOSES_LOG_DIR}" if is_damage else ""
-        collector.add_error(error, path=entry.path, broker_action=action)
+        collector.add_error(error, path=entry.path, broker_action=action if is_damage else "")
     try:
         return parse_partition_metadata(data).topic_id
     except FormatError:

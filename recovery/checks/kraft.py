@@ -131,6 +131,7 @@ def _check_snapshot(partition: Partition, path: str, action: str, collector: Col
             "KRF-2",
             path,
             f"the snapshot is damaged: {verdict.reason or verdict.kind}",
+            severity=_severity(action),
             start_pos=verdict.start_pos,
             end_pos=verdict.end_pos,
             broker_action=action,
@@ -146,11 +147,17 @@ def _check_snapshot(partition: Partition, path: str, action: str, collector: Col
                 "the snapshot does not end with a footer: it is not complete"
                 if is_end
                 else "the snapshot does not begin with a header",
+                severity=_severity(action),
                 start_pos=end_pos if is_end else 0,
                 expected=expected.name,
                 found="none" if found is None else f"type {found}",
                 broker_action=action,
             )
+
+
+def _severity(action: str) -> Severity:
+    """Of KRF-2: a node that has a metadata log makes nothing of its bootstrap.checkpoint."""
+    return Severity.WARNING if action == _SNAPSHOT_BOOTSTRAP else Severity.ERROR
 
 
 def _read_snapshot(
@@ -169,7 +176,7 @@ def _read_snapshot(
             types = [parse_control_key(each.key).type for each in segment.records(batch)]
         except FormatError as exc:
             message = f"a control record does not decode: {exc.message}"
-            _add_batch("KRF-2", message, segment, batch, collector, broker_action=action)
+            _add_batch("KRF-2", message, segment, batch, collector, action, _severity(action))
             continue
         last = types[-1] if types else None
         if count == 0:
@@ -203,7 +210,7 @@ def _decode_batch(
                 )
     except FormatError as exc:
         message = f"a batch of metadata records does not decode: {exc.message}"
-        _add_batch("KRF-4", message, segment, batch, collector, broker_action=action)
+        _add_batch("KRF-4", message, segment, batch, collector, action)
     except AccessError as exc:
         partition.problems.append(exc)
     return decoded
@@ -215,8 +222,8 @@ def _add_batch(
     segment: Segment,
     batch: ScannedBatch,
     collector: Collector,
-    *,
-    broker_action: str,
+    action: str,
+    severity: Severity | None = None,
 ) -> None:
     collector.add(
         check_id,
@@ -226,7 +233,8 @@ def _add_batch(
         end_pos=batch.pos + batch.header.batch_bytes,
         base_offset=batch.header.base_offset,
         last_offset=batch.header.last_offset,
-        broker_action=broker_action,
+        severity=severity,
+        broker_action=action,
     )
 
 

@@ -59,14 +59,17 @@ if TYPE_CHECKING:
 REFUSES = "refuses to start"
 LOSES_LOG_DIR = "takes this log dir offline; without another one it stops"
 
-# What becomes of a checkpoint that does not parse: where a field of an entry is no number, and
-# otherwise. Both forget the file's entries; any other fault is an I/O error to a broker.
+# What becomes of a checkpoint where a field of an entry is no number: it has no entries then.
 _CHECKPOINT_ACTIONS = {
     RECOVERY_POINT_NAME: "recovers all segments of all partitions, unless the stop was clean",
     LOG_START_NAME: "starts each log at its first segment: deleted records are back",
     HIGH_WATERMARK_NAME: "does not get to serve the partitions of this log dir",
     CLEANER_NAME: "its log cleaner stops: nothing is compacted",
 }
+
+# Any other fault is an I/O error to a broker. With these two the log dir is offline before its
+# partitions are loaded, and loading them then ends a broker 4.3.1 that has other log dirs, too.
+_READ_FIRST = {RECOVERY_POINT_NAME, LOG_START_NAME}
 
 _SUFFIX_ACTIONS = {
     FileSuffix.DELETED: "deletes them",
@@ -232,10 +235,11 @@ def _size(path: str) -> str:
 
 def _check_checkpoints(log_dir: LogDir, collector: Collector) -> None:
     for error in _format_errors(log_dir):
-        action = _CHECKPOINT_ACTIONS.get(Path(error.path).name)
+        name = Path(error.path).name
+        action = _CHECKPOINT_ACTIONS.get(name)
         if action is not None and error.check_id == "DIR-7":
             if not isinstance(error, NotANumberError):
-                action = f"{LOSES_LOG_DIR}; {action}" if _is_read_first(error) else LOSES_LOG_DIR
+                action = REFUSES if name in _READ_FIRST else LOSES_LOG_DIR
             collector.add_error(error, broker_action=action)
     told = {error.path for error in _format_errors(log_dir)}
     for name in _CHECKPOINT_ACTIONS:
@@ -250,11 +254,6 @@ def _check_checkpoints(log_dir: LogDir, collector: Collector) -> None:
             continue  # without entries there are several ways to write it
         for error in offset_checkpoint_problems(data):
             collector.add_error(error, path=os.fspath(path), broker_action="reads it all the same")
-
-
-def _is_read_first(error: FormatError) -> bool:
-    """Whether the broker goes on loading without the file's entries before the dir is offline."""
-    return Path(error.path).name in {RECOVERY_POINT_NAME, LOG_START_NAME}
 
 
 def _check_entries(log_dir: LogDir, collector: Collector) -> None:

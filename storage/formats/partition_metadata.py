@@ -44,6 +44,13 @@ SEPARATOR = re.compile(r":[ \t\x0b\f]+")
 UUID_TEXT = re.compile(r"([A-Za-z0-9_-]{22})(==)?")
 
 
+class NotCaughtError(CorruptError):
+    """A line that is missing, or no UUID: a broker raises what it does not catch, and cannot start.
+
+    Any other fault is an I/O error to it, which takes the log dir offline (4.3.1).
+    """
+
+
 class PartitionMetadata(NamedTuple):
     """Content of partition.metadata; `topic_id` is 16 bytes."""
 
@@ -85,6 +92,7 @@ def parse_partition_metadata(buf: Buf) -> PartitionMetadata:
     Raises:
         NotANumberError: the version is not a number.
         UnsupportedError: the version is negative (later ones are taken, as a broker does).
+        NotCaughtError: a line is missing, or the topic id is no UUID.
         CorruptError: any other break of DIR-4.
     """
     lines = parse_lines(buf, check_id=CHECK_ID)
@@ -101,7 +109,7 @@ def parse_partition_metadata(buf: Buf) -> PartitionMetadata:
             )
         values.append(fields[1])
     if len(values) < 2:
-        raise CorruptError(
+        raise NotCaughtError(
             "lines are missing",
             check_id=CHECK_ID,
             pos=len(buf),
@@ -119,7 +127,16 @@ def parse_partition_metadata(buf: Buf) -> PartitionMetadata:
             expected=f"version >= {VERSION}",
             found=f"version {version}",
         )
-    topic_id = parse_uuid(values[1], pos=lines[1].pos)
+    try:
+        topic_id = parse_uuid(values[1], pos=lines[1].pos)
+    except CorruptError as error:
+        raise NotCaughtError(
+            error.message,
+            check_id=CHECK_ID,
+            pos=error.pos,
+            expected=error.expected,
+            found=error.found,
+        ) from None
     if topic_id == ZERO_UUID:
         raise CorruptError(
             "topic id is all zero",

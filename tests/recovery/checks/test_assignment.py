@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STATES = ["clean", "crash", "recovered", "hard", "hard-clean", "tv2", "tv2-clean"]
+REFUSES = "refuses to start"
+OFFLINE = "takes this log dir offline; without another one it stops"
 STRAY = "renames the directory to -stray and does not serve it, unless newer metadata differ"
 
 
@@ -84,21 +86,23 @@ def test_the_copy_is_sound(log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, pos",
+    "text, pos, action",
     [
-        ("", 0),
-        ("version: 0\n", 11),
-        ("version: x\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0),
-        ("version: -1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0),
-        ("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0O", 11),
-        ("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", 11),
-        ("version 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0),
+        ("", 0, REFUSES),
+        ("version: 0\n", 11, REFUSES),
+        ("version: x\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0, OFFLINE),
+        ("version: -1\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0, OFFLINE),
+        ("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0O", 11, REFUSES),
+        ("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", 11, OFFLINE),
+        ("version 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw", 0, OFFLINE),
     ],
 )
-def test_damaged(log_dir: Path, text: str, pos: int) -> None:
+def test_damaged(log_dir: Path, text: str, pos: int, action: str) -> None:
+    """A broker 4.3.1 does not start with those of a missing line or no UUID."""
     (log_dir / "plain-0" / "partition.metadata").write_text(text)
     finding = the_one(findings_of(log_dir), log_dir / "plain-0")
     assert (finding.severity, finding.start_pos) == (Severity.ERROR, pos)
+    assert finding.broker_action == action
     # It is read in directories that are set aside, too.
     aside = log_dir / f"plain-0.{'0' * 32}-delete"
     (log_dir / "plain-0").rename(aside)

@@ -127,8 +127,8 @@ def test_a_damaged_bootstrap_checkpoint(real: Path) -> None:
     content = bytearray(path.read_bytes())
     first_bytes = 12 + struct.unpack_from(">i", content, 8)[0]
     content[first_bytes + 70] ^= 1
-    path.write_bytes(content)
-    finding = the_one(real / NAME, "KRF-2")
+    path.write_bytes(content)  # a broker 4.3.1 starts with it: it does not look at checksums here
+    finding = the_one(real / NAME, "KRF-2", Severity.WARNING)
     assert (finding.path, finding.start_pos) == (str(path), first_bytes)
 
 

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import AccessError, CorruptError, FormatError
+from recovery.internal_topics import find_copies, furthest, partitions_count, reading_problems
+from storage.errors import AccessError, FormatError
 from storage.formats.consumer_offsets import OFFSET_TYPES
 from storage.formats.coordinator_record import parse_key, parse_value
 from storage.formats.group_records import RECORD_TYPES
 from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
 from storage.formats.record_batch import NO_PRODUCER_ID
-from storage.log_dir import DirState, TopicPartition
+from storage.log_dir import TopicPartition
 from storage.markers import marker_is_commit
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage
     from storage.kernels.protocol import ScannedBatch
     from storage.log_dir import LogDir, Problem
+    from storage.partition import Partition
     from storage.segment import LogRecord, Segment
 
 GROUPS_TOPIC = "__consumer_offsets"
@@ -80,16 +81,7 @@ def find_group_offsets(
     Returns None when no log dir holds a live partition of `__consumer_offsets`. Raises nothing for
     what is on disk: see `problems`. A value that cannot be read leaves what was there before.
     """
-    copies: dict[int, list[Partition]] = {}
-    problems: list[Problem] = []
-    listed = ((each, log_dir) for log_dir in log_dirs for each in log_dir.partitions)
-    for directory, around in listed:
-        if directory.name.topic == GROUPS_TOPIC and directory.name.state is DirState.LIVE:
-            of_number = copies.setdefault(directory.name.partition, [])
-            try:
-                of_number.append(Partition(directory, around))
-            except AccessError as exc:  # it may be the copy that reaches furthest
-                problems.append(exc.without_frames())
+    copies, problems = find_copies(log_dirs, GROUPS_TOPIC)
     if not copies:
         return None
     wanted = TopicPartition(topic, partition)
@@ -99,38 +91,18 @@ def find_group_offsets(
     return GroupOffsets(
         tuple(sorted(offsets, key=lambda each: (each.group, each.is_pending, each.offset))),
         tuple(number for number, replay in replays.items() if replay.is_whole),
-        _partitions_count(image, max(copies)),
+        partitions_count(image, GROUPS_TOPIC, max(copies)),
         tuple(problems[:MAX_PROBLEMS_COUNT]),
     )
 
 
-def _partitions_count(image: ClusterImage | None, highest: int) -> int | None:
-    """How many partitions the topic has; None if the image does not tell, or cannot be right."""
-    if image is None or image.problems or GROUPS_TOPIC not in image.topics:
-        return None
-    numbers = image.topics[GROUPS_TOPIC].partitions.keys()
-    is_likely = highest in numbers and numbers == set(range(len(numbers)))
-    return len(numbers) if is_likely else None
-
-
 def _replay_furthest(copies: list[Partition], wanted: TopicPartition) -> _Replay:
     """Replay the one copy with the greatest log end; of several, a whole one if there is one."""
-    if len(copies) > 1:
-        ends = [_end_offset(each) for each in copies]
-        copies = [each for each, end in zip(copies, ends, strict=True) if end == max(ends)]
-    for each in copies:
+    for each in furthest(copies):
         replay = _Replay(each, wanted)
         if replay.is_whole:
             break
     return replay
-
-
-def _end_offset(partition: Partition) -> int:
-    try:
-        end = partition.log_end()
-    except AccessError:  # met again, and recorded, if this copy is read
-        end = None
-    return -1 if end is None else end.offset
 
 
 class _Commit(NamedTuple):
@@ -174,15 +146,7 @@ class _Replay:
                 self._add_problem(exc if exc.path else exc.located(segment.path, batch.pos))
             except AccessError as exc:
                 self._add_problem(exc)
-        for files, verdict in reading.verdicts:
-            if verdict.errno:
-                error = OSError(verdict.errno, verdict.reason)
-                self._add_problem(AccessError(error, files.log.path))
-            elif verdict.check_id != "SEG-6":  # a torn or preallocated tail is no loss
-                reason, check_id = verdict.reason or verdict.kind, verdict.check_id
-                damage = CorruptError(reason, check_id=check_id, pos=verdict.start_pos)
-                self._add_problem(damage.located(files.log.path))
-        for each in source.problems:
+        for each in reading_problems(source, reading):
             self._add_problem(each)
 
     def _add_problem(self, problem: Problem) -> None:

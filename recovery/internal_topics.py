@@ -1,0 +1,74 @@
+"""The partitions of an internal topic in log dirs: which copy of each to read, and are they all.
+
+Of several copies of one partition, from several nodes, the one that reaches furthest counts: what
+it lacks was never there, or is no part of the log any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.errors import AccessError, CorruptError
+from storage.log_dir import DirState
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from storage.cluster_image import ClusterImage
+    from storage.log_dir import LogDir, Problem
+    from storage.partition import RangeRead
+
+
+def find_copies(
+    log_dirs: Iterable[LogDir], topic: str
+) -> tuple[dict[int, list[Partition]], list[Problem]]:
+    """Find the live directories of a topic by partition, and those that cannot be listed."""
+    copies: dict[int, list[Partition]] = {}
+    problems: list[Problem] = []
+    listed = ((each, log_dir) for log_dir in log_dirs for each in log_dir.partitions)
+    for directory, around in listed:
+        if directory.name.topic == topic and directory.name.state is DirState.LIVE:
+            of_number = copies.setdefault(directory.name.partition, [])
+            try:
+                of_number.append(Partition(directory, around))
+            except AccessError as exc:  # it may be the copy that reaches furthest
+                problems.append(exc.without_frames())
+    return copies, problems
+
+
+def furthest(copies: list[Partition]) -> list[Partition]:
+    """Return the copies of one partition with the greatest log end."""
+    if len(copies) < 2:
+        return copies
+    ends = [_end_offset(each) for each in copies]
+    return [each for each, end in zip(copies, ends, strict=True) if end == max(ends)]
+
+
+def _end_offset(partition: Partition) -> int:
+    try:
+        end = partition.log_end()
+    except AccessError:  # met again, and recorded, if this copy is read
+        end = None
+    return -1 if end is None else end.offset
+
+
+def partitions_count(image: ClusterImage | None, topic: str, highest: int) -> int | None:
+    """How many partitions the topic has; None if the image does not tell, or cannot be right."""
+    if image is None or image.problems or topic not in image.topics:
+        return None
+    numbers = image.topics[topic].partitions.keys()
+    is_likely = highest in numbers and numbers == set(range(len(numbers)))
+    return len(numbers) if is_likely else None
+
+
+def reading_problems(source: Partition, reading: RangeRead) -> Iterator[Problem]:
+    """Tell what could not be read of a partition that was read to its end."""
+    for files, verdict in reading.verdicts:
+        if verdict.errno:
+            yield AccessError(OSError(verdict.errno, verdict.reason), files.log.path)
+        elif verdict.check_id != "SEG-6":  # a torn or preallocated tail is no loss
+            reason, check_id = verdict.reason or verdict.kind, verdict.check_id
+            damage = CorruptError(reason, check_id=check_id, pos=verdict.start_pos)
+            yield damage.located(files.log.path)
+    yield from source.problems

@@ -181,9 +181,7 @@ def _what_is_missing(log: CoordinatorLog | None, owner: IdRecord | None) -> str:
     return f"no record of the producer id in the partitions of __transaction_state: {what}"
 
 
-def _listed(
-    partition: Partition, producer_id: int, owner: IdRecord | None
-) -> tuple[bool, str]:
+def _listed(partition: Partition, producer_id: int, owner: IdRecord | None) -> tuple[bool, str]:
     """Tell whether a coordinator will end a transaction, and why (not)."""
     if owner is None:
         return False, "no coordinator has a record of the producer id"

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.outcomes import EventWalk
-from recovery.producer_summary import ABORT, NO_MARKER
 from recovery.read_options import AbortedSource
+from recovery.transaction_pairs import NO_DATA, TransactionPairs
 from storage.errors import AccessError
 from storage.segment import open_segment
 from storage.transactions import OpenTransaction
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
     Kinds = NDArray[np.int8]
-
-NO_DATA = 2**63 - 1  # as the first offset of a transaction
 
 
 class ProducerRanges:
@@ -106,7 +104,7 @@ class TransactionView:
         self._known_offset = -1  # events below it were taken
         self._base_offset = -1  # of the segment to walk on in, and where
         self._pos = 0
-        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._pairs = TransactionPairs()
         self._unreplicated: list[tuple[int, int]] = []  # marker and first offset
         self._aborted: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, marker
         self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
@@ -142,44 +140,20 @@ class TransactionView:
             self.log_end_offset = max(self.log_end_offset, walk.end_offset)
 
     def _add(self, table: HeaderTable, marker: Kinds) -> None:
-        """Take events in log order: of each producer those up to a marker are a transaction."""
-        order = np.argsort(table.producer_id, kind="stable")
-        producer_id, offset = table.producer_id[order], table.base_offset[order]
-        marker = marker[order]
-        groups = np.flatnonzero(np.r_[True, producer_id[1:] != producer_id[:-1]])
-        ends = np.flatnonzero(marker != NO_MARKER)
-        group_of_end = groups[np.searchsorted(groups, ends, "right") - 1]
-        behind_last = np.r_[-1, ends[:-1]][: len(ends)] + 1
-        starts = np.maximum(group_of_end, behind_last)
-        first_offset = np.where(starts < ends, offset[starts], NO_DATA)
-        for place in np.flatnonzero(starts == group_of_end).tolist():  # may have begun earlier
-            known = self._open.pop(int(producer_id[ends[place]]), None)
-            if known is not None:
-                first_offset[place] = known
-        self._end(producer_id[ends], first_offset, offset[ends], marker[ends] == ABORT)
-        self._keep_open(producer_id, offset, marker, groups)
-
-    def _keep_open(self, producer_id: Ints, offset: Ints, marker: Kinds, groups: Ints) -> None:
-        """Note the first data behind the last marker of each producer."""
-        rows = np.arange(len(offset))
-        last_marker = np.maximum.reduceat(np.where(marker != NO_MARKER, rows, -1), groups)
-        first_open = np.maximum(last_marker + 1, groups)
-        group_ends = np.r_[groups[1:], len(offset)]
-        for row in first_open[first_open < group_ends].tolist():
-            self._open.setdefault(int(producer_id[row]), int(offset[row]))
-
-    def _end(self, producer_id: Ints, first: Ints, marker: Ints, is_abort: Flags) -> None:
-        """Note transactions that have ended; those without data end nothing (TXN-2)."""
-        in_order = np.argsort(marker)
-        producer_id, first, marker = producer_id[in_order], first[in_order], marker[in_order]
-        is_abort, has_data = is_abort[in_order], first != NO_DATA
+        """Take events in log order; markers without data end nothing (TXN-2)."""
+        ended = self._pairs.take(table, marker)
+        is_abort, has_data = ended.is_abort, ended.first_offset != NO_DATA
         if is_abort.any():
-            self._markers.append((producer_id[is_abort], marker[is_abort]))
+            self._markers.append((ended.producer_id[is_abort], ended.marker_offset[is_abort]))
             rows = is_abort & has_data
-            self._aborted.append((producer_id[rows], first[rows], marker[rows]))
+            self._aborted.append(
+                (ended.producer_id[rows], ended.first_offset[rows], ended.marker_offset[rows])
+            )
         if self.high_watermark is not None:
-            late = has_data & (marker >= self.high_watermark)
-            self._unreplicated += zip(marker[late].tolist(), first[late].tolist(), strict=True)
+            late = has_data & (ended.marker_offset >= self.high_watermark)
+            self._unreplicated += zip(
+                ended.marker_offset[late].tolist(), ended.first_offset[late].tolist(), strict=True
+            )
 
     # --- what is known ---
 
@@ -191,7 +165,7 @@ class TransactionView:
     @property
     def open_transactions(self) -> list[OpenTransaction]:
         """Those without a marker, by first offset."""
-        by_offset = sorted((first, producer_id) for producer_id, first in self._open.items())
+        by_offset = sorted((first, producer_id) for producer_id, first in self._pairs.open.items())
         return [OpenTransaction(producer_id, first) for first, producer_id in by_offset]
 
     @property
@@ -201,7 +175,7 @@ class TransactionView:
         if self.high_watermark is not None:
             end_offset = max(min(self.high_watermark, end_offset), self.log_start_offset)
             self._unreplicated = [each for each in self._unreplicated if each[0] >= end_offset]
-        firsts = [*self._open.values(), *(first for _, first in self._unreplicated)]
+        firsts = [*self._pairs.open.values(), *(first for _, first in self._unreplicated)]
         return min(end_offset, max(min(firsts, default=end_offset), self.log_start_offset))
 
     def is_hidden(self, table: HeaderTable) -> Flags:

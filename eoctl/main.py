@@ -61,6 +61,9 @@ COMMANDS = {
     "truncate": CommandEntry(
         "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
     ),
+    "txn": CommandEntry(
+        "eoctl.commands.txn", "Find open, hanging and torn transactions, and abort them."
+    ),
     "apply": CommandEntry(
         "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
     ),
@@ -96,11 +99,22 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     app.callback()(_top_level)
     for name, entry in COMMANDS.items():
         if name == wanted:
-            function = importlib.import_module(entry.module).command
-            app.command(name, short_help=entry.summary)(guarded(function))
+            module = importlib.import_module(entry.module)
+            if hasattr(module, "SUBCOMMANDS"):
+                app.add_typer(_build_group(module.SUBCOMMANDS, entry), name=name)
+            else:
+                app.command(name, short_help=entry.summary)(guarded(module.command))
         else:
             app.command(name, short_help=entry.summary)(_placeholder)
     return app
+
+
+def _build_group(functions: dict[str, Callable[..., int | None]], entry: CommandEntry) -> Any:
+    """Build a command that has commands of its own."""
+    group = typer.Typer(help=entry.summary, rich_markup_mode=None, no_args_is_help=True)
+    for name, function in functions.items():
+        group.command(name)(guarded(function))
+    return group
 
 
 def _placeholder() -> None:

@@ -139,9 +139,10 @@ class CoordinatorLog:
     def is_complete(self) -> bool:
         """All partitions, by a known number of them, were read whole."""
         count = self.partitions_count
-        return count is not None and all(self._is_whole(each) for each in range(count))
+        return count is not None and all(self.has_whole(each) for each in range(count))
 
-    def _is_whole(self, partition: int) -> bool:
+    def has_whole(self, partition: int) -> bool:
+        """Whether a partition of `__transaction_state` was given and read whole."""
         found = self.partitions.get(partition)
         return found is not None and found.is_whole
 
@@ -153,7 +154,7 @@ class CoordinatorLog:
     def knows(self, producer_id: int) -> bool:
         """Whether what `owner_of` says is all that the coordinators know of a producer id."""
         owner = self.owner_of(producer_id)
-        return self.is_complete if owner is None else self._is_whole(owner.partition)
+        return self.is_complete if owner is None else self.has_whole(owner.partition)
 
     def partition_of(self, transactional_id: str) -> int | None:
         """Return the partition of `__transaction_state` for an id; None: unknown."""

@@ -43,11 +43,15 @@ RESERVED_DIRECTORY_IDS = 100  # unassigned, lost, migrating and so on
 
 
 class TargetOptions(NamedTuple):
-    """What the user says of the partition."""
+    """What the user says of the partition.
+
+    `may_be_internal`: what is written is a coordinator's, so the topic may be one of theirs.
+    """
 
     metadata_dir: str | None = None
     topic_id: str | None = None
     single_copy: bool = False
+    may_be_internal: bool = False
 
 
 class Target(NamedTuple):
@@ -90,7 +94,7 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
         AccessError: it cannot be read.
     """
     directory, name, around = _find(path)
-    _require_writable(path, name)
+    _require_writable(path, name, options)
     if not directory.is_dir():
         require_legal(name.topic)
         if directory.name != f"{name.topic}-{name.partition}":
@@ -156,8 +160,8 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
     return directory, name, around
 
 
-def _require_writable(path: str, name: PartitionName) -> None:
-    if name.topic in INTERNAL_TOPICS:
+def _require_writable(path: str, name: PartitionName, options: TargetOptions) -> None:
+    if name.topic in INTERNAL_TOPICS and not options.may_be_internal:
         raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
     require_live(path, name)
 

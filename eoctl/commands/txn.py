@@ -1,0 +1,303 @@
+"""`eoctl txn`: transactions of partitions, joined with what their coordinators know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.options import FailOn, Output, given_paths
+from eoctl.output import OutputFormat
+from recovery.findings import Severity
+from storage.errors import EXIT_FINDINGS, UsageError
+
+if TYPE_CHECKING:
+    from eoctl.changing import ChangeOptions
+    from eoctl.txn_abort_run import AbortOptions, PlannedAbort
+    from eoctl.txn_run import TxnWorld
+
+DEFAULT_MAX_TIMEOUT_MS = 900_000
+
+CoordinatorDir = Annotated[
+    list[str] | None,
+    typer.Option(metavar="DIR", help="Log dir with __transaction_state; may be repeated."),
+]
+Now = Annotated[
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that ages go by.")
+]
+MaxTimeoutMs = Annotated[
+    int, typer.Option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
+]
+TransactionalId = Annotated[
+    str | None, typer.Option(metavar="ID", help="The one with this transactional.id.")
+]
+ProducerId = Annotated[
+    int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="The one of this producer id.")
+]
+
+
+def _world(
+    paths: list[str] | None,
+    server_properties: str | None,
+    coordinator_dir: list[str] | None,
+    metadata_dir: str | None,
+    now: str | None,
+    max_timeout_ms: int,
+) -> TxnWorld:
+    from eoctl.txn_run import TxnOptions, open_world
+
+    wanted = given_paths(paths, server_properties)
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl txn list PATH...")
+    dirs = tuple(coordinator_dir or ())
+    return open_world(wanted, TxnOptions(dirs, metadata_dir, now, max_timeout_ms))
+
+
+def list_transactions(
+    paths: options.Paths = None,
+    all_transactions: Annotated[
+        bool, typer.Option("--all", help="Those that have ended, too, with their outcomes.")
+    ] = False,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """List the open transactions of partitions."""
+    from eoctl.output import Report, emit, use_format
+    from eoctl.txn_run import LIST_COLUMNS, list_rows
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    rows = list_rows(world, is_all=all_transactions)
+    emit(Report("transaction", LIST_COLUMNS, rows, world.notes), output)
+    return world.status
+
+
+def describe(
+    paths: options.Paths = None,
+    transactional_id: TransactionalId = None,
+    producer_id: ProducerId = None,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Show what the coordinator knows of one id, and all its transactions in the partitions."""
+    from eoctl.output import Report, emit, line, use_format
+    from eoctl.txn_reports import ID_COLUMNS, find_ids, id_row, where_it_would_be
+    from eoctl.txn_run import LIST_COLUMNS, list_rows
+
+    use_format(output)
+    if (transactional_id is None) == (producer_id is None):
+        raise UsageError(
+            "one id is needed", next_step="--transactional-id ID or --producer-id N, not both"
+        )
+    clock = now, transaction_max_timeout_ms
+    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    found = find_ids(world, transactional_id, producer_id)
+    emit(Report("transactional_id", ID_COLUMNS, (id_row(world, *each) for each in found)), output)
+    names = {record.transactional_id for _, record in found}
+    if transactional_id is not None and not found:
+        world.notes.append(where_it_would_be(world, transactional_id))
+    if output is OutputFormat.TEXT:
+        line("")
+    rows = list_rows(
+        world,
+        is_all=True,
+        is_wanted=lambda each: each.producer_id == producer_id or each.transactional_id in names,
+    )
+    emit(Report("transaction", LIST_COLUMNS, rows, world.notes), output)
+    return world.status
+
+
+def hanging(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    fail_on: FailOn = Severity.WARNING,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Find transactions that are open longer than any may be, and say why."""
+    from eoctl.output import Report, emit, use_format
+    from eoctl.txn_run import HANGING_COLUMNS, hanging_row
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    found = [each for each in world.open_transactions() if each.is_late]
+    emit(Report("hanging", HANGING_COLUMNS, map(hanging_row, found), world.notes), output)
+    if found and fail_on is not Severity.ERROR:
+        return EXIT_FINDINGS
+    return world.status
+
+
+def torn(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    fail_on: FailOn = Severity.WARNING,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Find transactions whose partitions contradict each other, or their coordinator."""
+    from eoctl.output import Report, emit, use_format
+    from eoctl.txn_reports import TORN_COLUMNS, torn_rows
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    rows = torn_rows(world, given_paths(paths, server_properties))
+    emit(Report("torn_transaction", TORN_COLUMNS, rows, world.notes), output)
+    if rows and fail_on is not Severity.ERROR:
+        return EXIT_FINDINGS
+    return world.status
+
+
+def stats(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Count the transactions of partitions, and the ids of coordinators by status."""
+    from eoctl.output import Report, emit, line, use_format
+    from eoctl.txn_reports import COORDINATOR_COLUMNS, STATS_COLUMNS, coordinator_rows, stats_rows
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    emit(Report("transaction_stats", STATS_COLUMNS, stats_rows(world), world.notes), output)
+    if output is OutputFormat.TEXT:
+        line("")
+    emit(Report("coordinator_stats", COORDINATOR_COLUMNS, coordinator_rows(world)), output)
+    return world.status
+
+
+def abort(
+    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    producer_id: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Whose transaction is ended.")
+    ],
+    force_overdue: Annotated[
+        bool, typer.Option("--force-overdue", help="Also one that its coordinator lists.")
+    ] = False,
+    single_copy: Annotated[
+        bool, typer.Option("--single-copy", help="This will be the only replica that survives.")
+    ] = False,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    apply: options.Apply = False,
+    save_plan: options.SavePlan = None,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """End a hanging transaction with the ABORT marker that a coordinator would have written."""
+    from eoctl.changing import ChangeOptions
+    from eoctl.output import use_format
+    from eoctl.txn_abort_run import AbortOptions
+    from eoctl.txn_run import TxnOptions
+
+    use_format(output)
+    change = ChangeOptions(
+        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+    )
+    change.check()
+    dirs = tuple(coordinator_dir or ())
+    world = TxnOptions(dirs, metadata_dir, now, transaction_max_timeout_ms)
+    wanted = AbortOptions(producer_id, world, force_overdue, single_copy)
+    if apply:
+        _apply(path, wanted, change, output)
+    else:
+        _show(path, wanted, change, output)
+
+
+def _show(path: str, wanted: AbortOptions, change: ChangeOptions, output: OutputFormat) -> None:
+    from eoctl.changing import save_plan
+    from eoctl.txn_abort_run import plan_abort
+
+    planned = plan_abort(path, wanted)
+    if planned.plan is None:
+        note = "nothing would be changed"
+    elif change.save_plan is not None:
+        save_plan(planned.plan, change.save_plan)
+        note = f"nothing was changed: eoctl apply {change.save_plan} does it"
+    else:
+        note = "this is a plan, nothing was changed: --apply does it"
+    _report(planned, [note], output, is_applied=False)
+
+
+def _apply(path: str, wanted: AbortOptions, change: ChangeOptions, output: OutputFormat) -> None:
+    """Plan and apply under the locks: a broker may have run since somebody looked."""
+    from eoctl.changing import apply_one, how_to_undo
+    from eoctl.txn_abort_run import COMMAND, PlannedAbort, arguments_of, plan_abort
+    from recovery.apply import resume, writing
+    from storage.discovery import select_partition
+    from storage.errors import EoctlError
+    from storage.fsio import FileSystem
+
+    fs = FileSystem()
+    selected = [select_partition(path)]
+    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
+        resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, wanted)])
+        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
+        try:
+            planned = plan_abort(path, wanted)
+        except EoctlError:
+            if not resumed:
+                raise
+            planned = PlannedAbort(None, None, ())
+        if planned.plan is not None:
+            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
+        elif not resumed:
+            notes.append("nothing was changed")
+    _report(planned, notes, output, is_applied=True)
+
+
+def _report(
+    planned: PlannedAbort, notes: list[str], output: OutputFormat, *, is_applied: bool
+) -> None:
+    from eoctl.changing import show_plan
+    from eoctl.output import Report, emit, line, message
+    from eoctl.txn_abort_run import ABORT_COLUMNS
+
+    row = None if planned.row is None else {**planned.row, "applied": is_applied}
+    rows = [] if row is None else [tuple(row[name] for name in ABORT_COLUMNS)]
+    try:
+        emit(Report("abort", ABORT_COLUMNS, rows), output)
+        if planned.plan is not None:
+            if output is OutputFormat.TEXT:
+                line("")
+            show_plan(planned.plan, output)
+    finally:  # the way back is told also when nobody reads the rows
+        for note in (*planned.notes, *notes):
+            message(note)
+
+
+SUBCOMMANDS = {
+    "list": list_transactions,
+    "describe": describe,
+    "hanging": hanging,
+    "torn": torn,
+    "stats": stats,
+    "abort": abort,
+}

@@ -7,9 +7,16 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.journal import JOURNAL_NAME, UNFINISHED_NAME
+from storage.formats.transaction_state import (
+    TransactionState,
+    TransactionStatus,
+    encode_key,
+    encode_value,
+)
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.trees import difference, leftovers, tree_of
+from tests.hanging import append_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +61,18 @@ def remove_snapshot(partition: Path) -> None:
     (partition / "00000000000000000329.snapshot").unlink()
 
 
+def forget_transaction(partition: Path) -> None:
+    """Put a coordinator's log beside the partition that does not know its open transaction."""
+    state = TransactionState(
+        "open-1", 1, 40, 40, -1, 0, -1, 600_000, TransactionStatus.EMPTY, None,
+        1_795_229_940_647, -1, 0,
+    )  # fmt: skip
+    directory = partition.parent / "__transaction_state-2"
+    append_record(directory, encode_key("open-1"), encode_value(state), 1_795_229_940_647)
+    for path in directory.iterdir():
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
 def remove_first_segment(partition: Path) -> None:
     for path in partition.glob("00000000000000000000.*"):
         path.unlink()
@@ -71,6 +90,11 @@ CHANGES = {
     ),
     "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
     "recover-state": Change("txn-0", ("recover-state",), remove_snapshot),
+    "txn abort": Change(
+        "txn-0",
+        ("txn abort", "--producer-id", "40", "--single-copy", "--now", "2026-11-21T04:00:00Z"),
+        forget_transaction,
+    ),
 }
 
 
@@ -112,7 +136,7 @@ class Runs:
 
     def apply_arguments(self, root: Path) -> tuple[object, ...]:
         command, *rest = self.change.arguments
-        return (command, root / "log-dir" / self.change.partition, *rest, "--apply")
+        return (*command.split(), root / "log-dir" / self.change.partition, *rest, "--apply")
 
     def apply(self, fs: FileSystem, root: Path) -> None:
         self.call(fs, *self.apply_arguments(root))

@@ -61,12 +61,24 @@ def test_an_unknown_kernel_is_a_wrong_call(
     assert not outcome.stdout
 
 
+def help_of(command: str, eoctl: Callable) -> str:
+    """Of a command, and of those that it has itself."""
+    outcome = eoctl(command, "--help")
+    assert outcome.status == 0
+    text: str = outcome.text
+    for name in re.findall(r"^  (\w+) ", text.partition("\nCommands:\n")[2], re.MULTILINE):
+        outcome = eoctl(command, name, "--help")
+        assert outcome.status == 0
+        text += outcome.text
+    return text
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_man_page_has_exactly_the_options(command: str, eoctl: Callable) -> None:
     """Each long option of --help stands in the page's list and synopsis, and no other does."""
-    outcome = eoctl(command, "--help")
-    assert outcome.status == 0
-    in_help = set(re.findall(r"^ +(?:-\w, )?(--[a-z][a-z-]+)", outcome.text, re.MULTILINE))
+    in_help = set(
+        re.findall(r"^ +(?:-\w, )?(--[a-z][a-z-]+)", help_of(command, eoctl), re.MULTILINE)
+    )
     page = page_of(command)
     listed = {
         f"-{option}"

@@ -121,7 +121,7 @@ def server() -> Iterator[KillServer]:
 def test_killed_at_any_moment(
     runs: Callable[[str], Runs], scratch: Path, server: KillServer
 ) -> None:
-    """200 moments, spread over all kinds of calls: undo leads back, or the same command on."""
+    """Some 200 moments, spread over all kinds of calls: undo leads back, or the same command on."""
     chooser = random.Random(os.environ["EOCTL_SEED"])
     root = scratch / RUN_NAME
     histogram: Counter[str] = Counter()
@@ -163,5 +163,5 @@ def test_killed_at_any_moment(
     print(f"killed {sum(histogram.values())} times:")
     for what, count in sorted(histogram.items()):
         print(f"  {count:4} {what}")
-    assert sum(histogram.values()) == KILLS_COUNT
+    assert sum(histogram.values()) == KILLS_COUNT // len(cases) * len(cases)
     assert len(per_kind) >= 10

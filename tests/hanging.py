@@ -50,7 +50,7 @@ def append_record(directory: Path, key: bytes, value: bytes | None, now_ms: int)
     builder = BatchBuilder(batch_bytes=2**31 - 1)
     builder.add(key, value, now_ms)
     writer = open_writer(
-        directory, CONFIG, fs=NoSyncFileSystem(), leader_epoch=tail.last_leader_epoch, tail=tail,
+        directory, CONFIG, fs=NoSyncFileSystem(), leader_epoch=max(tail.last_leader_epoch, 0), tail=tail,
         now_ms=now_ms,
     )  # fmt: skip
     writer.append(builder.build(ProducerIdentity(), is_transactional=False))

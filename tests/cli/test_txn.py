@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
+from storage.formats.record import Record
 from storage.formats.transaction_state import TransactionStatus
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from tests.audit_logs import Batch, write_segments
+from tests.batches import encoded_batch
 from tests.changes import (
     held,
     in_80_columns,
@@ -272,6 +276,41 @@ def test_a_prepared_transaction_is_torn(kafka: Path, eoctl: Callable) -> None:
     assert (row["open_in"], row["without_marker"]) == (["txn-0"], ["plain-0"])
     assert (row["not_here"], row["committed_in"]) == (["gone-3"], [])
     assert eoctl("txn", "torn", "kafka", *LATE, "--fail-on", "error").status == 0
+
+
+def marker(offset: int, epoch: int, coordinator_epoch: int) -> bytes:
+    value = encode_end_txn_marker(EndTxnMarker(0, coordinator_epoch))
+    records = [Record(0, 0, 0, encode_control_key(1), value, ())]
+    return encoded_batch(
+        offset, records, attributes=0x30, producer_id=5, producer_epoch=epoch, base_sequence=-1
+    )
+
+
+def test_partitions_that_contradict_each_other(kafka: Path, eoctl: Callable) -> None:
+    """Committed here and aborted or open there; data that is late; an older coordinator."""
+    replace_state(kafka, "open-1", partitions=(("a", 0), ("c", 0), ("gone", 1)))
+    write_segments(kafka / "a-0", [Batch(40, 0, 0, 2, "txn"), Batch(40, 1, 0, 1, "commit")])
+    write_segments(kafka / "b-0", [Batch(40, 0, 0, 2, "txn"), Batch(40, 1, 0, 1, "abort")])
+    write_segments(kafka / "c-0", [Batch(40, 0, 0, 2, "txn")])
+    late = [Batch(5, 0, 0, 1, "txn"), Batch(5, 1, 0, 1, "abort"), Batch(5, 0, 1, 1, "txn")]
+    write_segments(kafka / "late-0", late)
+    old = write_segments(kafka / "old-0", [Batch(5, 0, 0, 1, "txn")])
+    log = old / "00000000000000000000.log"
+    log.write_bytes(log.read_bytes() + marker(1, 0, 7) + marker(2, 0, 6))
+    outcome = eoctl("txn", "torn", "kafka", *LATE, "--output", "jsonl")
+    assert outcome.status == 1
+    rows = {row["why"]: row for row in rows_of(outcome, "torn_transaction")}
+    differs = rows["outcome-differs"]
+    assert (differs["committed_in"], differs["aborted_in"]) == (["a-0"], ["b-0"])
+    assert (differs["transactional_id"], differs["not_here"]) == ("open-1", ["gone-1"])
+    missing = rows["marker-missing"]
+    assert (missing["producer_id"], {*missing["open_in"]}) == (40, {"c-0", "txn-0"})
+    assert missing["committed_in"] == ["a-0"]
+    too_late = rows["data-after-marker"]
+    assert (too_late["topic"], too_late["offset"], too_late["producer_epoch"]) == ("late", 2, 0)
+    older = rows["older-coordinator-epoch"]
+    assert (older["topic"], older["offset"]) == ("old", 2)
+    assert older["detail"] == "coordinator epoch 6 behind one of 7"
 
 
 # --- abort ----------------------------------------------------------------------------------------

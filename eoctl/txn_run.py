@@ -8,12 +8,7 @@ from eoctl.clock import resolve_now
 from eoctl.progress import Progress
 from recovery.clusters import Clusters, find_metadata
 from recovery.coordinator_log import CoordinatorLog
-from recovery.open_transactions import (
-    DEFAULT_MAX_TIMEOUT_MS,
-    OpenTransaction,
-    abort_command,
-    find_open,
-)
+from recovery.open_transactions import OpenTransaction, abort_command, find_open
 from recovery.transaction_pairs import NO_DATA, read_ended
 from storage.discovery import discover
 from storage.errors import (
@@ -29,6 +24,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.log_dir import METADATA_TOPIC, DirState, read_log_dir
 from storage.partition import Partition
 from storage.producer_state import AppendError
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

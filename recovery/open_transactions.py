@@ -22,15 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.recover_state import recover_state
 from recovery.state_history import Clock
 from storage.formats.transaction_state import TransactionStatus
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
     from recovery.coordinator_log import CoordinatorLog, IdRecord
     from recovery.recover_state import RecoveredState
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.partition import Partition
-
-DEFAULT_MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
-LATE_BUFFER_MS = 300_000
 
 _LISTING = frozenset(
     {TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT}

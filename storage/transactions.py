@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
 
 NO_HIGH_WATERMARK = 2**63 - 1
+DEFAULT_MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
+LATE_BUFFER_MS = 300_000  # so much longer a broker waits before it calls a transaction late (5.8)
 
 
 class OpenTransaction(NamedTuple):

@@ -11,13 +11,12 @@ from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
 from storage.errors import EXIT_FINDINGS, UsageError
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
     from eoctl.txn_abort_run import AbortOptions, PlannedAbort
     from eoctl.txn_run import TxnWorld
-
-DEFAULT_MAX_TIMEOUT_MS = 900_000
 
 CoordinatorDir = Annotated[
     list[str] | None,

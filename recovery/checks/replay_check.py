@@ -20,6 +20,7 @@ from recovery.replay import BulkState
 from storage.formats.txn_index import ENTRY_BYTES, FIELD_POS
 from storage.kernels.numpy_kernel import rows_of
 from storage.producer_state import DEFAULT_EXPIRATION_MS, AppendError
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
     from storage.partition_files import SegmentFiles
 
-DEFAULT_LATE_MS = 900_000 + 300_000  # transaction.max.timeout.ms, and what a broker adds (5.8)
+DEFAULT_LATE_MS = DEFAULT_MAX_TIMEOUT_MS + LATE_BUFFER_MS
 
 
 class ReplayLimits(NamedTuple):

@@ -27,8 +27,9 @@ from tests.changes import (
 )
 from tests.crash.trees import difference, leftovers, tree_of
 from tests.dump_counts import BATCH, MARKER
-from tests.hanging import forget, replace_state
+from tests.hanging import CONFIG, forget, replace_state
 from tests.kafka.broker import copy_log_dir
+from tests.writing import batch, open_writer, tail_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -435,6 +436,28 @@ def test_abort_beside_other_open_ones(
         entry = max(partition.glob("*.txnindex")).read_bytes()[-34:]
         fields = [int.from_bytes(entry[pos : pos + 8], "big") for pos in (2, 10, 18, 26)]
         assert fields == [producer_id, opened[producer_id], row["marker_offset"], after]
+
+
+def test_offsets_of_a_group_that_hang(kafka: Path, eoctl: Callable) -> None:
+    """The coordinators' own topic may be the one that is held up; `check` finds no fault after."""
+    forget(kafka, "open-1")
+    directory = kafka / "__consumer_offsets-0"
+    tail = tail_at(directory, CONFIG)
+    now_ms = 1_795_229_940_645
+    writer = open_writer(
+        directory, CONFIG, tail=tail, leader_epoch=tail.last_leader_epoch, now_ms=now_ms
+    )
+    writer.append(batch(1, (40, 0, 0), timestamp_ms=now_ms, is_transactional=True))
+    writer.close()
+    call = (*ABORT[:2], "kafka/__consumer_offsets-0", *ABORT[3:], "--apply", "--output", "jsonl")
+    outcome = eoctl(*call)
+    assert outcome.status == 0, outcome.errors
+    assert "the group offsets of this transaction will not count" in notes_of(outcome)
+    assert eoctl(*ABORT, "--apply").status == 0
+    for path in (directory, kafka / "txn-0"):
+        checked = eoctl("check", path, *LATE, "--output", "jsonl")
+        assert (checked.status, rows_of(checked, "finding")) == (0, []), checked.text
+    assert eoctl("txn", "abort", "kafka/__cluster_metadata-0", *ABORT[3:]).status == 4
 
 
 def test_abort_is_refused(kafka: Path, eoctl: Callable) -> None:

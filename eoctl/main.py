@@ -85,8 +85,8 @@ COMMANDS = {
 EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
 
 
-def build_app(wanted: str | None = None) -> typer.Typer:
-    """Build the application; only the command `wanted` is really loaded."""
+def build_app(wanted: str | None = None, wanted_part: str | None = None) -> typer.Typer:
+    """Build the application; only the command `wanted`, and of it `wanted_part`, is loaded."""
     app = typer.Typer(
         name="eoctl",
         help="The fsck, the scalpel and the microscope for exactly-once Kafka logs.",
@@ -101,7 +101,7 @@ def build_app(wanted: str | None = None) -> typer.Typer:
         if name == wanted:
             module = importlib.import_module(entry.module)
             if hasattr(module, "SUBCOMMANDS"):
-                app.add_typer(_build_group(module.SUBCOMMANDS, entry), name=name)
+                app.add_typer(_build_group(module.SUBCOMMANDS, entry, wanted_part), name=name)
             else:
                 app.command(name, short_help=entry.summary)(guarded(module.command))
         else:
@@ -109,11 +109,16 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     return app
 
 
-def _build_group(functions: dict[str, Callable[..., int | None]], entry: CommandEntry) -> Any:
-    """Build a command that has commands of its own."""
+def _build_group(
+    functions: dict[str, Callable[..., int | None]], entry: CommandEntry, wanted: str | None
+) -> typer.Typer:
+    """Build a command that has commands of its own; only `wanted` is more than a name."""
     group = typer.Typer(help=entry.summary, rich_markup_mode=None, no_args_is_help=True)
     for name, function in functions.items():
-        group.command(name)(guarded(function))
+        summary = (function.__doc__ or "").partition("\n")[0]
+        group.command(name, short_help=summary)(
+            guarded(function) if name == wanted else _placeholder
+        )
     return group
 
 
@@ -210,9 +215,10 @@ def _flush_quietly(flush: Callable[[], None]) -> None:
         discard_stdout()
 
 
-def wanted_command(arguments: list[str]) -> str | None:
-    """Return the first word that is not an option: the command to load."""
-    return next((each for each in arguments if not each.startswith("-")), None)
+def wanted_command(arguments: list[str], place: int = 0) -> str | None:
+    """Return the first word that is not an option, the command to load; or a later one."""
+    words = [each for each in arguments if not each.startswith("-")]
+    return words[place] if place < len(words) else None
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
@@ -222,7 +228,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     output.open_missing_streams()
     try:
-        app = build_app(wanted_command(arguments))
+        app = build_app(wanted_command(arguments), wanted_command(arguments, 1))
         app(args=arguments, prog_name="eoctl")
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -123,6 +123,7 @@ def torn_rows(world: TxnWorld, paths: Sequence[str]) -> list[Row]:
     result = run_audit(paths, options)
     world.is_corrupt |= result.is_corrupt
     world.is_unreadable |= result.is_unreadable
+    world.notes += [each for each in result.notes if each not in world.notes]
     rows = [_outcome_row(world, row) for row in result.audit.rows("torn")]
     ids = {row[0]: row[2] for row in result.audit.rows("torn")}
     for row in result.audit.rows("violations"):

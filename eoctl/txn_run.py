@@ -10,6 +10,7 @@ from recovery.clusters import Clusters, find_metadata
 from recovery.coordinator_log import CoordinatorLog
 from recovery.open_transactions import OpenTransaction, abort_command, find_open
 from recovery.transaction_pairs import NO_DATA, read_ended
+from recovery.transactional_ids import TRANSACTION_STATE_TOPIC
 from storage.discovery import discover
 from storage.errors import (
     EXIT_FINDINGS,
@@ -105,6 +106,17 @@ class TxnWorld:
         log = CoordinatorLog(of_cluster, self._clusters.image_for(log_dir))
         self._logs[cluster] = log
         self._tell(log.problems)
+        if log.lagging:
+            names = ", ".join(f"{TRANSACTION_STATE_TOPIC}-{each}" for each in log.lagging[:5])
+            self.notes.append(
+                f"{len(log.lagging)} partitions of the coordinators have replicas that were not"
+                f" given, and that may know more: {names}{', ...' if len(log.lagging) > 5 else ''}"
+            )
+        if log.misplaced_count:
+            self.notes.append(
+                f"{log.misplaced_count} records of {TRANSACTION_STATE_TOPIC} are in a partition"
+                " that their id does not belong to: no coordinator reads them"
+            )
 
     def coordinators(self, log_dir: LogDir | None) -> CoordinatorLog | None:
         """Return what is known of the coordinators of a log dir's cluster."""

@@ -2,7 +2,8 @@
 
 A transactional.id belongs to one partition of that topic, by its hash; what its newest record says
 holds, a null value forgets the id. Older records only tell which producer ids it has had (TXN-7).
-Nothing can be said of an id whose partition was not given, or not read whole.
+Nothing can be said of an id whose partition was not given, or not read whole. A record in another
+partition than the id's own is not looked at, as no coordinator would.
 """
 
 from __future__ import annotations
@@ -65,12 +66,16 @@ class CoordinatorLog:
         ids: the newest record of each transactional.id.
         partitions: those of `__transaction_state` that were read.
         partitions_count: how many there are; None: unknown.
+        lagging: partitions of which not all replicas were given: others may have newer records.
+        misplaced_count: records of ids that do not belong to their partition.
         problems: what could not be read or parsed.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], image: ClusterImage | None = None) -> None:
         self.ids: dict[str, IdRecord] = {}
         self.partitions: dict[int, StatePartition] = {}
+        self.lagging: list[int] = []
+        self.misplaced_count = 0
         self.problems: list[Problem] = []
         self._owners: dict[int, str] = {}  # producer id -> the last one that had it
         copies, problems = find_copies(log_dirs, TRANSACTION_STATE_TOPIC)
@@ -79,6 +84,9 @@ class CoordinatorLog:
         self.partitions_count = partitions_count(image, TRANSACTION_STATE_TOPIC, highest)
         for number in sorted(copies):
             self._read_furthest(number, copies[number], image)
+            replicas = image and image.replication_factor(TRANSACTION_STATE_TOPIC, number)
+            if replicas and len(copies[number]) < replicas:
+                self.lagging.append(number)
 
     # --- reading
 
@@ -128,10 +136,17 @@ class CoordinatorLog:
                 exc.pos = 0  # a place in the key or the value is no place in the file
                 self._add_problem(exc.located(segment.path, batch.pos))
                 continue
+            if transactional_id not in self.ids and not self._belongs(transactional_id, number):
+                self.misplaced_count += 1
+                continue
             self.ids[transactional_id] = IdRecord(transactional_id, number, record.offset, state)
             if state is not None:
                 known = (state.previous_producer_id, state.next_producer_id, state.producer_id)
                 self._owners.update((each, transactional_id) for each in known if each >= 0)
+
+    def _belongs(self, transactional_id: str, number: int) -> bool:
+        count = self.partitions_count
+        return count is None or coordinator_partition(transactional_id, count) == number
 
     # --- what is known
 

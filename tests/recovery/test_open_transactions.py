@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.coordinator_log import CoordinatorLog
+from recovery.internal_topics import coordinator_partition
 from recovery.open_transactions import OpenTransaction, abort_command, find_open
+from storage.cluster_image import ClusterImage, PartitionImage, TopicImage
 from storage.formats.transaction_state import (
     TransactionState,
     TransactionStatus,
@@ -143,3 +145,18 @@ def test_ids_by_partition(log_dir: Path) -> None:
     assert log.partition_of("my-tx") == 11
     assert not log.is_complete
     assert log.partitions[0].leader_epoch == 0
+
+
+def test_a_record_where_its_id_does_not_belong(log_dir: Path) -> None:
+    """As after the number of partitions was changed: no coordinator reads it."""
+    write_record(log_dir, state_of())
+    image = ClusterImage()
+    at = PartitionImage((1, 2), (1,), (), (), 1, 7, 0, ())
+    image.topics["__transaction_state"] = TopicImage(
+        "__transaction_state", bytes(16), dict.fromkeys(range(3), at)
+    )
+    log = CoordinatorLog([read_log_dir(log_dir)], image)
+    assert coordinator_partition("id", 3) != 0
+    assert (log.ids, log.misplaced_count, log.lagging) == ({}, 1, [0])
+    assert log.owner_of(7) is None
+    assert log.partitions[0].leader_epoch == 7

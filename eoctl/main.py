@@ -64,6 +64,9 @@ COMMANDS = {
     "txn": CommandEntry(
         "eoctl.commands.txn", "Find open, hanging and torn transactions, and abort them."
     ),
+    "replicas": CommandEntry(
+        "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
+    ),
     "apply": CommandEntry(
         "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
     ),

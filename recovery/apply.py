@@ -16,7 +16,6 @@ from the journal, and `undo` takes it back. A plan that is applied already stays
 from __future__ import annotations
 
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +36,7 @@ from storage.os_errors import LEFT_AS_IT_WAS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from recovery.pieces import Pieces
     from recovery.plan import Plan
     from storage.discovery import Selected
     from storage.fsio import FileSystem
@@ -255,17 +255,20 @@ def _changed(found: Journal, path: str, what: str) -> RefusedError:
 # --- the changes ----------------------------------------------------------------------------------
 
 
-def _contents(plan: Plan, found: Journal) -> dict[str, bytes]:
+def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
     """New contents by path, as the journal says that they are.
 
     Raises:
         RefusedError: the plan beside the journal is another one.
     """
-    contents = {each.path: each.content for each in plan.steps if each.content is not None}
+    planned = {each.path: each for each in plan.steps if each.action is Action.REPLACE}
+    contents: dict[str, bytes | Pieces] = {}
     for step in found.steps:
         if step.action is Action.REPLACE:
-            content = contents.get(step.path, b"")
-            if sha256(content).hexdigest() != step.after_sha256:
+            wanted = planned.get(step.path)
+            if wanted is not None and wanted.after_sha256 == step.after_sha256:
+                contents[step.path] = wanted.pieces or wanted.content or b""
+            else:
                 raise RefusedError(
                     f"{found.plan_path}: is not the plan that the journal was made for",
                     next_step=f"eoctl undo {found.path}",

@@ -276,7 +276,10 @@ class Audit:
                 if each is best:
                     continue
                 found = compare_copies(
-                    Copy(best.segments, best.summary), Copy(each.segments, each.summary)
+                    *(
+                        Copy(one.segments, one.summary.extent, one.summary.fingerprint)
+                        for one in (best, each)
+                    )
                 )
                 yield [
                     topic,

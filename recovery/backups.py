@@ -105,8 +105,8 @@ def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
         content_bytes = len(each.content or b"")
         # In the plan beside the journal, and in the file itself.
         add(where, 2 * content_bytes)
-        if content_bytes:
-            add(each.log_dir, content_bytes)
+        if each.action is Action.REPLACE and each.after_bytes:
+            add(each.log_dir, each.after_bytes)
         if has_backup:
             add(where, copied_bytes(each, where))
     for device, count in needed.items():

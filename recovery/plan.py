@@ -4,7 +4,8 @@ A step touches one file and carries what that file must be beforehand (`file_fac
 refuses the plan when anything is different. Its paths may only lead to files of partitions and to
 the checkpoints of the log dirs it names, so that a plan from elsewhere cannot reach further.
 
-Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64.
+Format (eoctl-plan(5)): one JSON object; `content` of a step is zlib, then base64. In its place
+`pieces` tell from which `.log` files of the partition the content is copied.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import time
 import zlib
 from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.checked_values import number_of, plain_object, text_of
 from recovery.directory_facts import list_files
 from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
+from recovery.pieces import Pieces, take_pieces, why_not_readable
 from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_attributes import require_own_file
@@ -31,7 +34,9 @@ from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from recovery.pieces import Piece
 
 KIND = "eoctl-plan"
 SCHEMA_VERSION = 1
@@ -54,10 +59,11 @@ class Step(NamedTuple):
         path: absolute.
         before: what it must be; None: there is none (only REPLACE).
         after_bytes: size afterwards, of TRUNCATE and REPLACE.
-        content: of REPLACE.
+        content: of REPLACE, unless it has pieces.
         backup_bytes: so many bytes a TRUNCATE copies aside, zeros at the end left out; of a whole
             file as many as it has, and none are copied where it can be linked.
         reason: for people.
+        pieces: of REPLACE: the files that its content is copied from.
     """
 
     action: Action
@@ -67,6 +73,7 @@ class Step(NamedTuple):
     content: bytes | None = None
     backup_bytes: int = 0
     reason: str = ""
+    pieces: Pieces | None = None
 
     @property
     def log_dir(self) -> str:
@@ -77,6 +84,13 @@ class Step(NamedTuple):
     def directory(self) -> str:
         """The directory that holds the file."""
         return str(Path(self.path).parent)
+
+    @property
+    def after_sha256(self) -> str:
+        """SHA-256 (hex) of the new content of REPLACE; "" of others."""
+        if self.pieces is not None:
+            return self.pieces.sha256
+        return "" if self.content is None else sha256(self.content).hexdigest()
 
 
 class Source(NamedTuple):
@@ -157,6 +171,19 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
     before = look(path)
     backup_bytes = 0 if before is None else before.file_bytes
     return Step(Action.REPLACE, path, before, len(content), content, backup_bytes, reason)
+
+
+def splice_step(path: str, ranges: Sequence[Piece], reason: str) -> Step:
+    """Plan to give a `.log` a content that is copied from others, or in part from itself.
+
+    Raises:
+        AccessError, RefusedError: as `look`.
+    """
+    before = look(path)
+    backup_bytes = 0 if before is None else before.file_bytes
+    pieces = take_pieces(ranges)
+    size_bytes = pieces.total_bytes
+    return Step(Action.REPLACE, path, before, size_bytes, None, backup_bytes, reason, pieces)
 
 
 def remove_step(path: str, reason: str) -> Step:
@@ -300,6 +327,8 @@ def _step_to_json(step: Step) -> dict[str, Any]:
         value["after_bytes"] = step.after_bytes
     value["backup_bytes"] = step.backup_bytes
     value["reason"] = step.reason
+    if step.pieces is not None:
+        value["pieces"] = step.pieces.to_json()
     if step.content is not None:
         value["content"] = base64.b64encode(zlib.compress(step.content)).decode("ascii")
     return value
@@ -364,8 +393,12 @@ def _step_of_json(value: dict[str, Any]) -> Step:
     action = Action(value["action"])
     after_bytes = number_of(value.get("after_bytes", 0))
     before = None if value["before"] is None else FileFacts.from_json(value["before"])
-    content = None
-    if action is Action.REPLACE:
+    content, pieces = None, None
+    if action is Action.REPLACE and "pieces" in value:
+        pieces = Pieces.from_json(value["pieces"])
+        if pieces.total_bytes != after_bytes:
+            raise ValueError("pieces of another size than after_bytes")
+    elif action is Action.REPLACE:
         content = _content(text_of(value["content"]), after_bytes)
     if before is None and action is not Action.REPLACE:
         raise ValueError(f"{action} of a file that is not there")
@@ -379,6 +412,7 @@ def _step_of_json(value: dict[str, Any]) -> Step:
         content,
         number_of(value["backup_bytes"]),
         text_of(value["reason"]),
+        pieces,
     )
 
 
@@ -400,6 +434,8 @@ def _require_confined(plan: Plan, path: str) -> None:
             each.path, plan.log_dirs, is_removed=each.action is Action.REMOVE
         ):
             raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
+        if each.pieces is not None and (reason := why_not_readable(each.pieces, each.path)):
+            raise RefusedError(f"{path}: a step would write {each.path}, {reason}")
     seen = [each.path for each in plan.steps]
     if len(set(seen)) != len(seen):
         raise RefusedError(f"{path}: two steps change one file")

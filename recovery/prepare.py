@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,7 +155,7 @@ def _journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
         before=step.before,
         after_bytes=step.after_bytes,
         after_mtime_ns=mtime_ns,
-        after_sha256="" if step.content is None else sha256(step.content).hexdigest(),
+        after_sha256=step.after_sha256,
         backup=kept.name,
         backup_kind=kept.kind,
         backup_sha256=kept.sha256,

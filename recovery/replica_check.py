@@ -23,16 +23,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.fingerprint import Fingerprint
-    from recovery.summary import Summary
+    from recovery.summary import Extent
     from storage.places import SegmentPlace
     from storage.segment import Segment
 
 
 class Copy(NamedTuple):
-    """One directory of a partition: its segments in order, and their summary."""
+    """One directory of a partition: its segments in order, and what they hold."""
 
     places: tuple[SegmentPlace, ...]
-    summary: Summary
+    extent: Extent
+    fingerprint: Fingerprint
 
 
 class ReplicaCheck(NamedTuple):
@@ -51,14 +52,14 @@ class ReplicaCheck(NamedTuple):
     first_different_offset: int | None
 
 
-def compare_copies(one: Copy, other: Copy) -> ReplicaCheck:
-    """Compare two copies of a partition."""
-    left, right = one.summary, other.summary
-    first = max(left.extent.first_offset, right.extent.first_offset)
-    last = min(left.extent.top_offset, right.extent.top_offset)
-    if min(left.extent.first_offset, right.extent.first_offset) < 0 or first > last:
+def compare_copies(one: Copy, other: Copy, *, start_offset: int = 0) -> ReplicaCheck:
+    """Compare two copies of a partition; batches that begin below the start offset do not count."""
+    left, right = one.extent, other.extent
+    first = max(left.first_offset, right.first_offset, start_offset)
+    last = min(left.top_offset, right.top_offset)
+    if min(left.first_offset, right.first_offset) < 0 or first > last:
         return ReplicaCheck(None, None, None, None)
-    for start, end in _differing_ranges(left.fingerprint, right.fingerprint):
+    for start, end in _differing_ranges(one.fingerprint, other.fingerprint):
         # A bucket may reach beyond what both copies have: look at the common part of it.
         low, high = max(start, first), min(end - 1, last)
         if low > high:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from recovery.producer_columns import MarkerColumns
     from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.segment import Segment
 
 
 class SegmentJob(NamedTuple):
@@ -75,40 +76,49 @@ def pass_over(job: SegmentJob) -> Iterator[Block | SegmentEnd]:
         CorruptError: BAT-12, a control batch without an end marker: a broker cannot load it.
     """
     with open_segment(job.path, base_offset=job.base_offset) as segment:
-        builder = IndexBuilder(job.base_offset, job.interval_bytes)
-        epochs = _EpochCollector()
-        blocks: list[Block] = []
+        yield from pass_over_segment(segment, job)
 
-        def hand_on(table: HeaderTable, markers: MarkerColumns, rows: slice) -> None:
-            builder.add(table)
-            epochs.add(table)
-            blocks.append(_block(rows_of(table, rows.start, rows.stop), markers))
 
-        walk = SegmentWalk(segment, hand_on, start_offset=None, end_offset=None)
-        scan = BulkScan(segment, is_active=job.is_last, resume=False)
-        for part in scan.parts():
-            if isinstance(part, BulkWindow):
-                walk.take_window(part)
-            else:
-                walk.take_batch(part)
-            yield from blocks
-            blocks.clear()
-            if walk.is_over:
-                break
-        walk.flush()
+def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | SegmentEnd]:
+    """Walk one that is open, be it a file or what is to become one.
+
+    Raises:
+        AccessError, CorruptError: as `pass_over`.
+    """
+    builder = IndexBuilder(job.base_offset, job.interval_bytes)
+    epochs = _EpochCollector()
+    blocks: list[Block] = []
+
+    def hand_on(table: HeaderTable, markers: MarkerColumns, rows: slice) -> None:
+        builder.add(table)
+        epochs.add(table)
+        blocks.append(_block(rows_of(table, rows.start, rows.stop), markers))
+
+    walk = SegmentWalk(segment, hand_on, start_offset=None, end_offset=None)
+    scan = BulkScan(segment, is_active=job.is_last, resume=False)
+    for part in scan.parts():
+        if isinstance(part, BulkWindow):
+            walk.take_window(part)
+        else:
+            walk.take_batch(part)
         yield from blocks
-        if walk.refusal is not None:
-            raise walk.refusal
-        yield SegmentEnd(
-            base_offset=job.base_offset,
-            next_offset=max(walk.last_offset + 1, job.base_offset),
-            valid_bytes=walk.valid_bytes,
-            log_bytes=segment.file_bytes,
-            batches_count=walk.batches_count,
-            indexes=builder.finish(),
-            epochs=tuple(epochs.runs),
-            verdict=walk.stop or _verdict_at(scan.verdicts, walk.valid_bytes, scan.verdict),
-        )
+        blocks.clear()
+        if walk.is_over:
+            break
+    walk.flush()
+    yield from blocks
+    if walk.refusal is not None:
+        raise walk.refusal
+    yield SegmentEnd(
+        base_offset=job.base_offset,
+        next_offset=max(walk.last_offset + 1, job.base_offset),
+        valid_bytes=walk.valid_bytes,
+        log_bytes=segment.file_bytes,
+        batches_count=walk.batches_count,
+        indexes=builder.finish(),
+        epochs=tuple(epochs.runs),
+        verdict=walk.stop or _verdict_at(scan.verdicts, walk.valid_bytes, scan.verdict),
+    )
 
 
 def _block(table: HeaderTable, markers: MarkerColumns) -> Block:

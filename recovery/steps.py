@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from recovery.file_facts import digest_of, has_bytes_of, is_still, read_chunks
 from recovery.journal import BackupKind, Status
+from recovery.pieces import Pieces, read_pieces
 from recovery.plan import Action
 from storage import fsio
 from storage.errors import RefusedError
@@ -95,7 +96,7 @@ def _is_being_restored(journal: Journal, step: JournalStep) -> bool:
     return True
 
 
-def do_step(fs: FileSystem, step: JournalStep, content: bytes | None) -> None:
+def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -> None:
     """Make the change; names are not durable yet (`sync_dir`), contents are.
 
     Raises:
@@ -104,7 +105,8 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | None) -> None:
     if step.action is Action.REPLACE:
         assert content is not None
         wanted = attributes_for(Path(step.path).parent)._replace(mtime_ns=step.after_mtime_ns)
-        fsio.put_file(fs, step.path, content, attributes=wanted)
+        data = read_pieces(content) if isinstance(content, Pieces) else content
+        fsio.put_file(fs, step.path, data, attributes=wanted)
         return
     with os_errors(step.path):
         if step.action is Action.REMOVE:

@@ -104,26 +104,26 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
         RefusedError: the target is not known or not safe, or the directory is none to be changed.
         AccessError: it cannot be read.
     """
-    _require_changeable(partition)
+    require_changeable(partition)
     target = find_target(partition, request)
     cut = target.cut
     notes = list(target.notes)
     log_start_offset = min(target.log_start_offset, cut.end_offset)
     if cut.is_nothing:
         return Truncation(partition, clock, target, log_start_offset, None, (), tuple(notes))
-    producers = _producers_at_end(partition, target, clock, notes)
+    producers = producers_at_end(partition, target, clock, notes)
     if partition.topic in COORDINATOR_TOPICS:
         notes.append(
             f"{partition.topic} is a coordinator's own: groups or transactions go back with it, in"
             " all partitions that they concern"
         )
-    planner = _Planner(partition, cut, log_start_offset, producers)
+    planner = TruncationSteps(partition, cut, log_start_offset, producers)
     steps = tuple(planner.steps())
     require_no_problem(partition, REBUILD_HINT)
     return Truncation(partition, clock, target, log_start_offset, producers, steps, tuple(notes))
 
 
-def _require_changeable(partition: Partition) -> None:
+def require_changeable(partition: Partition) -> None:
     """Refuse what must not be changed, and what is not what it seems.
 
     Raises:
@@ -141,7 +141,7 @@ def _require_changeable(partition: Partition) -> None:
     require_checkpoints(partition.log_dir, "cannot be lowered")
 
 
-def _producers_at_end(
+def producers_at_end(
     partition: Partition, target: Target, clock: Clock, notes: list[str]
 ) -> tuple[ProducerEntry, ...] | None:
     """Derive the producer state at the new end; None if damage makes it unknown."""
@@ -169,7 +169,7 @@ def _producers_at_end(
     return None if damage else tuple(entries)
 
 
-class _Planner:
+class TruncationSteps:
     """The steps of one truncation that cuts something."""
 
     def __init__(
@@ -190,18 +190,19 @@ class _Planner:
 
     def steps(self) -> Iterator[Step]:
         """Give them in the order in which they are safe."""
-        yield from self._checkpoints()
+        yield from self.checkpoints()
         yield from self._leader_epochs()
         if self._last is None:
             yield from self._new_segment()
-        yield from self._removals()
+        yield from self.removals()
         if self._last is not None:
             yield from self._cut_last(self._last)
         yield from self._snapshot_at_end()
 
     # -- 1, 2
 
-    def _checkpoints(self) -> Iterator[Step]:
+    def checkpoints(self) -> Iterator[Step]:
+        """Lower what the checkpoints of the log dir say."""
         log_dir = self._partition.log_dir
         if log_dir is None:
             return
@@ -221,7 +222,7 @@ class _Planner:
             (CLEANER_NAME, active_base, False, "first dirty offset"),
         ):
             path = self._directory.parent / name
-            data = _read(path)
+            data = read_whole(path)
             if data is None:
                 continue
             try:
@@ -259,7 +260,8 @@ class _Planner:
             if each.name.name == f"{stem}.txnindex":
                 yield remove_step(self._path(each), "has no segment")
 
-    def _removals(self) -> Iterator[Step]:
+    def removals(self) -> Iterator[Step]:
+        """Remove whole segments, and snapshots that no longer hold."""
         end = self._cut.end_offset
         gone: set[str] = set()
         for files in reversed(self._removed):
@@ -335,14 +337,15 @@ class _Planner:
             return
         content = encode_snapshot(self._producers)
         path = self._directory / f"{end:020d}.snapshot"
-        if _read(path) != content:
+        if read_whole(path) != content:
             yield replace_step(str(path), content, "producer state at the end")
 
     def _path(self, entry: FileEntry) -> str:
         return str(self._directory / entry.name.name)
 
 
-def _read(path: Path) -> bytes | None:
+def read_whole(path: Path) -> bytes | None:
+    """Read a small file; None if there is none. Raises AccessError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -147,7 +147,7 @@ def price_truncation(
         producers=None if producers is None else tuple(producers[:MAX_LISTED_COUNT]),
         group_offsets=beyond,
         group_offsets_are_complete=groups is not None and groups.is_complete,
-        recovery=_recovery(truncation),
+        recovery=price_recovery(truncation),
         notes=tuple(notes),
     )
 
@@ -196,7 +196,7 @@ def _compare(
             )
 
 
-def _recovery(truncation: Truncation) -> RecoveryPrice | None:
+def price_recovery(truncation: Truncation) -> RecoveryPrice | None:
     """Add up the log dir as it is then, without its clean-shutdown marker."""
     partition, cut = truncation.partition, truncation.cut
     log_dir = partition.log_dir

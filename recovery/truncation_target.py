@@ -198,7 +198,7 @@ def _clamped(log: _Log, high_watermark: int, notes: list[str]) -> int:
 
 def _require_common(log: _Log, other: _Log, high_watermark: int, notes: list[str]) -> None:
     """Refuse a high watermark above what two replicas can have in common (EPOCH-8)."""
-    ours, theirs = _epochs(log), _epochs(other)
+    ours, theirs = read_epochs(log.partition), read_epochs(other.partition)
     if not ours or not theirs:
         lacking = log.path if not ours else other.path
         notes.append(f"{lacking}: knows no leader epochs: {other.path} was not compared")
@@ -234,7 +234,7 @@ def _to_offset(log: _Log, request: TargetRequest, notes: list[str]) -> int:
 
 def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int:
     epoch = _value(request)
-    entries = _epochs(log)
+    entries = read_epochs(log.partition)
     if not entries:
         raise RefusedError(
             f"{log.path}: knows no leader epochs: leader-epoch-checkpoint is missing or empty",
@@ -256,7 +256,7 @@ def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int
     offset = end.end_offset
     for replica in request.replicas:
         other = _bounds(replica)
-        theirs = _epochs(other)
+        theirs = read_epochs(other.partition)
         limit = find_agreed_end(
             entries, log.end_offset, theirs or (), other.end_offset, epoch=epoch
         )
@@ -369,24 +369,24 @@ def find_common_end(
     return min(our_end.end_offset, their_end.end_offset)
 
 
-def _epochs(log: _Log) -> list[LeaderEpochEntry] | None:
-    """Entries of leader-epoch-checkpoint.
+def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
+    """Entries of leader-epoch-checkpoint; None if there is no such file.
 
     Raises:
         RefusedError: they are there, and not sound (DIR-7, EPC-1).
     """
-    entries = log.partition.leader_epochs()
-    next_step = f"eoctl rebuild {log.path}"
+    entries = partition.leader_epochs()
+    next_step = f"eoctl rebuild {partition.path}"
     if entries is None:
-        if log.partition.problems:
-            raise RefusedError(str(log.partition.problems[-1]), next_step=next_step)
+        if partition.problems:
+            raise RefusedError(str(partition.problems[-1]), next_step=next_step)
         return None
     if any(
         late.epoch <= early.epoch or late.start_offset <= early.start_offset
         for early, late in pairwise(entries)
     ):
         raise RefusedError(
-            f"{log.path}: its leader epochs or their start offsets go back [EPC-1]",
+            f"{partition.path}: its leader epochs or their start offsets go back [EPC-1]",
             next_step=next_step,
         )
     return entries

@@ -16,6 +16,8 @@ from storage.formats.transaction_state import (
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.trees import difference, leftovers, tree_of
+from tests.damage.faults import read_batches
+from tests.diverged_logs import begin_epoch, copy_partition
 from tests.hanging import append_record
 
 if TYPE_CHECKING:
@@ -38,8 +40,14 @@ LOG_DIR_NAMES = (
 )
 
 
+REJOIN = ("replicas", "rejoin", "--leader", "{root}/leader", "--unclean")
+
+
 class Change(NamedTuple):
-    """A command with --apply on one partition of `clean`; `damage` gives it something to do."""
+    """A command with --apply on one partition of `clean`; `damage` gives it something to do.
+
+    In an argument {root} is the directory around the log dir.
+    """
 
     partition: str
     arguments: tuple[str, ...]
@@ -78,6 +86,30 @@ def remove_first_segment(partition: Path) -> None:
         path.unlink()
 
 
+def follow_over_segments(partition: Path) -> None:
+    """The leader has what was there, with a second segment; the replica parts in the first one."""
+    copy_partition(partition, partition.parents[1] / "leader" / partition.name)
+    begin_epoch(partition, 12, 7)
+    set_old_times(partition)
+
+
+def follow_behind(partition: Path) -> None:
+    """The leader has what was there; of the replica the second half was lost, and other data is."""
+    copy_partition(partition, partition.parents[1] / "leader" / partition.name)
+    log = partition / "00000000000000000000.log"
+    batches = read_batches(log.read_bytes())
+    os.truncate(log, batches[len(batches) * 3 // 4].pos)
+    begin_epoch(partition, batches[len(batches) // 2].base_offset, 7)
+    for path in (*partition.glob("*.snapshot"), *partition.glob("*index")):
+        path.unlink()
+    set_old_times(partition)
+
+
+def set_old_times(partition: Path) -> None:
+    for path in partition.iterdir():
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
@@ -89,6 +121,8 @@ CHANGES = {
         "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), remove_first_segment
     ),
     "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
+    "rejoin over segments": Change("compacted-0", REJOIN, follow_over_segments),
+    "rejoin within a segment": Change("txn-0", REJOIN, follow_behind),
     "recover-state": Change("txn-0", ("recover-state",), remove_snapshot),
     "txn abort": Change(
         "txn-0",
@@ -135,7 +169,7 @@ class Runs:
         return self.eoctl(*arguments)
 
     def apply_arguments(self, root: Path) -> tuple[object, ...]:
-        command, *rest = self.change.arguments
+        command, *rest = (each.format(root=root) for each in self.change.arguments)
         return (*command.split(), root / "log-dir" / self.change.partition, *rest, "--apply")
 
     def apply(self, fs: FileSystem, root: Path) -> None:
@@ -161,7 +195,11 @@ class Runs:
         assert leftovers(root / "log-dir") == []
 
     def require_a_log(self, root: Path) -> None:
-        """While it is applied: checkpoints first, then segments from the last one; never none."""
+        """While it is applied: checkpoints first, then segments from the last one; never none.
+
+        A new segment comes when all before it are what they become: it goes on from these. The one
+        that takes the place of all others, in a full truncation, is there before they go.
+        """
         now = self.contents(root)
         before = {name: each.data for name, each in self.before.items() if each.data is not None}
         logs = sorted(name for name in before if name.endswith(".log"))
@@ -170,6 +208,8 @@ class Runs:
         first = is_changed.index(True) if True in is_changed else len(logs)
         assert [name for name in logs[first + 1 :] if name in now] == []
         assert any(name.endswith(".log") for name in now)
+        if any(name in now for name in self.after if name.endswith(".log") and name > logs[-1]):
+            assert [now.get(name) for name in logs] == [self.after.get(name) for name in logs]
         if True in is_changed:
             for name in LOG_DIR_NAMES:
                 assert now.get(name) == self.after.get(name)

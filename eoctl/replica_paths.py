@@ -1,0 +1,94 @@
+"""Directories that are named as copies of one partition: are they, and what is the time there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from eoctl.clock import resolve_now
+from recovery.journal import unfinished_path
+from storage.discovery import select_partition
+from storage.errors import FormatError, RefusedError, UsageError
+from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+from storage.log_dir import PARTITION_METADATA_NAME, StoppedState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.clock import Now
+    from storage.discovery import Selected
+    from storage.partition import Partition
+
+
+def select_replicas(paths: Sequence[str]) -> list[Selected]:
+    """Find directories that are copies of one partition, each of another node.
+
+    Raises:
+        UsageError: they are not.
+        AccessError: one cannot be read.
+    """
+    found = [select_partition(each) for each in paths]
+    first, seen, nodes = found[0].partition, set[str](), dict[int, str]()
+    for each in found:
+        path, real = each.partition.path, os.path.realpath(each.partition.path)
+        if each.partition.topic_partition != first.topic_partition:
+            raise UsageError(f"{path}: is no replica of {first.topic_partition}")
+        if real in seen:
+            raise UsageError(f"{path}: is given twice")
+        seen.add(real)
+        node_id = node_id_of(each)
+        if node_id is not None and nodes.setdefault(node_id, path) != path:
+            raise UsageError(
+                f"{path}: is of node {node_id}, as {nodes[node_id]} is: that node has one replica"
+            )
+    return found
+
+
+def node_id_of(selected: Selected) -> int | None:
+    """Node id of the broker; None: not known."""
+    meta = None if selected.log_dir is None else selected.log_dir.meta
+    return None if meta is None else meta.node_id
+
+
+def require_one_topic(partitions: Sequence[Partition]) -> None:
+    """Refuse topics of one name and different ids: one was deleted and made anew.
+
+    Raises:
+        RefusedError: they are.
+    """
+    known: dict[bytes, str] = {}
+    for each in partitions:
+        data = each.read_file(each.files.other(PARTITION_METADATA_NAME))
+        try:
+            topic_id = None if data is None else parse_partition_metadata(data).topic_id
+        except FormatError:
+            continue  # a broker refuses that directory anyway
+        if topic_id is not None:
+            known.setdefault(topic_id, each.path)
+    if len(known) > 1:
+        told = ", ".join(f"{path}: {format_uuid(each)}" for each, path in known.items())
+        raise RefusedError(
+            f"these are different topics of one name, by their topic ids ({told})",
+            next_step="eoctl dump-segment partition.metadata of each",
+        )
+
+
+def moment_of(selected: Sequence[Selected], now: str | None) -> Now:
+    """The clock of some directories."""
+    log_dirs = [each.log_dir for each in selected if each.log_dir is not None]
+    return resolve_now(
+        now,
+        [each.path for each in log_dirs],
+        is_live=any(each.lock.is_held for each in log_dirs),
+    )
+
+
+def told_of_use(partitions: Sequence[Partition]) -> Iterator[str]:
+    """What makes a result doubtful that is only looked at."""
+    for each in partitions:
+        if each.stopped is StoppedState.LIVE:
+            yield f"{each.path}: a broker is running on it: what is said here may change"
+        log_dir = each.log_dir
+        unfinished = None if log_dir is None else unfinished_path(log_dir.path)
+        if unfinished is not None:
+            yield f"{each.path}: an earlier change is unfinished: {unfinished}"

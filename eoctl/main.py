@@ -77,6 +77,9 @@ COMMANDS = {
     "export": CommandEntry(
         "eoctl.commands.export", "Write the records of partitions as Parquet or JSON Lines."
     ),
+    "producers": CommandEntry(
+        "eoctl.commands.producers", "Count producer ids, and estimate the heap they take."
+    ),
     "duplicates": CommandEntry(
         "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
     ),

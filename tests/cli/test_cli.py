@@ -124,9 +124,12 @@ def test_examples_of_the_man_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They run on a golden directory and print what the page shows (`...` is more)."""
-    legacy = "legacy" in page
-    clean = golden("kafka-4.3.1") / "clean"
-    monkeypatch.chdir(golden("kafka-0.10.2-legacy") if legacy else clean)
+    if "legacy" in page:
+        monkeypatch.chdir(golden("kafka-0.10.2-legacy"))
+    elif "replicas" in page:
+        monkeypatch.chdir(golden("kafka-4.3.1-three-brokers") / "diverged")
+    else:
+        monkeypatch.chdir(golden("kafka-4.3.1") / "clean")
     if any(word in command for word in NOT_HERE):
         return
     words = shlex.split(command.replace("\\e", "\\").partition("|")[0])

@@ -40,7 +40,7 @@ LOG_DIR_NAMES = (
 )
 
 
-REJOIN = ("replicas", "rejoin", "--leader", "{root}/leader", "--unclean")
+REJOIN = ("replicas rejoin", "--leader", "{root}/leader", "--unclean")
 
 
 class Change(NamedTuple):

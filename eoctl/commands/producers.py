@@ -1,0 +1,149 @@
+"""`eoctl producers`: how many producer ids there are, which of them live, what they cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from eoctl.options import (
+    Now,
+    Output,
+    Paths,
+    ProducerExpiryMs,
+    ServerProperties,
+    given_paths,
+)
+from eoctl.output import OutputFormat
+from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recovery.census import Census, PartitionProducers
+    from recovery.state_history import Clock
+    from storage.discovery import Discovery, Selected
+
+HOUR_COLUMNS = ("topic", "hour", "hour_start_ms", "new_producers_count")
+
+
+class Counted(NamedTuple):
+    """A partition and what was found in it."""
+
+    topic: str
+    partition: int
+    path: str
+    found: PartitionProducers
+
+
+def command(
+    paths: Paths = None,
+    server_properties: ServerProperties = None,
+    now: Now = None,
+    producer_expiry_ms: ProducerExpiryMs = None,
+    by_hour: Annotated[
+        bool, typer.Option("--by-hour", help="A row for each topic and hour with new ids, too.")
+    ] = False,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Count producer ids: live, expired, with one batch only, new ones an hour, and their heap.
+
+    A row for each partition, for each topic, and for all. Every batch is read; ids whose batches
+    are gone are counted from the newest snapshot.
+    """
+    from eoctl.clock import format_time_ms, resolve_now
+    from eoctl.output import Report, emit, line, message, use_format
+    from recovery.census import Census, count_producers, new_by_hour
+    from recovery.state_history import Clock
+    from storage.discovery import discover
+    from storage.producer_state import DEFAULT_EXPIRATION_MS
+
+    use_format(output)
+    wanted = given_paths(paths, server_properties)
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl producers PATH...")
+    found = discover(wanted)
+    moment = resolve_now(
+        now,
+        [each.path for each in found.log_dirs],
+        is_live=any(each.lock.is_held for each in found.log_dirs),
+    )
+    clock = Clock(
+        moment.ms, DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms
+    )
+    counted, problems = _count(found)
+    topics = sorted({each.topic for each in counted})
+    by_topic = {
+        topic: [each.found.producers for each in counted if each.topic == topic] for topic in topics
+    }
+    everything = [each.found.producers for each in counted]
+    columns = Census._fields
+    reports = [
+        Report(
+            "partition",
+            ("topic", "partition", *columns, "is_complete", "path"),
+            [_row(each, clock) for each in counted],
+        ),
+        Report(
+            "topic",
+            ("topic", *columns),
+            [(topic, *count_producers(each, clock)) for topic, each in by_topic.items()],
+        ),
+        Report("total", columns, [count_producers(everything, clock)]),
+    ]
+    if by_hour:
+        hours = (
+            (topic, format_time_ms(start_ms), start_ms, count)
+            for topic, each in by_topic.items()
+            for start_ms, count in new_by_hour(each)
+        )
+        reports.append(Report("hour", HOUR_COLUMNS, list(hours)))
+    for number, report in enumerate(reports):
+        if number and output is OutputFormat.TEXT:
+            line("")
+        emit(report, output)
+    notes = [note for each in counted for note in each.found.notes]
+    for note in (moment.describe(), *problems, *notes, VERIFIED):
+        message(note)
+    return EXIT_SKIPPED if problems or notes else EXIT_OK
+
+
+VERIFIED = (
+    "verified: headers and checksums of all batches; heap_bytes is an estimate for one broker with"
+    " one copy of each partition"
+)
+
+
+def _row(counted: Counted, clock: Clock) -> Sequence[object]:
+    from recovery.census import count_producers
+
+    census: Census = count_producers([counted.found.producers], clock)
+    is_complete = not counted.found.notes
+    return (counted.topic, counted.partition, *census, is_complete, counted.path)
+
+
+def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
+    """Read all partitions; those that cannot be listed become problems."""
+    from eoctl.progress import Progress
+    from recovery.census import read_producers
+    from storage.partition import Partition
+
+    problems = [str(each) for each in found.problems]
+    counted = []
+    with Progress("reading") as progress:
+        for selected in found.selected:
+            try:
+                partition = Partition.of(selected)
+            except AccessError as error:
+                if len(found.selected) == 1:
+                    raise
+                problems.append(str(error))
+                continue
+            producers = read_producers(partition, on_bytes=progress.advance)
+            counted.append(_counted(selected, producers))
+    return counted, problems
+
+
+def _counted(selected: Selected, producers: PartitionProducers) -> Counted:
+    name = selected.partition.name
+    return Counted(name.topic, name.partition, selected.partition.path, producers)

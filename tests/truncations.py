@@ -77,9 +77,16 @@ def carry_out(tree: Tree, steps: Iterable[Step], log_dir: Path) -> Tree:
         if step.action is Action.REMOVE:
             del tree[name]
         elif step.action is Action.REPLACE:
-            assert step.content is not None
-            assert step.content != before
-            tree[name] = step.content
+            content = step.content
+            if step.pieces is not None:
+                content = b"".join(
+                    Path(each.path).read_bytes()[each.start_pos : each.end_pos]
+                    for each in step.pieces.ranges
+                )
+            assert content is not None
+            assert len(content) == step.after_bytes
+            assert content != before
+            tree[name] = content
         else:
             assert before is not None
             assert step.after_bytes < len(before)

@@ -293,6 +293,7 @@ def test_as_the_brokers_did_it(diverged: Path, after: Path, eoctl: Callable, num
     newest = "00000000000000000066.snapshot"
     assert (ours / newest).read_bytes() == (theirs / newest).read_bytes()
     assert eoctl("rebuild", ours).status == 0  # nothing differs from what the .log says
+    assert eoctl("check", ours).status == 0
     again = eoctl(*call, "--apply", *JSONL)
     assert again.status == 0
     assert "it has all that the leader has: nothing was changed" in notes_of(again)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.checks.assignment import SETS_ASIDE
+from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
 from recovery.recover_state import first_recovered
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from recovery.checks.partition_check import CheckedPartition, CheckedSegment
     from storage.partition import Partition
     from storage.partition_files import FileEntry
+
+
+# What a check has found that keeps a broker from loading the log at all.
+NOT_LOADED = frozenset({SETS_ASIDE, REFUSES, LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
 
 
 class StartAction(StrEnum):
@@ -73,6 +79,9 @@ def predict_start(partition: Partition, checked: CheckedPartition) -> StartPredi
         checked: what a check found in it; without checksums the result is a guess as to what they
             would have told.
     """
+    for each in checked.collector.kept:
+        if each.broker_action in NOT_LOADED:
+            return StartPrediction(None, each.broker_action, {}, 0)
     return _Predictor(partition, checked).predict()
 
 
@@ -96,6 +105,10 @@ class _Predictor:
     def predict(self) -> StartPrediction:
         """Go through the start."""
         self._pass_leftovers()
+        for entry in self._partition.files.others:
+            is_log = entry.name.kind is FileKind.LOG and entry.name.suffix is FileSuffix.NONE
+            if is_log and entry.name.offset is None:
+                self._refusal = f"{entry.path}: no segment has such a name: refuses to start"
         for segment in self._segments:
             if self._lacks_index(segment):
                 self._recover(segment)
@@ -221,7 +234,8 @@ class _Predictor:
             end_offset = last.end_offset if last.stop is None else last.stop.end_offset
             return max(end_offset, base_offset)
         entries = self._partition.index_entries(last.files)
-        start_pos, indexed_offset = 0, base_offset
+        start_pos = end_pos = 0
+        indexed_offset = base_offset
         if entries:
             start_pos = entries[-1].segment_pos
             indexed_offset = base_offset + entries[-1].relative_offset
@@ -230,9 +244,11 @@ class _Predictor:
             scan = segment.scan(start_pos=start_pos, verify_crc=False, resume=False)
             for batch in scan:
                 end_offset = batch.header.last_offset + 1
-        if scan.verdict.kind in {VerdictKind.CORRUPT, VerdictKind.PREALLOCATED}:
+                end_pos = batch.pos + batch.header.batch_bytes
+            stops = [each for each in scan.verdicts if each.start_pos >= end_pos]
+        if any(each.kind in {VerdictKind.CORRUPT, VerdictKind.PREALLOCATED} for each in stops):
             # No batch has such a length; the reader raises, and nobody catches that.
-            self._refusal = f"{last.files.log.path}: {scan.verdict.reason}: refuses to start"
+            self._refusal = f"{last.files.log.path}: {stops[0].reason}: refuses to start"
         return base_offset if indexed_offset > end_offset else end_offset
 
     def _pass_snapshots(self, end_offset: int) -> None:

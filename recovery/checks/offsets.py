@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
 from recovery.findings import Severity
 from storage.errors import FormatError
 from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
+from storage.formats.java_text import NotANumberError
 from storage.formats.record_batch import MAGIC_V2
 from storage.log_dir import (
     CLEANER_NAME,
@@ -99,7 +101,9 @@ class EpochCheck:
         try:
             entries = parse_leader_epochs(data)
         except FormatError as error:
-            self._collector.add_error(error, path=self._path)
+            # REC-2: a field that is no number, or below 0, ends the start; the rest is an I/O error.
+            action = REFUSES if isinstance(error, NotANumberError) else LOSES_LOG_DIR
+            self._collector.add_error(error, path=self._path, broker_action=action)
             return []
         for problem in leader_epoch_problems(data):
             self._collector.add_error(problem, path=self._path)

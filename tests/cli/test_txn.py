@@ -509,6 +509,16 @@ def test_abort_needs_the_only_replica(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "abort", "kafka/txn-0", "--producer-id", "77").status != 0
 
 
+def test_abort_of_one_of_several_replicas(diverged: Path, eoctl: Callable) -> None:
+    """The others would not get the marker; that they are gone is for the caller to say."""
+    call = ("txn", "abort", diverged / "broker-1" / "div-0", "--producer-id", "77")
+    outcome = eoctl(*call)
+    assert outcome.status == 4
+    assert "has 3 replicas" in outcome.errors
+    assert "--single-copy" in outcome.errors
+    assert eoctl(*call, "--single-copy").status == 2  # there is no such producer
+
+
 def test_an_epoch_above_the_coordinators_is_refused(kafka: Path, eoctl: Callable) -> None:
     """The state topic has lost records: the marker would not be one of its coordinator."""
     forget(kafka, "open-1")

@@ -509,6 +509,16 @@ def test_abort_needs_the_only_replica(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "abort", "kafka/txn-0", "--producer-id", "77").status != 0
 
 
+def test_abort_warns_of_a_commit_elsewhere(kafka: Path, eoctl: Callable) -> None:
+    """The coordinator's last word on the id was a commit: this may have been a part of it."""
+    replace_state(
+        kafka, "open-1", transaction_status=TransactionStatus.COMPLETE_COMMIT, partitions=()
+    )
+    outcome = eoctl(*ABORT, "--output", "jsonl")
+    assert outcome.status == 0
+    assert any("is committed elsewhere and aborted here" in note for note in notes_of(outcome))
+
+
 def test_abort_of_one_of_several_replicas(diverged: Path, eoctl: Callable) -> None:
     """The others would not get the marker; that they are gone is for the caller to say."""
     call = ("txn", "abort", diverged / "broker-1" / "div-0", "--producer-id", "77")

@@ -101,7 +101,7 @@ class EpochCheck:
         try:
             entries = parse_leader_epochs(data)
         except FormatError as error:
-            # REC-2: a field that is no number, or below 0, ends the start; the rest is an I/O error.
+            # REC-2: a field that is no number, or below 0, ends the start; else an I/O error.
             action = REFUSES if isinstance(error, NotANumberError) else LOSES_LOG_DIR
             self._collector.add_error(error, path=self._path, broker_action=action)
             return []

@@ -26,7 +26,7 @@ from recovery.pieces import Piece
 from recovery.plan import absolute_path, replace_step, source_of, splice_step, truncate_step
 from recovery.rebuild import recover_segment, stays
 from recovery.recover_state import read_snapshots
-from recovery.replica_diff import Likeness, compare_replicas, find_follow_offset
+from recovery.replica_diff import compare_replicas, find_follow_offset
 from recovery.segment_pass import SegmentJob, pass_over_segment
 from recovery.state_history import StateHistory
 from recovery.truncate import (
@@ -174,7 +174,7 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
             next_step=f"eoctl truncate {follower.path} --to-offset {different} --single-copy, then"
             " the same again",
         )
-    return list(found.notes) if found.likeness is not Likeness.DIVERGED else []
+    return [*found.notes]
 
 
 class _Composed(NamedTuple):

@@ -141,9 +141,10 @@ def _show(path: str, wanted: RejoinOptions, change: ChangeOptions, output: Outpu
 def _apply(path: str, wanted: RejoinOptions, change: ChangeOptions, output: OutputFormat) -> None:
     """Plan and apply under the lock: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
-    from eoctl.rejoin_run import arguments_of, plan_run
+    from eoctl.rejoin_run import PlannedRejoin, arguments_of, plan_run
     from recovery.apply import resume, writing
     from storage.discovery import select_partition
+    from storage.errors import EoctlError
     from storage.fsio import FileSystem
 
     fs = FileSystem()
@@ -151,7 +152,13 @@ def _apply(path: str, wanted: RejoinOptions, change: ChangeOptions, output: Outp
     with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
         resumed = resume(fs, log_dirs, "rejoin", [arguments_of(path, wanted)])
         notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        planned = plan_run(path, wanted)
+        try:
+            planned = plan_run(path, wanted)
+        except EoctlError:
+            if not resumed:
+                raise
+            # What was asked for is done; the leader may have gone on, or away, since.
+            planned = PlannedRejoin(None, (), ())
         if planned.plan is not None:
             notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
         elif not resumed:

@@ -320,3 +320,51 @@ def test_the_sample_is_a_plan() -> None:
     assert [each.content for each in parse_plan(json.dumps(SAMPLE).encode(), "p").steps] == [
         None, b"abc", None, None,
     ]  # fmt: skip
+
+
+PIECES = {
+    "ranges": [{"path": "/e/t-0/00000000000000000007.log", "start_pos": 4, "end_pos": 7}],
+    "sha256": "00",
+}
+
+
+def with_pieces(**changed: object) -> bytes:
+    loaded = json.loads(json.dumps(SAMPLE))
+    del loaded["steps"][1]["content"]
+    loaded["steps"][1]["pieces"] = json.loads(json.dumps(PIECES))
+    loaded["steps"][1]["pieces"]["ranges"][0].update(changed)
+    return json.dumps(loaded).encode()
+
+
+def test_pieces_in_the_place_of_content() -> None:
+    plan = parse_plan(with_pieces(), "p")
+    step = plan.steps[1]
+    assert (step.content, step.after_sha256, step.after_bytes) == (None, "00", 3)
+    assert step.pieces is not None
+    assert step.pieces.to_json() == PIECES
+    assert parse_plan(encode_plan(plan), "p").steps[1] == step
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"end_pos": 8}, "pieces of another size than after_bytes"),
+        ({"start_pos": 7}, "an empty piece"),
+        ({"start_pos": -1}, "is no plan of eoctl"),
+        ({"path": 1}, "is no plan of eoctl"),
+        ({"path": "/e/t-1/00000000000000000007.log"}, "no .log of the same partition"),
+        ({"path": "/e/t-0/00000000000000000007.index"}, "no .log of the same partition"),
+        ({"path": "e/t-0/00000000000000000007.log"}, "no .log of the same partition"),
+        ({"path": "/e/../e/t-0/00000000000000000007.log"}, "no .log of the same partition"),
+        ({"path": "/d/__cluster_metadata-0/00000000000000000007.log"}, "no .log of the same"),
+    ],
+)
+def test_pieces_that_are_refused(changed: dict[str, object], words: str) -> None:
+    with pytest.raises((UsageError, RefusedError), match=words):
+        parse_plan(with_pieces(**changed), "p")
+
+
+def test_only_a_log_is_put_together() -> None:
+    data = with_pieces().replace(b"00000000000000000001.log", b"00000000000000000001.index")
+    with pytest.raises(RefusedError, match="and only that is put together"):
+        parse_plan(data, "p")

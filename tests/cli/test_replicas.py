@@ -241,6 +241,25 @@ def test_copies_without_a_common_offset(
         assert "try: move the directory away" in refused.errors
 
 
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_different_log_starts(rolled: tuple[Path, Path], eoctl: Callable, later: str) -> None:
+    """What only one of them still has is no difference, and stays where it is."""
+    one, other = rolled
+    for path in (one if later == "a" else other).glob(f"{0:020d}.*"):
+        path.unlink()
+    before = log_of(one)
+    row = only(eoctl("replicas", "compare", one, other, *JSONL), "comparison")
+    assert (row["likeness"], row["divergence_offset"]) == ("diverged", 30)
+    assert (row["compared_start_offset"], row["compared_end_offset"]) == (25, 60)
+    done = eoctl("replicas", "rejoin", one, "--leader", other, "--unclean", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    after = log_of(one)
+    assert len(after) == len(before)
+    assert after[:1000] == before[:1000]
+    wanted = [each for each in batches_of(other) if each[0] >= 25]
+    assert [each for each in batches_of(one) if each[0] >= 25] == wanted
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -58,6 +58,9 @@ COMMANDS = {
     "consume": CommandEntry(
         "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
     ),
+    "repair": CommandEntry(
+        "eoctl.commands.repair", "Mend damaged partitions: as a broker would, or losing less."
+    ),
     "truncate": CommandEntry(
         "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
     ),

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
+from recovery.changeable import require_same_segments
 from recovery.clusters import image_around
 from recovery.journal import unfinished_path
 from recovery.plan import absolute_path, make_plan
@@ -205,22 +206,9 @@ def _put_together(
     )
     plan = make_plan("truncate", arguments, steps, price)
     for each in cut:
-        _require_same_segments(each, plan)
+        names = [files.log.name.name for files in each.partition.segments]
+        require_same_segments(each.partition.path, names, plan)
     return PlannedTruncation(plan, rows, tuple(dict.fromkeys(notes)))
-
-
-def _require_same_segments(truncation: Truncation, plan: Plan) -> None:
-    """A segment that came while the log was read is in no step, and would stay behind a gap."""
-    partition = truncation.partition
-    path = absolute_path(partition.path)
-    known = {each.log.name.name for each in partition.segments}
-    for listing in plan.listings:
-        new = {each for each in listing.names if each.endswith(".log")} - known
-        if listing.path == path and new:
-            raise RefusedError(
-                f"{partition.path}: {min(new)} came while the log was read",
-                next_step="stop the broker, then run it again",
-            )
 
 
 def _told_of_reopened(price: TruncationPrice) -> Iterator[str]:

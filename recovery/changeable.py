@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recovery.plan import absolute_path
 from storage.errors import RefusedError
 from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
 from storage.log_dir import METADATA_TOPIC, DirState, FileSuffix
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from recovery.plan import Plan
     from storage.log_dir import LogDir, PartitionName
     from storage.partition import Partition
 
@@ -58,4 +62,24 @@ def require_checkpoints(log_dir: LogDir | None, why: str) -> None:
                 f"{problem}: a broker would not use this log dir, and what it says of the partition"
                 f" {why}",
                 next_step="correct or empty that file first",
+            )
+
+
+def require_same_segments(path: str, known: Collection[str], plan: Plan) -> None:
+    """A segment that came while the log was read is in no step, and would stay behind a gap.
+
+    Args:
+        path: of the partition directory.
+        known: names of the `.log` files that were read.
+        plan: made after that.
+
+    Raises:
+        RefusedError: there is one.
+    """
+    for listing in plan.listings:
+        new = {each for each in listing.names if each.endswith(".log")} - {*known}
+        if listing.path == absolute_path(path) and new:
+            raise RefusedError(
+                f"{path}: {min(new)} came while the log was read",
+                next_step="stop the broker, then run it again",
             )

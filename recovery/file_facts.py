@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
 from storage.errors import AccessError, RefusedError
 from storage.os_errors import os_errors
+from storage.positioned_file import MEDIA_ERRNOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+Range = tuple[int, int]  # positions in a file, half open
 
 TAIL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
@@ -53,13 +56,17 @@ class FileFacts(NamedTuple):
         return facts._replace(mtime_ns=time_ns_of(facts.mtime_ns))
 
 
-def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:
+def look(
+    path: str, *, touched_from: int | None = 0, digest_range: Range | None = None
+) -> FileFacts | None:
     """Look at a regular file; None when nothing has that name.
 
     Args:
         path: symbolic links are not followed.
         touched_from: where the bytes begin that a step touches, to the end; None: the file only
-            changes its name. The digest covers these and the last MiB.
+            changes its name. The digest covers these and the last MiB; nothing of a file that
+            only changes its name if the disk does not give that MiB.
+        digest_range: instead of that, the last MiB of these bytes are covered.
 
     Raises:
         AccessError: it cannot be read.
@@ -74,9 +81,17 @@ def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:
             next_step="put the file itself there, then run it again",
         )
     size = found.st_size
-    start = max(size - TAIL_BYTES, 0)
-    if touched_from is not None:
+    start, end = (0, size) if digest_range is None else digest_range
+    start = max(end - TAIL_BYTES, start)
+    if touched_from is not None and digest_range is None:
         start = min(start, touched_from)
+    try:
+        sha256_hex = digest_of(path, start, end)
+    except AccessError as error:
+        if touched_from is not None or error.errno not in MEDIA_ERRNOS:
+            raise
+        start = end
+        sha256_hex = digest_of(path, start, end)
     return FileFacts(
         file_bytes=size,
         mtime_ns=found.st_mtime_ns,
@@ -84,8 +99,8 @@ def look(path: str, *, touched_from: int | None = 0) -> FileFacts | None:
         uid=found.st_uid,
         gid=found.st_gid,
         digest_start=start,
-        digest_end=size,
-        sha256=digest_of(path, start, size),
+        digest_end=end,
+        sha256=sha256_hex,
     )
 
 

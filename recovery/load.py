@@ -30,7 +30,7 @@ from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
 from storage.log_dir import LEADER_EPOCHS_NAME
-from storage.log_tail import LogTail, TailWalk, require_room
+from storage.log_tail import LogTail, TailWalk, require_flushed, require_room
 from storage.producer_state import AppendError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from recovery.rebuild import RebuiltSegment
     from recovery.segment_pass import EpochRun
     from recovery.state_history import Clock
+    from storage.kernels.protocol import Verdict
     from storage.partition import Partition
     from storage.partition_files import FileEntry, SegmentFiles
 
@@ -52,6 +53,7 @@ class Recovery(NamedTuple):
         logs: paths of the `.log` files that the plan was made from, and that no step touches.
         tail: where a writer goes on afterwards.
         cut_bytes: of log that go, the whole segments behind the cut included.
+        stop: why the last segment that stays is cut; None: it is not.
         notes: what a person should know.
     """
 
@@ -59,6 +61,7 @@ class Recovery(NamedTuple):
     logs: tuple[str, ...]
     tail: LogTail
     cut_bytes: int
+    stop: Verdict | None
     notes: tuple[str, ...]
 
 
@@ -68,6 +71,7 @@ def plan_recovery(
     interval_bytes: int,
     *,
     on_bytes: Callable[[int], None] | None = None,
+    may_lose_flushed: bool = False,
 ) -> Recovery:
     """Plan the recovery of a partition with at least one segment. Reads only.
 
@@ -76,6 +80,7 @@ def plan_recovery(
         clock: for the expiry of producers.
         interval_bytes: `index.interval.bytes`.
         on_bytes: told the size of each segment that is done.
+        may_lose_flushed: plan also what ends below the recovery point; the caller tells what goes.
 
     Raises:
         RefusedError: what a broker would do is not safe, or it could not load the partition.
@@ -83,7 +88,8 @@ def plan_recovery(
     """
     require_compacted(partition)
     try:
-        return _Planner(partition, clock, interval_bytes, on_bytes).plan()
+        planner = _Planner(partition, clock, interval_bytes, on_bytes)
+        return planner.plan(may_lose_flushed=may_lose_flushed)
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{partition.path}: a broker could not load it: {error}",
@@ -114,7 +120,7 @@ class _Planner:
         self._done: list[RebuiltSegment] = []
         self._epoch_runs: list[EpochRun] = []
 
-    def plan(self) -> Recovery:
+    def plan(self, *, may_lose_flushed: bool) -> Recovery:
         """Recover segment by segment, then compare with the disk."""
         segments = self._partition.segments
         for files in segments[self._first :]:
@@ -123,7 +129,7 @@ class _Planner:
                 break
         kept, removed = self._recovered(), segments[self._first + len(self._done) :]
         last, end = kept[-1], self._done[-1].end
-        self._require_safe(last, end.next_offset)
+        self._require_safe(last, end.next_offset, may_lose_flushed=may_lose_flushed)
         epochs = self._epochs(end.next_offset)
         steps = [*self._epoch_steps(epochs), *self._removals(removed)]
         for files, done in zip(kept, self._done, strict=True):
@@ -138,6 +144,7 @@ class _Planner:
             cut_bytes=end.log_bytes
             - end.valid_bytes
             + sum(each.log.file_bytes for each in removed),
+            stop=end.verdict if end.is_cut else None,
             notes=tuple(self._notes),
         )
 
@@ -168,8 +175,10 @@ class _Planner:
         if self._on_bytes is not None:
             self._on_bytes(done.end.log_bytes)
 
-    def _require_safe(self, last: SegmentFiles, end_offset: int) -> None:
-        require_room(self._partition, last, end_offset)
+    def _require_safe(self, last: SegmentFiles, end_offset: int, *, may_lose_flushed: bool) -> None:
+        require_room(last, end_offset)
+        if not may_lose_flushed:
+            require_flushed(self._partition, end_offset)
         if self._log_start_offset > end_offset:
             raise RefusedError(
                 f"{self._partition.path}: its log start offset is {self._log_start_offset}, above"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.checked_values import number_of, plain_object, text_of
 from recovery.directory_facts import list_files
-from recovery.file_facts import FileFacts, data_bytes_of, is_still, look
+from recovery.file_facts import FileFacts, Range, data_bytes_of, is_still, look
 from recovery.pieces import Pieces, take_pieces, why_not_readable
 from recovery.reach import log_dir_of, require_in_reach, why_not_confined
 from storage.errors import AccessError, RefusedError, UsageError
@@ -173,13 +173,17 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
     return Step(Action.REPLACE, path, before, len(content), content, backup_bytes, reason)
 
 
-def splice_step(path: str, ranges: Sequence[Piece], reason: str) -> Step:
+def splice_step(
+    path: str, ranges: Sequence[Piece], reason: str, digest_range: Range | None = None
+) -> Step:
     """Plan to give a `.log` a content that is copied from others, or in part from itself.
+
+    With a `digest_range` only that of it need be readable beside the pieces.
 
     Raises:
         AccessError, RefusedError: as `look`.
     """
-    before = look(path)
+    before = look(path, digest_range=digest_range)
     backup_bytes = 0 if before is None else before.file_bytes
     pieces = take_pieces(ranges)
     size_bytes = pieces.total_bytes

@@ -27,10 +27,12 @@ from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from recovery.file_facts import Range
     from recovery.replay import EndedTransactions
     from recovery.segment_pass import EpochRun
+    from recovery.state_history import Snapshots
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.partition import Partition
     from storage.producer_state import Violation
@@ -108,12 +110,16 @@ def rebuild_partition(
     *,
     jobs: int = 1,
     on_bytes: Callable[[int], None] | None = None,
+    kept_ranges: Mapping[int, tuple[Range, ...]] | None = None,
+    known: Snapshots | None = None,
 ) -> Rebuilt:
     """Derive everything from the `.log` files alone.
 
     Args:
         partition: as listed; only its `.log` files are read.
         settings: what the broker's configuration and clock would say.
+        kept_ranges: by base offset, of segments of which only some ranges are to stay.
+        known: snapshots that are right; one at a base offset is used in place of what was derived.
         jobs: processes that scan segments.
         on_bytes: told the size of each segment that is done.
 
@@ -124,7 +130,11 @@ def rebuild_partition(
     segments = partition.segments
     work = [
         SegmentJob(
-            each.log.path, each.base_offset, partition.is_active(each), settings.interval_bytes
+            each.log.path,
+            each.base_offset,
+            partition.is_active(each),
+            settings.interval_bytes,
+            (kept_ranges or {}).get(each.base_offset),
         )
         for each in segments
     ]
@@ -134,6 +144,8 @@ def rebuild_partition(
     done: list[RebuiltSegment] = []
     epochs: list[EpochRun] = []
     for job, messages in zip(work, run_passes(work, jobs), strict=True):
+        if known and job.base_offset in known and job.base_offset > log_start_offset:
+            history.snapshots[job.base_offset] = known[job.base_offset]
         rebuilt = recover_segment(history, job.base_offset, messages)
         done.append(rebuilt)
         for run in rebuilt.end.epochs:

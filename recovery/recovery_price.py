@@ -10,7 +10,9 @@ from storage.partition import floor_of
 from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
-    from storage.log_dir import LogDir, PartitionDir
+    from collections.abc import Mapping
+
+    from storage.log_dir import LogDir, PartitionDir, PartitionName
     from storage.partition_files import SegmentFiles
 
 
@@ -21,11 +23,17 @@ class RecoveryPrice(NamedTuple):
     log_bytes: int
 
 
-def recovery_price(log_dir: LogDir, *, without: PartitionDir | None = None) -> RecoveryPrice:
+def recovery_price(
+    log_dir: LogDir,
+    *,
+    without: PartitionDir | None = None,
+    lowered: Mapping[PartitionName, int] | None = None,
+) -> RecoveryPrice:
     """Add up what a start without the clean-shutdown marker recovers in a log dir.
 
     That is, in every partition, all from the segment with the recovery point on. Directories that
-    cannot be listed, and `without`, are left out.
+    cannot be listed, and `without`, are left out. `lowered` has the greatest recovery points that
+    some partitions may have then.
     """
     partitions_count = log_bytes = 0
     for each in log_dir.partitions:
@@ -39,7 +47,9 @@ def recovery_price(log_dir: LogDir, *, without: PartitionDir | None = None) -> R
             continue
         if segments:
             partitions_count += 1
-            log_bytes += recovered_bytes(segments, log_dir.recovery_point(each))
+            point = log_dir.recovery_point(each) or 0
+            point = min(point, (lowered or {}).get(each.name, point))
+            log_bytes += recovered_bytes(segments, point)
     return RecoveryPrice(partitions_count, log_bytes)
 
 

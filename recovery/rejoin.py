@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changeable import require_no_problem
+from recovery.lowered_checkpoints import read_whole
 from recovery.pieces import Piece
 from recovery.plan import absolute_path, replace_step, source_of, splice_step, truncate_step
 from recovery.rebuild import recover_segment, stays
@@ -29,12 +30,7 @@ from recovery.recover_state import read_snapshots
 from recovery.replica_diff import compare_replicas, find_follow_offset
 from recovery.segment_pass import SegmentJob, pass_over_segment
 from recovery.state_history import StateHistory
-from recovery.truncate import (
-    Truncation,
-    TruncationSteps,
-    read_whole,
-    require_changeable,
-)
+from recovery.truncate import Truncation, TruncationSteps, require_changeable
 from recovery.truncation_target import TargetKind, TargetRequest, find_target
 from storage.errors import FormatError, RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs

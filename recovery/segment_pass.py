@@ -16,23 +16,25 @@ from recovery.relevant_rows import relevant_rows, take_rows
 from recovery.segment_walk import SegmentWalk
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
-from storage.segment import open_segment
+from storage.segment import Segment, open_segment
+from storage.spliced_file import SplicedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recovery.file_facts import Range
     from recovery.producer_columns import MarkerColumns
     from storage.kernels.protocol import HeaderTable, Verdict
-    from storage.segment import Segment
 
 
 class SegmentJob(NamedTuple):
-    """What to do with one segment."""
+    """What to do with one segment; with `ranges`, of which only these parts of the file count."""
 
     path: str
     base_offset: int
     is_last: bool
     interval_bytes: int = DEFAULT_INTERVAL_BYTES
+    ranges: tuple[Range, ...] | None = None
 
 
 class Block(NamedTuple):
@@ -75,6 +77,11 @@ def pass_over(job: SegmentJob) -> Iterator[Block | SegmentEnd]:
         AccessError: it cannot be opened, or a part of it not be read.
         CorruptError: BAT-12, a control batch without an end marker: a broker cannot load it.
     """
+    if job.ranges is not None:
+        whole = SplicedFile(job.path, [(job.path, *each) for each in job.ranges])
+        with Segment(whole, job.base_offset) as segment:
+            yield from pass_over_segment(segment, job)
+        return
     with open_segment(job.path, base_offset=job.base_offset) as segment:
         yield from pass_over_segment(segment, job)
 

@@ -27,22 +27,18 @@ from recovery.changeable import (
     require_live,
     require_no_problem,
 )
-from recovery.checkpoint_lines import lower_offset
+from recovery.lowered_checkpoints import Limits, lower_checkpoints, read_whole
 from recovery.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.recover_state import recover_cut_state
 from recovery.truncation_cut import cannot_load
 from recovery.truncation_target import find_target
 from storage.discovery import UNKNOWN_PARTITION
-from storage.errors import AccessError, FormatError, RefusedError
+from storage.errors import FormatError, RefusedError
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.log_dir import (
-    CLEANER_NAME,
-    HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,
-    LOG_START_NAME,
-    RECOVERY_POINT_NAME,
 )
 from storage.producer_state import AppendError
 
@@ -203,37 +199,21 @@ class TruncationSteps:
 
     def checkpoints(self) -> Iterator[Step]:
         """Lower what the checkpoints of the log dir say."""
-        log_dir = self._partition.log_dir
-        if log_dir is None:
+        if self._partition.log_dir is None:
             return
         end = self._cut.end_offset
-        if self._last is None:
-            first_base, active_base = end, end
-        else:
-            first_base, active_base = (
-                self._partition.segments[0].base_offset,
-                self._last.base_offset,
-            )
-        for name, limit, is_removed, what in (
-            (RECOVERY_POINT_NAME, end, False, "recovery point"),
-            (HIGH_WATERMARK_NAME, end, False, "high watermark"),
-            # Listed only above the first base offset (reference 1.1).
-            (LOG_START_NAME, end, end <= first_base, "log start"),
-            (CLEANER_NAME, active_base, False, "first dirty offset"),
-        ):
-            path = self._directory.parent / name
-            data = read_whole(path)
-            if data is None:
-                continue
-            try:
-                lowered = lower_offset(
-                    data, self._partition.directory.topic_partition, limit, is_removed=is_removed
-                )
-            except FormatError as error:
-                raise error.located(str(path)) from error
-            if lowered != data:
-                change = "line goes" if is_removed else f"at most {limit}"
-                yield replace_step(str(path), lowered, f"{what}: {change}")
+        first_base = active_base = end
+        if self._last is not None:
+            first_base = self._partition.segments[0].base_offset
+            active_base = self._last.base_offset
+        limits = Limits(
+            self._partition.directory.topic_partition,
+            recovery_point=end,
+            end=end,
+            first_dirty=active_base,
+            has_log_start=end > first_base,
+        )
+        yield from lower_checkpoints(self._directory.parent, [limits])
 
     def _leader_epochs(self) -> Iterator[Step]:
         entries = self._partition.leader_epochs()
@@ -342,13 +322,3 @@ class TruncationSteps:
 
     def _path(self, entry: FileEntry) -> str:
         return str(self._directory / entry.name.name)
-
-
-def read_whole(path: Path) -> bytes | None:
-    """Read a small file; None if there is none. Raises AccessError."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise AccessError(error, str(path)) from error

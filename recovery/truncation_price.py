@@ -19,7 +19,7 @@ from storage.errors import EoctlError
 from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from recovery.group_offsets import CommittedOffset
     from recovery.truncate import Truncation
@@ -175,12 +175,13 @@ def _producers_set_back(truncation: Truncation, notes: list[str]) -> list[Produc
             f"{path}: position {verdict.start_pos}: producers that are set back are not known"
         )
         return None
-    return list(_compare(before.entries, truncation.producers))
+    return list(producers_set_back(before.entries, truncation.producers))
 
 
-def _compare(
-    before: Sequence[ProducerEntry], after: Sequence[ProducerEntry]
+def producers_set_back(
+    before: Iterable[ProducerEntry], after: Iterable[ProducerEntry]
 ) -> Iterator[ProducerChange]:
+    """Give the producers whose epoch or last sequence is another afterwards."""
     still_known = {each.producer_id: each for each in after}
     for old in before:
         new = still_known.get(old.producer_id)

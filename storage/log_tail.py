@@ -131,7 +131,8 @@ def read_tail(
             f" {walk.end_offset}: a broker would delete all of it at its start [OFS-1]",
             next_step="correct its line in log-start-offset-checkpoint",
         )
-    require_room(partition, files, walk.end_offset)
+    require_room(files, walk.end_offset)
+    require_flushed(partition, walk.end_offset)
     for index_file in (files.offset_index, files.time_index):
         _require_trimmed(partition, index_file, files, walk.end_offset)
     producers = _read_producers(partition, walk.end_offset)
@@ -235,13 +236,18 @@ def _require_ok(files: SegmentFiles, verdicts: list[Verdict]) -> None:
         raise _refused(files.log.path, _describe(verdict))
 
 
-def require_room(partition: Partition, files: SegmentFiles, end_offset: int) -> None:
+def require_room(files: SegmentFiles, end_offset: int) -> None:
     """Refuse what appending would stumble over, or a broker afterwards."""
-    path, log_dir = files.log.path, partition.log_dir
+    path = files.log.path
     if Path(path).is_symlink():
         raise RefusedError(f"{path}: is a symbolic link", next_step="put the file itself there")
     if end_offset > MAX_OFFSET - MAX_RELATIVE_OFFSET:
         raise RefusedError(f"{path}: ends at {end_offset}: there are no offsets left")
+
+
+def require_flushed(partition: Partition, end_offset: int) -> None:
+    """Refuse a log that ends below its recovery point (OFS-2)."""
+    log_dir = partition.log_dir
     recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
     if recovery_point is not None and recovery_point > end_offset:
         raise RefusedError(

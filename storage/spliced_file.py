@@ -33,10 +33,10 @@ class SplicedFile(PositionedFile):
         sizes = (end_pos - start_pos for _, start_pos, end_pos in self._ranges)
         self._starts = [0, *accumulate(sizes)]
         self._opened = ExitStack()
-        self._files: list[PositionedFile] = []
+        self._files: dict[str, PositionedFile] = {}  # each once, however many ranges it gives
         try:
-            for each, _, _ in self._ranges:
-                self._files.append(self._opened.enter_context(PositionedFile(each)))
+            for each in dict.fromkeys(each for each, _, _ in self._ranges):
+                self._files[each] = self._opened.enter_context(PositionedFile(each))
         except BaseException:
             self.close()
             raise
@@ -58,9 +58,9 @@ class SplicedFile(PositionedFile):
         if not 0 <= pos < self._starts[-1]:
             return 0
         place = bisect_right(self._starts, pos) - 1
-        _, start_pos, end_pos = self._ranges[place]
+        path, start_pos, end_pos = self._ranges[place]
         inner_pos = start_pos + pos - self._starts[place]
-        reading = self._files[place].read_at(inner_pos, min(len(view), end_pos - inner_pos))
+        reading = self._files[path].read_at(inner_pos, min(len(view), end_pos - inner_pos))
         for bad in reading.unreadable:
             if bad.start_pos == inner_pos:
                 raise OSError(bad.errno, bad.strerror)

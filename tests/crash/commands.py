@@ -47,11 +47,15 @@ class Change(NamedTuple):
     """A command with --apply on one partition of `clean`; `damage` gives it something to do.
 
     In an argument {root} is the directory around the log dir.
+    `keeps_segments`: each `.log` is by itself what it was or what it becomes. `has_log`: one is
+    left at the end.
     """
 
     partition: str
     arguments: tuple[str, ...]
     damage: Callable[[Path], None]
+    keeps_segments: bool = False
+    has_log: bool = True
 
 
 def nothing(_: Path) -> None:
@@ -110,6 +114,17 @@ def set_old_times(partition: Path) -> None:
         os.utime(path, ns=(OLD_NS, OLD_NS))
 
 
+def damage_batches(partition: Path) -> None:
+    """Bits in the middle of the first and the last segment, and a torn end."""
+    logs = sorted(partition.glob("*.log"))
+    for log in {logs[0], logs[-1]}:
+        data = bytearray(log.read_bytes())
+        data[75] ^= 4
+        data[len(data) // 2] ^= 4
+        log.write_bytes(data[:-5] if log == logs[-1] else data)
+        os.utime(log, ns=(OLD_NS, OLD_NS))
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
@@ -119,6 +134,21 @@ CHANGES = {
     ),
     "truncate below the first segment": Change(
         "compacted-0", ("truncate", "--to-offset", "20", "--single-copy"), remove_first_segment
+    ),
+    "repair as broker": Change(
+        "txn-0", ("repair", "--strategy", "as-broker", "--single-copy"), damage_batches
+    ),
+    "repair by salvage": Change(
+        "txn-0", ("repair", "--strategy", "salvage", "--single-copy"), damage_batches
+    ),
+    "repair by salvage of segments": Change(
+        "compacted-0",
+        ("repair", "--strategy", "salvage", "--single-copy"),
+        damage_batches,
+        keeps_segments=True,
+    ),
+    "repair by moving away": Change(
+        "compacted-0", ("repair", "--strategy", "move-away"), nothing, has_log=False
     ),
     "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
     "rejoin over segments": Change("compacted-0", REJOIN, follow_over_segments),
@@ -203,16 +233,27 @@ class Runs:
         now = self.contents(root)
         before = {name: each.data for name, each in self.before.items() if each.data is not None}
         logs = sorted(name for name in before if name.endswith(".log"))
+        if self.change.keeps_segments:
+            assert all(now[name] in {before[name], self.after[name]} for name in logs)
+            changing = [name for name in logs if self.after[name] != before[name]]
+            is_done = [now[name] != before[name] for name in changing]
+            assert is_done == sorted(is_done), is_done
+            if any(now[name] != before[name] for name in logs):
+                self.require_checkpoints(now)
+            return
         is_changed = [now.get(name) != before[name] for name in logs]
         assert is_changed == sorted(is_changed), is_changed
         first = is_changed.index(True) if True in is_changed else len(logs)
         assert [name for name in logs[first + 1 :] if name in now] == []
-        assert any(name.endswith(".log") for name in now)
+        assert any(name.endswith(".log") for name in now) or not self.change.has_log
         if any(name in now for name in self.after if name.endswith(".log") and name > logs[-1]):
             assert [now.get(name) for name in logs] == [self.after.get(name) for name in logs]
         if True in is_changed:
-            for name in LOG_DIR_NAMES:
-                assert now.get(name) == self.after.get(name)
+            self.require_checkpoints(now)
+
+    def require_checkpoints(self, now: dict[str, bytes]) -> None:
+        for name in LOG_DIR_NAMES:
+            assert now.get(name) == self.after.get(name)
 
     def require_safe(self, root: Path) -> None:
         """No marker beside a change; what is half done is flagged."""

@@ -1,0 +1,249 @@
+"""From the options of `repair` to plans: which partitions, their other replicas, what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.rebuild_jobs import rebuild_jobs
+from recovery.clusters import image_around
+from recovery.plan import absolute_path
+from recovery.recovery_price import recovery_price
+from recovery.repair import RepairJob, plan_repair, repair_many
+from recovery.strategies import Strategy
+from storage.errors import RefusedError, UsageError
+from storage.log_dir import DirState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from recovery.plan import Plan
+    from recovery.rebuild_many import RebuildJob
+    from recovery.repaired import Repaired
+    from storage.discovery import Selected
+    from storage.errors import EoctlError
+
+
+class RepairOptions(NamedTuple):
+    """What the command line says; without a strategy one is proposed for what is damaged."""
+
+    strategy: Strategy | None
+    single_copy: bool = False
+    interval_bytes: int | None = None
+    expiration_ms: int | None = None
+    now: str | None = None
+    metadata_dir: str | None = None
+
+    def check(self, *, is_kept: bool) -> None:
+        """Refuse combinations that mean nothing; `is_kept`: it is applied, or the plan saved.
+
+        Raises:
+            UsageError: for each of them.
+        """
+        if is_kept and self.strategy is None:
+            raise UsageError(
+                "no strategy: it must be said what is to be done",
+                next_step="the same without --apply and --save-plan proposes one",
+            )
+        if self.single_copy and self.strategy is Strategy.MOVE_AWAY:
+            raise UsageError(
+                "--single-copy: what is moved away is fetched again from another replica",
+                next_step="--strategy salvage or as-broker for the only copy",
+            )
+
+
+class RepairReport(NamedTuple):
+    """A row: one directory. What is not known is None; `log_end_offset` is that afterwards."""
+
+    path: str
+    strategy: str
+    log_start_offset: int | None
+    log_end_offset: int | None
+    lost_offsets_count: int | None
+    lost_ranges_count: int
+    lost_bytes: int
+    open_transactions_count: int
+    steps_count: int
+    applied: bool
+
+
+class PlannedRepair(NamedTuple):
+    """A plan for each log dir that has something to repair, rows, errors, and notes for people."""
+
+    plans: tuple[Plan, ...]
+    rows: tuple[RepairReport, ...]
+    errors: tuple[EoctlError, ...]
+    notes: tuple[str, ...]
+
+
+class RepairRun:
+    """Plans the repair of the partitions of a call, again and again as they are then."""
+
+    def __init__(self, paths: Sequence[str], options: RepairOptions) -> None:
+        """Find them. Raises UsageError if there is none."""
+        self._options = options
+        found, notes = rebuild_jobs(
+            paths,
+            interval_bytes=options.interval_bytes,
+            index_max_bytes=None,
+            preallocate=False,
+            expiration_ms=options.expiration_ms,
+            now=options.now,
+            metadata_dir=options.metadata_dir,
+            is_applied=True,
+        )
+        self._work = [each for each in found if each.selected.partition.name.state is DirState.LIVE]
+        self.notes = notes
+        for each in found:
+            if each not in self._work:
+                self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
+
+    @property
+    def selected(self) -> list[Selected]:
+        """The partitions."""
+        return [each.selected for each in self._work]
+
+    @property
+    def log_bytes(self) -> int:
+        """Of the `.log` files of all of them."""
+        return sum(
+            path.stat().st_size
+            for each in self._work
+            for path in Path(each.selected.partition.path).glob("*.log")
+        )
+
+    def arguments(self) -> dict[str, dict[str, Any]]:
+        """What tells an unfinished plan of the same call from others, by log dir."""
+        by_log_dir: dict[str, list[str]] = {}
+        for each in self._work:
+            path = Path(absolute_path(each.selected.partition.path))
+            by_log_dir.setdefault(str(path.parent), []).append(path.name)
+        strategy = None if self._options.strategy is None else str(self._options.strategy)
+        return {
+            log_dir: {"log_dir": log_dir, "strategy": strategy, "partitions": sorted(names)}
+            for log_dir, names in by_log_dir.items()
+        }
+
+    def plan(self, jobs: int, on_bytes: Callable[[int], None]) -> PlannedRepair:
+        """Look at all of them, and plan a repair for each log dir.
+
+        Raises:
+            RefusedError, AccessError: of the only partition, or of what its log dir needs.
+        """
+        # What is damaged shows best where every good batch counts.
+        strategy = self._options.strategy or Strategy.SALVAGE
+        work = [RepairJob(each.selected, each.settings, strategy) for each in self._work]
+        done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
+        checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
+        errors = tuple(each.error for each in checked if each.error is not None)
+        if errors and len(checked) == 1:
+            raise errors[0]
+        good = [each for each in checked if each.error is None]
+        notes = [*self.notes, *(note for each in good for note in each.notes)]
+        if self._options.strategy is None:
+            rows = tuple(self._proposals(done))
+            return PlannedRepair((), rows, errors, tuple(notes))
+        plans = tuple(self._plans(good))
+        return PlannedRepair(plans, tuple(_row(each) for each in good), errors, tuple(notes))
+
+    def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
+        arguments = self.arguments()
+        for log_dir in arguments:
+            parts = [
+                each for each in repaired if str(Path(absolute_path(each.path)).parent) == log_dir
+            ]
+            jobs = {each.selected.partition.path: each for each in self._work}
+            known = jobs[parts[0].path].selected.log_dir if parts else None
+            lowered = {
+                jobs[each.path].selected.partition.name: each.limits.recovery_point
+                for each in parts
+                if each.limits is not None
+            }
+            price = None if known is None else recovery_price(known, lowered=lowered)
+            plan = plan_repair(log_dir, parts, arguments[log_dir], price)
+            if plan is not None:
+                yield plan
+
+    # -- other replicas
+
+    def _checked(self, job: RebuildJob, repaired: Repaired) -> Repaired:
+        """Refuse what would make replicas diverge, or leave none of them."""
+        if repaired.error is not None or self._options.strategy is None:
+            return repaired
+        error = (
+            self._why_not_away(job, repaired)
+            if repaired.strategy is Strategy.MOVE_AWAY
+            else self._why_not_here(job, repaired)
+        )
+        return repaired._replace(error=error) if error is not None else repaired
+
+    def _why_not_here(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
+        log_dir = job.selected.log_dir
+        watermark = None if log_dir is None else log_dir.high_watermark(job.selected.partition)
+        factor = self._replication_factor(job.selected)
+        if self._options.single_copy or factor == 1 or not repaired.loses_below(watermark):
+            return None
+        where = "where its high watermark is unknown"
+        if watermark is not None:
+            where = f"below its high watermark {watermark}"
+        has = "an unknown number of" if factor is None else str(factor)
+        return RefusedError(
+            f"{repaired.path}: would lose offsets {where}, and has {has} replicas: they would"
+            " diverge where Kafka cannot see it",
+            next_step="--strategy move-away, so that the broker fetches it again; --single-copy if"
+            " this directory is the only one that survives; --metadata-dir DIR if it is the only"
+            " one",
+        )
+
+    def _why_not_away(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
+        if self._is_only_copy(job.selected) is not True:
+            return None
+        return RefusedError(
+            f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"
+            " again",
+            next_step="--strategy salvage",
+        )
+
+    def _replication_factor(self, selected: Selected) -> int | None:
+        image = image_around(selected.log_dir, self._options.metadata_dir)
+        if image is None or image.problems:
+            return None
+        name = selected.partition.name
+        return image.replication_factor(name.topic, name.partition)
+
+    def _is_only_copy(self, selected: Selected) -> bool | None:
+        """Whether no other node is known to be in sync; None: not known."""
+        image = image_around(selected.log_dir, self._options.metadata_dir)
+        name = selected.partition.name
+        found = None if image is None else image.partition(name.topic, name.partition)
+        meta = None if selected.log_dir is None else selected.log_dir.meta
+        if found is None or meta is None:
+            return None
+        return not {*found.isr} - {meta.node_id}
+
+    def _proposals(self, repaired: Iterable[Repaired]) -> Iterable[RepairReport]:
+        for job, each in zip(self._work, repaired, strict=True):
+            if each.error is not None:
+                continue
+            row = _row(each)
+            if not each.lost:
+                strategy = "none" if not each.steps else str(Strategy.SALVAGE)
+            else:
+                is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
+                strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
+            yield row._replace(strategy=strategy)
+
+
+def _row(repaired: Repaired) -> RepairReport:
+    return RepairReport(
+        path=repaired.path,
+        strategy=str(repaired.strategy),
+        log_start_offset=repaired.log_start_offset,
+        log_end_offset=repaired.end_offset,
+        lost_offsets_count=repaired.lost_offsets_count,
+        lost_ranges_count=len(repaired.lost),
+        lost_bytes=repaired.lost_bytes,
+        open_transactions_count=len(repaired.open_transactions),
+        steps_count=len(repaired.steps),
+        applied=False,
+    )

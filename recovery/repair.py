@@ -1,0 +1,151 @@
+"""Plan the repair of several partitions, several at once, and put their steps together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.as_broker import plan_as_broker
+from recovery.changeable import require_same_segments
+from recovery.lowered_checkpoints import lower_checkpoints
+from recovery.move_away import plan_move_away
+from recovery.piece_workers import map_unordered
+from recovery.plan import absolute_path, make_plan, source_of
+from recovery.repaired import Repaired
+from recovery.salvage import plan_salvage
+from recovery.strategies import Strategy
+from storage.errors import EoctlError
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from recovery.plan import Plan
+    from recovery.rebuild import RebuildSettings
+    from recovery.recovery_price import RecoveryPrice
+    from storage.discovery import Selected
+
+
+class RepairJob(NamedTuple):
+    """One partition, what shapes its derived files, and how it is repaired."""
+
+    selected: Selected
+    settings: RebuildSettings
+    strategy: Strategy
+
+
+def repair_many(
+    work: Sequence[RepairJob], jobs: int, *, on_done: Callable[[Repaired], None]
+) -> list[Repaired]:
+    """Plan all of them, each in a process of its own; in the order of `work`. Reads only.
+
+    With one partition the processes share its segments.
+
+    Args:
+        work: the partitions.
+        jobs: processes.
+        on_done: told each result as it comes.
+    """
+    found: dict[int, Repaired] = {}
+    one = partial(repair_one, jobs=jobs if len(work) == 1 else 1)
+    for number, repaired in map_unordered(one, work, jobs):
+        found[number] = repaired
+        on_done(repaired)
+    return [found[number] for number in range(len(work))]
+
+
+def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
+    """Plan one of them; errors become part of the result."""
+    path = job.selected.partition.path
+    try:
+        partition = Partition.of(job.selected)
+        if not partition.segments:
+            notes = tuple(map(str, partition.problems))
+            return Repaired(path, job.strategy, notes=(*notes, f"{path}: has no segment"))
+        if job.strategy is Strategy.MOVE_AWAY:
+            return plan_move_away(partition)
+        if job.strategy is Strategy.AS_BROKER:
+            return plan_as_broker(partition, job.settings)
+        return plan_salvage(partition, job.settings, jobs=jobs)
+    except EoctlError as error:
+        return Repaired(path, job.strategy, error=error)
+
+
+def plan_repair(
+    log_dir: str,
+    repaired: Sequence[Repaired],
+    arguments: Mapping[str, Any],
+    recovery: RecoveryPrice | None,
+) -> Plan | None:
+    """Put the repairs of partitions of one log dir together; None: nothing is to be done.
+
+    Args:
+        log_dir: absolute.
+        repaired: those without an error.
+        arguments: what was asked for.
+        recovery: what the next start without the clean-shutdown marker recovers; None: not known.
+
+    Raises:
+        RefusedError, AccessError, FormatError: as `make_plan` and `lower_checkpoints`.
+    """
+    limits = [each.limits for each in repaired if each.limits is not None]
+    steps = [
+        *lower_checkpoints(Path(log_dir), limits),
+        *(step for each in repaired for step in each.steps),
+    ]
+    if not steps:
+        return None
+    sources = [source_of(path) for each in repaired if each.steps for path in each.logs]
+    price = {**_price(repaired), "recovery": None if recovery is None else recovery._asdict()}
+    plan = make_plan("repair", arguments, steps, price, sources)
+    for each in repaired:
+        require_same_segments(each.path, each.segments, plan)
+    return plan
+
+
+def _price(repaired: Sequence[Repaired]) -> dict[str, Any]:
+    """What goes, and what follows from it. Lists name the partition by its directory."""
+    counts = [each.lost_offsets_count for each in repaired]
+    producers = [each.producers for each in repaired]
+    return {
+        "lost_offsets_count": sum(each or 0 for each in counts) if None not in counts else None,
+        "lost_bytes": sum(each.lost_bytes for each in repaired),
+        "lost_ranges": [
+            {
+                "file": str(Path(*Path(lost.path).parts[-2:])),
+                "start_pos": lost.start_pos,
+                "end_pos": lost.end_pos,
+                "base_offset": lost.base_offset,
+                "last_offset": lost.last_offset,
+                "finding": str(lost.kind),
+                "check_id": lost.check_id,
+                "reason": lost.reason,
+            }
+            for each in repaired
+            for lost in each.lost
+        ],
+        "producers_count": None
+        if None in producers
+        else sum(len(each or ()) for each in producers),
+        "producers": [
+            {"partition": _name(each), **change._asdict()}
+            for each in repaired
+            for change in each.producers or ()
+        ],
+        "open_transactions": [
+            {"partition": _name(each), **dict(list(opened._asdict().items())[1:])}
+            for each in repaired
+            if each.lost
+            for opened in each.open_transactions
+        ],
+        "changed_aborts": [
+            {"partition": _name(each), **dict(list(abort._asdict().items())[1:])}
+            for each in repaired
+            for abort in each.changed_aborts
+        ],
+    }
+
+
+def _name(repaired: Repaired) -> str:
+    return Path(absolute_path(repaired.path)).name

@@ -1,0 +1,522 @@
+"""`eoctl repair`: whole log dirs by each strategy, what is refused, and how to go back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, classify
+from tests.changes import (
+    held,
+    in_80_columns,
+    interrupt,
+    journal_of,
+    notes_of,
+    rows_of,
+    table,
+    unpacked,
+)
+from tests.crash.trees import difference, leftovers, tree_of
+from tests.damage.faults import read_batches
+from tests.kafka.broker import copy_log_dir
+from tests.recovery.test_load import COMPARED, TARGETS, WRITTEN_ON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.running import Outcome
+
+    Cli = Callable[..., Outcome]
+
+JSONL = ("--output", "jsonl")
+
+
+def touch(log: Path, *numbers: int, place: int = 70, mask: int = 4) -> None:
+    """Change a bit of some batches."""
+    data = bytearray(log.read_bytes())
+    for number in numbers:
+        data[read_batches(log.read_bytes())[number].pos + place] ^= mask
+    log.write_bytes(data)
+
+
+def first_log(partition: Path) -> Path:
+    return min(partition.glob("*.log"))
+
+
+def repairs_of(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    return {Path(row["path"]).name: row for row in rows_of(outcome, "repair")}
+
+
+# --- as the broker --------------------------------------------------------------------------------
+
+
+def compared_files(directory: Path) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if classify(path.name).kind in COMPARED and path.suffix != ".deleted"
+    }
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("source", list(TARGETS))
+def test_as_broker_leaves_what_a_real_start_left(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, source: str, jobs: int
+) -> None:
+    """Whole log dirs of killed brokers, all partitions by one plan; and back again."""
+    target = golden("kafka-4.3.1") / TARGETS[source]
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / source, tmp_path / "log-dir")
+    before = tree_of(log_dir)
+    now_ms = (target / "recovery-point-offset-checkpoint").stat().st_mtime_ns // 1_000_000
+    done = eoctl(
+        "repair", log_dir, "--strategy", "as-broker", "--jobs", jobs, "--now", now_ms, "--apply",
+        *JSONL,
+    )  # fmt: skip
+    assert done.status == 0, done.errors
+    rows = repairs_of(done)
+    assert sum(row["applied"] for row in rows.values()) > 10
+    seen = 0
+    for name in rows:
+        if name in WRITTEN_ON.get(source, ()) or not list((log_dir / name).glob("*.log")):
+            continue
+        found, expected = compared_files(log_dir / name), compared_files(target / name)
+        assert set(found) == set(expected), name
+        assert [each for each in found if found[each] != expected[each]] == [], name
+        seen += len(found)
+    assert seen > 80
+    again = eoctl("repair", log_dir, "--strategy", "as-broker", "--now", now_ms, *JSONL)
+    assert (again.status, rows_of(again, "step")) == (0, [])
+    assert eoctl("undo", journal_of(log_dir)).status == 0
+    assert [e for e in difference(before, tree_of(log_dir)) if ".lock" not in e] == []
+
+
+def test_as_broker_tells_what_the_start_drops(kafka: Path, eoctl: Cli) -> None:
+    """Below the recovery point nothing is looked at (REC-14); above it all behind damage goes."""
+    touch(first_log(kafka / "txn-0"), 17)
+    touch(first_log(kafka / "rolled-0"), 1)
+    whole = first_log(kafka / "txn-0").read_bytes()
+    cut_pos = _bad_pos(whole)
+    planned = eoctl("repair", kafka, "--strategy", "as-broker", *JSONL)
+    rows = repairs_of(planned)
+    assert rows["rolled-0"]["steps_count"] == 0
+    (price,) = rows_of(planned, "price")
+    (lost,) = price["lost_ranges"]
+    assert (lost["start_pos"], lost["last_offset"]) == (cut_pos, 328)
+    assert lost["base_offset"] == rows["txn-0"]["log_end_offset"]
+    assert rows["txn-0"]["lost_offsets_count"] == 329 - lost["base_offset"]
+    assert price["producers_count"] > 0
+    assert price["changed_aborts"]
+    reason = "corrupt at position"
+    assert any(reason in note and "a broker cuts it there" in note for note in notes_of(planned))
+
+
+def _bad_pos(data: bytes) -> int:
+    pos = 0
+    while True:
+        size = int.from_bytes(data[pos + 8 : pos + 12], "big") + 12
+        try:
+            read_batches(data[pos : pos + size])
+        except AssertionError:
+            return pos
+        pos += size
+
+
+def test_as_broker_of_what_was_flushed_and_is_gone(kafka: Path, eoctl: Cli) -> None:
+    """A broker clamps its recovery point; here it is lowered, and told what goes."""
+    log = first_log(kafka / "plain-0")
+    log.write_bytes(log.read_bytes()[:-5])
+    done = eoctl("repair", kafka / "plain-0", "--strategy", "as-broker", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    end = repairs_of(done)["plain-0"]["log_end_offset"]
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert f"plain 0 {end}\n" in (kafka / name).read_text()
+    (lost,) = rows_of(done, "price")[0]["lost_ranges"]
+    assert (lost["base_offset"], lost["finding"]) == (end, "torn_tail")
+
+
+@pytest.mark.parametrize(
+    ("place", "mask", "said"), [(0, 0x40, "REC-10"), (3, 0x20, "REC-10"), (16, 0x20, "REC-8")]
+)
+def test_as_broker_of_what_no_broker_mends(
+    kafka: Path, eoctl: Cli, place: int, mask: int, said: str
+) -> None:
+    """A wrong base offset keeps it from starting, a wrong magic it does not see."""
+    touch(first_log(kafka / "plain-0"), 4, place=place, mask=mask)
+    outcome = eoctl("repair", kafka / "plain-0", "--strategy", "as-broker", "--apply")
+    assert outcome.status == 4
+    assert said in outcome.errors
+    assert "--strategy salvage" in outcome.errors
+    assert eoctl("repair", kafka / "plain-0", "--strategy", "salvage", "--apply").status == 0
+
+
+# --- salvage --------------------------------------------------------------------------------------
+
+
+def test_salvage_of_a_whole_log_dir(kafka: Path, eoctl: Cli) -> None:
+    """Places in every partition, middle segments too; what is left is a log, and stays so."""
+    source, kept, missing = random.Random(7), {}, {}
+    for log in sorted(kafka.glob("*-0/*.log")):
+        name = f"{log.parent.name}/{log.name}"
+        data = log.read_bytes()
+        batches = read_batches(data)
+        if log.parent.name == "__cluster_metadata-0" or len(batches) < 4:
+            continue
+        numbers = {*source.sample(range(1, len(batches) - 1), 2)}
+        touch(log, *numbers, place=source.choice([9, 30, 60]))
+        kept[name] = b"".join(
+            data[each.pos : each.end] for n, each in enumerate(batches) if n not in numbers
+        )
+        missing[name] = sorted(numbers)
+        later = {n: batches[n + 1].base_offset for n in numbers}
+        missing[name] = sorted(
+            offset for n in numbers for offset in range(batches[n - 1].last_offset + 1, later[n])
+        )
+    assert len(kept) > 12
+    before = tree_of(kafka)
+    done = eoctl("repair", kafka, "--strategy", "salvage", "--jobs", 2, "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    for name, data in kept.items():
+        assert (kafka / name).read_bytes() == data, name
+    (price,) = rows_of(done, "price")
+    lost: dict[str, list[int]] = {}
+    for each in price["lost_ranges"]:
+        lost.setdefault(each["file"], []).extend(
+            range(each["base_offset"], each["last_offset"] + 1)
+        )
+    for name, offsets in missing.items():
+        assert {*offsets} <= {*lost[name]}, name
+        if not name.startswith("compacted"):
+            assert lost[name] == offsets, name
+    assert set(lost) == set(missing)
+    assert not (kafka / CLEAN_SHUTDOWN_NAME).exists()
+    assert leftovers(kafka) == []
+    again = eoctl("repair", kafka, "--strategy", "salvage", *JSONL)
+    assert (again.status, rows_of(again, "step")) == (0, [])
+    # Nothing is left that a broker's start would change, from the recovery points on.
+    start = eoctl("repair", kafka, "--strategy", "as-broker", *JSONL)
+    assert (start.status, rows_of(start, "step")) == (0, [])
+    found = eoctl("check", kafka, *JSONL)
+    bad = [row for row in rows_of(found) if row.get("severity") in {"error", "warning"}]
+    assert [row for row in bad if "__cluster_metadata" not in json.dumps(row)] == []
+    rebuilt = eoctl("rebuild", kafka, *JSONL)
+    names = {Path(name).parent.name for name in kept}
+    states = [row for row in rows_of(rebuilt) if row["partition"] in names]
+    assert [row for row in states if row["state"] != "equal"] == []
+    assert len(states) > 60
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert [e for e in difference(before, tree_of(kafka)) if ".lock" not in e] == []
+
+
+def test_salvage_lowers_the_recovery_point_to_what_changes(kafka: Path, eoctl: Cli) -> None:
+    """So that the next start verifies it, and derives its files anew, if a half was done."""
+    middle = sorted((kafka / "rolled-0").glob("*.log"))[1]
+    touch(middle, 1)
+    done = eoctl("repair", kafka / "rolled-0", "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    points = (kafka / "recovery-point-offset-checkpoint").read_text()
+    assert f"rolled 0 {int(middle.stem)}\n" in points
+    assert "plain 0 179\n" in points
+    assert "rolled 0 60\n" in (kafka / "replication-offset-checkpoint").read_text()
+
+
+def test_a_lost_marker_leaves_its_transaction_open(kafka: Path, eoctl: Cli) -> None:
+    """It is stated, and that `.txnindex` told of an abort that is none any more."""
+    log = first_log(kafka / "txn-0")
+    data = log.read_bytes()
+    index = (kafka / "txn-0" / f"{0:020d}.txnindex").read_bytes()
+    producer_id, first_offset, marker_offset = (
+        int.from_bytes(index[-34 + at : -34 + at + 8], "big") for at in (2, 10, 18)
+    )
+    batches = read_batches(data)
+    number = next(n for n, each in enumerate(batches) if each.base_offset == marker_offset)
+    touch(log, number)
+    planned = eoctl("repair", kafka / "txn-0", "--strategy", "salvage", *JSONL)
+    assert planned.status == 0, planned.errors
+    (price,) = rows_of(planned, "price")
+    assert price["changed_aborts"] == [
+        {
+            "partition": "txn-0", "producer_id": producer_id, "first_offset": first_offset,
+            "marker_offset": marker_offset,
+        }
+    ]  # fmt: skip
+    opened = {row["first_offset"]: row["was_open"] for row in price["open_transactions"]}
+    assert opened.get(first_offset, False) is False
+
+
+def test_unreadable_places_stay_behind(
+    kafka: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old file is kept by another name: what the disk does not give need not be copied."""
+    log = first_log(kafka / "plain-0")
+    data = log.read_bytes()
+    batches = read_batches(data)
+    bad = batches[3].pos // 512 * 512 + 1024
+    assert batches[3].pos < bad < bad + 512 < batches[3].end
+    for name in ("preadv", "pread"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name), log, range(bad, bad + 512)))
+    done = eoctl(
+        "repair", kafka / "plain-0", "--strategy", "salvage", "--jobs", 1, "--apply", *JSONL
+    )
+    assert done.status == 0, done.errors
+    monkeypatch.undo()
+    assert log.read_bytes() == data[: batches[3].pos] + data[batches[3].end :]
+    (lost,) = rows_of(done, "price")[0]["lost_ranges"]
+    assert (lost["finding"], lost["base_offset"], lost["last_offset"]) == (
+        "unreadable", batches[3].base_offset, batches[3].last_offset,
+    )  # fmt: skip
+
+
+def failing(real: Any, log: Path, bad: range) -> Any:
+    """A read that fails where it touches some bytes of a file, by whatever name it was opened."""
+    inode = log.stat().st_ino
+
+    def read(fd: int, wanted: Any, pos: int) -> Any:
+        size = wanted if isinstance(wanted, int) else sum(map(len, wanted))
+        if os.fstat(fd).st_ino == inode and pos < bad.stop and pos + size > bad.start:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, wanted, pos)
+
+    return read
+
+
+def test_nothing_is_left_of_a_segment(kafka: Path, eoctl: Cli) -> None:
+    """An empty one keeps its place, and with it the offsets behind it."""
+    log = sorted((kafka / "rolled-0").glob("*.log"))[1]
+    before = log.read_bytes()
+    log.write_bytes(b"\xff" * len(before))
+    done = eoctl("repair", kafka / "rolled-0", "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    assert log.read_bytes() == b""
+    assert log.with_suffix(".index").read_bytes() == b""
+    row = repairs_of(done)["rolled-0"]
+    assert row["log_end_offset"] == 60
+    assert row["lost_offsets_count"] == read_batches(before)[-1].last_offset + 1 - int(log.stem)
+
+
+def test_legacy_logs(golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli) -> None:
+    """Messages of both old formats; their indexes are derived anew for what is left."""
+    log_dir = tmp_path / "legacy"
+    shutil.copytree(golden("kafka-0.10.2-legacy"), log_dir)
+    kept = {}
+    for log in sorted(log_dir.glob("*/*.log")):
+        log.chmod(0o644)
+        data = log.read_bytes()
+        batches = read_batches(data)
+        touch(log, 1, place=batches[1].size - 2)
+        kept[log] = data[: batches[1].pos] + data[batches[1].end :]
+    done = eoctl(
+        "repair", log_dir, "--strategy", "salvage", "--single-copy", "--apply", "--now", "0", *JSONL
+    )
+    assert done.status == 0, done.errors
+    assert {log: log.read_bytes() for log in kept} == kept
+    rebuilt = eoctl("rebuild", log_dir, "--now", "0", *JSONL)
+    assert {row["state"] for row in rows_of(rebuilt)} == {"equal"}
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "as-broker"])
+def test_nothing_to_repair(kafka: Path, eoctl: Cli, strategy: str) -> None:
+    before = tree_of(kafka)
+    for apply in ((), ("--apply",)):
+        outcome = eoctl("repair", kafka, "--strategy", strategy, *apply, *JSONL)
+        assert outcome.status == 0, outcome.errors
+        assert {row["kind"] for row in rows_of(outcome)} == {"repair"}
+        assert all(row["steps_count"] == 0 for row in rows_of(outcome, "repair"))
+        assert "there is nothing to repair" in notes_of(outcome)[-1]
+    assert [e for e in difference(before, tree_of(kafka)) if ".lock" not in e] == []
+
+
+def test_what_a_start_derives_anyway_is_no_damage(killed: Path, eoctl: Cli) -> None:
+    """Preallocated indexes and a missing snapshot are what a killed broker leaves."""
+    outcome = eoctl("repair", killed, "--strategy", "salvage", *JSONL)
+    assert (outcome.status, rows_of(outcome, "step")) == (0, [])
+
+
+# --- move away ------------------------------------------------------------------------------------
+
+
+def test_a_replica_is_moved_away_and_comes_back(diverged: Path, eoctl: Cli) -> None:
+    log_dir = diverged / "broker-3"
+    partition = log_dir / "div-0"
+    before = tree_of(log_dir)
+    done = eoctl("repair", partition, "--strategy", "move-away", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    assert [p.name for p in partition.iterdir() if classify(p.name).kind in LOG_FILE_KINDS] == []
+    assert (partition / "partition.metadata").exists()
+    assert not (log_dir / CLEAN_SHUTDOWN_NAME).exists()
+    kept = {path.read_bytes() for path in journal_of(log_dir).iterdir()}
+    logs = [name for name in before if name.startswith("div-0/") and name.endswith(".log")]
+    assert logs
+    assert all(before[name].data in kept for name in logs)
+    assert eoctl("undo", journal_of(log_dir)).status == 0
+    assert [e for e in difference(before, tree_of(log_dir)) if ".lock" not in e] == []
+
+
+def test_the_only_copy_is_not_moved_away(kafka: Path, diverged: Path, eoctl: Cli) -> None:
+    """Of three replicas one may be the only one that is in sync."""
+    for partition in (kafka / "plain-0", diverged / "broker-1" / "div-0"):
+        outcome = eoctl("repair", partition, "--strategy", "move-away", "--apply")
+        assert outcome.status == 4
+        assert "no other replica is in sync" in outcome.errors
+        assert first_log(partition).exists()
+
+
+# --- proposals, refusals --------------------------------------------------------------------------
+
+
+def test_without_a_strategy_one_is_proposed(kafka: Path, diverged: Path, eoctl: Cli) -> None:
+    touch(first_log(kafka / "plain-0"), 3)
+    shown = repairs_of(eoctl("repair", kafka, *JSONL))
+    assert {name: row["strategy"] for name, row in shown.items() if row["strategy"] != "none"} == {
+        "plain-0": "salvage"
+    }
+    assert shown["plain-0"]["lost_ranges_count"] == 1
+    partition = diverged / "broker-3" / "div-0"
+    touch(first_log(partition), 0)
+    row = repairs_of(eoctl("repair", partition, *JSONL))["div-0"]
+    assert row["strategy"] == "move-away"
+    row = repairs_of(eoctl("repair", partition, "--single-copy", *JSONL))["div-0"]
+    assert row["strategy"] == "salvage"
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "as-broker"])
+def test_one_of_several_replicas_is_not_cut(diverged: Path, eoctl: Cli, strategy: str) -> None:
+    partition = diverged / "broker-1" / "div-0"
+    touch(max(partition.glob("*.log")), 0)
+    before = tree_of(partition)
+    arguments = ("repair", partition, "--strategy", strategy, "--apply")
+    refused = eoctl(*arguments)
+    assert refused.status == 4
+    assert "--strategy move-away" in refused.errors
+    assert difference(before, tree_of(partition)) == []
+    assert eoctl(*arguments, "--single-copy").status == 0
+    assert difference(before, tree_of(partition)) != []
+
+
+def test_one_that_cannot_be_repaired_stops_no_other(kafka: Path, eoctl: Cli) -> None:
+    (kafka / "plain-0" / "00000000000000000000.log.swap").write_bytes(b"")
+    touch(first_log(kafka / "plain-1"), 3)
+    done = eoctl("repair", kafka, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 5
+    assert "left by a compaction" in done.errors
+    assert repairs_of(done)["plain-1"]["applied"]
+    alone = eoctl("repair", kafka / "plain-0", "--strategy", "salvage")
+    assert alone.status == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--apply",),
+        ("--save-plan", "plan.json"),
+        ("--strategy", "move-away", "--single-copy"),
+        ("--strategy", "salvage", "--apply", "--no-backup"),
+    ],
+)
+def test_calls_that_mean_nothing(kafka: Path, eoctl: Cli, arguments: tuple[str, ...]) -> None:
+    assert eoctl("repair", kafka, *arguments).status == 2
+
+
+def test_never_beside_a_broker(kafka: Path, eoctl: Cli) -> None:
+    touch(first_log(kafka / "plain-1"), 3)
+    with held(kafka) as pid:
+        outcome = eoctl("repair", kafka, "--strategy", "salvage", "--apply")
+    assert outcome.status == 4
+    assert str(pid) in outcome.errors
+
+
+def test_the_metadata_log_is_never_changed(kafka: Path, eoctl: Cli) -> None:
+    log = first_log(kafka / "__cluster_metadata-0")
+    log.write_bytes(log.read_bytes()[:-7])
+    whole = tree_of(kafka / "__cluster_metadata-0")
+    outcome = eoctl("repair", kafka, "--strategy", "as-broker", "--apply")
+    assert outcome.status == 0, outcome.errors
+    assert "passed over, it is never changed" in outcome.errors
+    refused = eoctl("repair", kafka / "__cluster_metadata-0", "--strategy", "salvage", "--apply")
+    assert refused.status == 4
+    assert difference(whole, tree_of(kafka / "__cluster_metadata-0")) == []
+
+
+# --- saved, interrupted ---------------------------------------------------------------------------
+
+
+def test_a_saved_plan_does_the_same(kafka: Path, tmp_path: Path, eoctl: Cli) -> None:
+    touch(first_log(kafka / "plain-1"), 2, 4)
+    twin = tmp_path / "twin"
+    shutil.copytree(kafka, twin, copy_function=shutil.copy2)
+    assert eoctl("repair", kafka, "--strategy", "salvage", "--apply").status == 0
+    saved = eoctl("repair", twin, "--strategy", "salvage", "--save-plan", tmp_path / "plan.json")
+    assert saved.status == 0, saved.errors
+    assert eoctl("apply", tmp_path / "plan.json").status == 0
+    assert {name: each.data for name, each in tree_of(kafka).items()} == {
+        name: each.data for name, each in tree_of(twin).items()
+    }
+
+
+def test_an_interrupted_run_is_completed(
+    kafka: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(first_log(kafka / "plain-1"), 2, 4)
+    arguments = ("repair", kafka, "--strategy", "salvage", "--apply", *JSONL)
+    with monkeypatch.context() as patch:
+        interrupt(patch, "open_new", name=".log.eoctl-tmp")
+        assert eoctl(*arguments).status == 130
+    assert (kafka / ".eoctl-unfinished").exists()
+    assert eoctl("repair", kafka, "--strategy", "as-broker", "--apply").status == 4
+    done = eoctl(*arguments)
+    assert done.status == 0, done.errors
+    assert "completed what an earlier run began" in done.errors
+    assert leftovers(kafka) == []
+    assert rows_of(eoctl("repair", kafka, "--strategy", "salvage", *JSONL), "step") == []
+
+
+def test_a_disk_that_reads_otherwise_leaves_the_file(
+    kafka: Path, tmp_path: Path, eoctl: Cli
+) -> None:
+    """Bytes far from the end are not looked at again; what is written has the planned digest."""
+    log = first_log(kafka / "rolled-0")
+    touch(log, 1)
+    plan = tmp_path / "plan.json"
+    planned = eoctl("repair", kafka / "rolled-0", "--strategy", "salvage", "--save-plan", plan)
+    assert planned.status == 0
+    found = log.stat()
+    data = bytearray(log.read_bytes())
+    data[500] ^= 1
+    log.write_bytes(data)
+    os.utime(log, ns=(found.st_atime_ns, found.st_mtime_ns))
+    changed = log.read_bytes()
+    outcome = eoctl("apply", plan)
+    assert outcome.status == 4, outcome.errors
+    assert log.read_bytes() == changed
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+TEXT = [
+    table(
+        "path | strategy | log_start_offset | log_end_offset | lost_offsets_count"
+        " | lost_ranges_count | lost_bytes | open_transactions_count | steps_count | applied",
+        "kafka/plain-1 | salvage | 0 | 221 | 23 | 1 | 3992 | 0 | 3 | no",
+    ),
+]
+
+
+def test_the_text(kafka: Path, eoctl: Cli) -> None:
+    touch(first_log(kafka / "plain-1"), 1)
+    shown = eoctl("repair", "kafka/plain-1", "--strategy", "salvage")
+    assert shown.status == 0, shown.errors
+    assert shown.text.split("\n\n")[0] + "\n" == TEXT[0]
+    assert "replace\tplain-1/00000000000000000000.log" in shown.text
+    assert "file\tstart_pos\tend_pos\tbase_offset\tlast_offset\tfinding" in shown.text
+    rows = rows_of(eoctl("repair", "kafka/plain-1", "--strategy", "salvage", *JSONL))
+    packed = unpacked(
+        eoctl("repair", "kafka/plain-1", "--strategy", "salvage", "--output", "msgpack")
+    )
+    assert packed == rows
+    in_80_columns("repair", kafka / "plain-1", "--strategy", "salvage")

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.assignment import SETS_ASIDE
+from recovery.checks.kraft import CANNOT_LOAD
 from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
 from recovery.recover_state import first_recovered
 from storage.formats.txn_index import parse_entries
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 
 # What a check has found that keeps a broker from loading the log at all.
-NOT_LOADED = frozenset({SETS_ASIDE, REFUSES, LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
+NOT_LOADED = frozenset(
+    {SETS_ASIDE, REFUSES, LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}", CANNOT_LOAD}
+)
 
 
 class StartAction(StrEnum):
@@ -94,6 +97,8 @@ class _Predictor:
         self._recovered: set[int] = set()
         self._recovered_bytes = 0
         self._refusal = ""
+        kept = checked.collector.kept
+        self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
         is_metadata = partition.topic == METADATA_TOPIC
         self._is_clean = partition.stopped is StoppedState.CLEAN and not is_metadata
         log_dir = partition.log_dir
@@ -124,7 +129,7 @@ class _Predictor:
             path = f"{self._partition.path}/{end_offset:020d}.log"
             self._change(path, StartAction.CREATES, 0)
         self._pass_snapshots(end_offset)
-        refusal = self._checked.refusal or self._refusal
+        refusal = self._refused_batch(end_offset) or self._refusal
         return StartPrediction(
             end_offset=None if refusal else end_offset,
             refusal=refusal,
@@ -140,6 +145,23 @@ class _Predictor:
         for entry in (files.log, files.offset_index, files.time_index, files.txn_index):
             if entry is not None:
                 self._change(entry.path, StartAction.DELETES)
+
+    def _refused_batch(self, end_offset: int) -> str:
+        """Tell why a batch cannot be loaded, if it is read at all: from a snapshot on (SNAP-6)."""
+        refusal = self._checked.refusal
+        if refusal is None or refusal.offset >= end_offset:
+            return ""
+        # A segment that is recovered begins with the state at its base (SNAP-9).
+        below = min([end_offset, *self._recovered])
+        offsets = [
+            entry.name.offset or 0
+            for entry in self._partition.files.snapshots
+            if entry.path not in self._bad_snapshots
+        ]
+        usable = [each for each in offsets if self._log_start_offset < each <= below]
+        if not usable and self._is_clean and not self._recovered:
+            return ""  # an empty map, and nothing is read (SNP-4)
+        return refusal.reason if refusal.offset >= max(usable, default=0) else ""
 
     # -- leftovers
 
@@ -255,11 +277,14 @@ class _Predictor:
         bases = {each.files.base_offset for each in self._segments}
         last_base = max(bases, default=0)
         first_recovered_base = min(self._recovered, default=end_offset)
-        bad = {each.path for each in self._checked.collector.kept if each.check_id == "SNP-1"}
         strays = []
         for entry in self._partition.files.snapshots:
             offset = entry.name.offset or 0
-            if offset <= self._log_start_offset or offset > end_offset or entry.path in bad:
+            if (
+                offset <= self._log_start_offset
+                or offset > end_offset
+                or entry.path in self._bad_snapshots
+            ):
                 self._change(entry.path, StartAction.DELETES)
             elif offset > first_recovered_base and offset not in {*bases, end_offset}:
                 # Recovery forgets what is above a segment's base, and takes its own (SNAP-9).
@@ -283,7 +308,7 @@ def _next_offset(entry: FileEntry) -> int:
 def action_on(path: str, check_id: str, prediction: StartPrediction) -> str:
     """Tell in words what a start does about a finding; "nothing" if it passes over it."""
     change = prediction.changes.get(path)
-    if check_id in {"PRD-4", "BAT-12", "BAT-2", "SEG-6"} and path in prediction.refusal:
+    if check_id in {"PRD-4", "BAT-12", "BAT-2", "SEG-6", "DIR-9"} and path in prediction.refusal:
         return "refuses to start"
     if check_id == "OFS-1":
         return "deletes all segments"

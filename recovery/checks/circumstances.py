@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.log_config import read_log_config
 from storage.log_dir import METADATA_TOPIC, StoppedState
@@ -23,6 +23,13 @@ NORMAL_WHEN_COMPACTED = frozenset(
 )
 
 
+class Refusal(NamedTuple):
+    """A batch that keeps a broker from loading the log, if it has to read it for producer state."""
+
+    offset: int
+    reason: str
+
+
 class Circumstances:
     """What the checks of one partition go by.
 
@@ -32,6 +39,7 @@ class Circumstances:
         has_damage: a stretch of the log could not be used: what is derived cannot be judged.
         interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
         end_offset: log end offset of what was read so far.
+        refusal: the last one in the log.
     """
 
     def __init__(self, partition: Partition, image: ClusterImage | None, *, now_ms: int) -> None:
@@ -52,6 +60,7 @@ class Circumstances:
             self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
         self.log_start_offset = partition.log_start_offset or 0
         self.has_damage = False
+        self.refusal: Refusal | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0
         point = None if log_dir is None else log_dir.recovery_point(partition.directory)
         self._recovery_point = 0 if self.is_metadata else point or 0

@@ -105,8 +105,11 @@ class EpochCheck:
             action = REFUSES if isinstance(error, NotANumberError) else LOSES_LOG_DIR
             self._collector.add_error(error, path=self._path, broker_action=action)
             return []
+        # Below 0 nothing can be put into a broker's map of epochs; disorder it takes as it is.
+        is_refused = any(min(each.epoch, each.start_offset) < 0 for each in entries)
         for problem in leader_epoch_problems(data):
-            self._collector.add_error(problem, path=self._path)
+            action = REFUSES if is_refused and problem.check_id == "EPC-1" else ""
+            self._collector.add_error(problem, path=self._path, broker_action=action)
         return entries
 
     def take(self, table: HeaderTable, log_path: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.assignment import check_against_cluster
 from recovery.checks.batches import BatchCheck
-from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances
+from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances, Refusal
 from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.kraft import check_metadata_log
@@ -77,7 +77,7 @@ class CheckedPartition(NamedTuple):
     Attributes:
         collector: the findings.
         segments: what a start goes by, in the order of the log.
-        refusal: why a broker cannot load the log; "": it can.
+        refusal: what keeps a broker from loading the log.
         end_offset: behind the last good batch; the log start if there is none.
         batches_count, log_bytes: what was read.
         unreadable: files, or parts of them, that could not be read, in words.
@@ -85,7 +85,7 @@ class CheckedPartition(NamedTuple):
 
     collector: Collector
     segments: tuple[CheckedSegment, ...]
-    refusal: str
+    refusal: Refusal | None
     end_offset: int
     batches_count: int
     log_bytes: int
@@ -130,7 +130,6 @@ class _PartitionCheck:
         self._epochs = EpochCheck(partition, self.circumstances, self._collector)
         self._batches_count = 0
         self._segments: list[CheckedSegment] = []
-        self._refusal = ""
         self._unreadable: list[str] = []
 
     def run(self) -> CheckedPartition:
@@ -161,7 +160,7 @@ class _PartitionCheck:
         return CheckedPartition(
             self._collector,
             tuple(self._segments),
-            self._replay.refusal or self._refusal,
+            circumstances.refusal,
             circumstances.end_offset,
             self._batches_count,
             partition.files.log_bytes,
@@ -290,8 +289,8 @@ class _PartitionCheck:
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
         """Note a control batch whose record is no end marker; `--deep` tells of it anyway."""
         self.circumstances.has_damage = True
-        if error.check_id == REFUSED_CHECK_ID and not self._refusal:
-            self._refusal = str(error)
+        if error.check_id == REFUSED_CHECK_ID:
+            self.circumstances.refusal = Refusal(batch.header.base_offset, str(error))
         if self._options.deep:
             return
         self._collector.add(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.checks.circumstances import Refusal
 from recovery.checks.sequences import SequenceCheck
 from recovery.findings import Severity
 from recovery.recover_state import EntryState, compare_entries
@@ -71,7 +72,6 @@ class ReplayCheck:
         self._snapshots = snapshots
         self._limits = limits
         self._sequences = SequenceCheck(circumstances, collector)
-        self.refusal = ""  # why a broker cannot load the log
         self._latest_ms = -1
         self._told_violations = 0
         self._stable_offsets: list[tuple[int, str, int]] = []  # of `.txnindex`: path and entry
@@ -124,7 +124,9 @@ class ReplayCheck:
                     start_pos=int(rest.pos[row]),
                     base_offset=error.offset,
                 )
-                self.refusal = self.refusal or f"{self._files.log.path}: {error.message}"
+                self._circumstances.refusal = Refusal(
+                    error.offset, f"{self._files.log.path}: {error.message}"
+                )
                 # No broker loads this log, so there is nothing to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1

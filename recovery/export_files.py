@@ -301,6 +301,8 @@ def make_dirs(fs: FileSystem, path: str | Path) -> None:
     here = Path(path)
     while not here.is_dir():
         if here.exists():
+            if here.is_dir():
+                break  # another process has made it since
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(here))
         missing.append(here)
         if here == here.parent:

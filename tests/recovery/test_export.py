@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from recovery.export import LostRange, run_export
-from recovery.export_files import ExportDir, require_target
+from recovery.export_files import ExportDir, make_dirs, require_target
 from recovery.export_options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.export_piece import export_piece, result_of_entry
 from recovery.export_plan import ExportPiece, ExportPlan, plan_export, run_stability
@@ -674,3 +674,25 @@ def test_several_processes_give_the_same(golden: Callable[[str], Path], tmp_path
         )
         found.append((result, content_of(tmp_path / str(jobs))))
     assert found[0] == found[1]
+
+
+def test_two_processes_make_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one makes it just after this one has seen that it is missing."""
+    wanted = tmp_path / "topic=t" / "partition=8"
+    real = Path.is_dir
+    seen: list[Path] = []
+
+    def late(path: Path) -> bool:
+        is_dir = real(path)
+        if path == wanted and not seen:
+            seen.append(path)
+            wanted.mkdir(parents=True)
+        return is_dir
+
+    monkeypatch.setattr(Path, "is_dir", late)
+    make_dirs(FileSystem(), wanted)
+    assert seen and real(wanted)
+    wanted.rmdir()
+    wanted.touch()
+    with pytest.raises(NotADirectoryError):
+        make_dirs(FileSystem(), wanted)

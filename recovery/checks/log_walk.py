@@ -8,9 +8,10 @@ import numpy as np
 
 from recovery.end_markers import batch_at, has_marker, marker_rows, read_marker, read_markers
 from recovery.producer_columns import MarkerColumns
+from recovery.segment_walk import MIN_TABLE_ROWS
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
-from storage.kernels.protocol import ScannedBatch
+from storage.kernels.protocol import HeaderTable, ScannedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from recovery.checks.records import RecordCheck
-    from storage.kernels.protocol import HeaderTable, Verdict
+    from storage.kernels.protocol import Verdict
     from storage.producer_state import Marker
     from storage.segment import Segment
 
@@ -76,6 +77,9 @@ class LogWalk:
         self._records = records
         self._is_active = is_active
         self._singles: list[ScannedBatch] = []
+        self._tables: list[HeaderTable] = []
+        self._markers: list[MarkerColumns] = []
+        self._row_count = 0  # of these tables
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
         """Read the segment from its begin to its end."""
@@ -92,7 +96,7 @@ class LogWalk:
                 self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
                 told += 1
             if isinstance(part, BulkWindow):
-                self._flush()
+                self._join_singles()
                 self._take_window(part)
                 if self._records is not None:
                     self._records.take_window(part)
@@ -101,7 +105,7 @@ class LogWalk:
                 if self._records is not None:
                     self._records.take_batch(part)
                 if len(self._singles) >= MAX_SINGLES_COUNT:
-                    self._flush()
+                    self._join_singles()
             if on_bytes is not None:
                 on_bytes(pos - read_pos)
                 read_pos = pos
@@ -132,9 +136,9 @@ class LogWalk:
             row, error = failed
             self._check.bad_marker(error, batch_at(table, row))
             rows = rows[rows > row]
-        self._take(table, MarkerColumns.joined(parts))
+        self._gather(table, MarkerColumns.joined(parts))
 
-    def _flush(self) -> None:
+    def _join_singles(self) -> None:
         if not self._singles:
             return
         singles, self._singles = self._singles, []
@@ -145,7 +149,29 @@ class LogWalk:
                     found.append((row, read_marker(self._segment, batch)))
                 except FormatError as error:
                     self._check.bad_marker(error, batch)
-        self._take(table_of(singles), MarkerColumns.of(found))
+        self._gather(table_of(singles), MarkerColumns.of(found))
+
+    def _gather(self, table: HeaderTable, markers: MarkerColumns) -> None:
+        """Join what is short: a table costs some hundred numpy calls, however short it is."""
+        self._tables.append(table)
+        self._markers.append(markers._replace(row=markers.row + self._row_count))
+        self._row_count += table.row_count
+        if self._row_count >= MIN_TABLE_ROWS:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        if not self._row_count:
+            return
+        tables, markers = self._tables, MarkerColumns.joined(self._markers)
+        self._tables, self._markers, self._row_count = [], [], 0
+        whole = tables[0]
+        if len(tables) > 1:
+            whole = HeaderTable._make(map(np.concatenate, zip(*tables, strict=True)))
+        self._take(whole, markers)
+
+    def _flush(self) -> None:
+        self._join_singles()
+        self._hand_on()
 
     def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
         self.batches_count += table.row_count

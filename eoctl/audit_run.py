@@ -19,8 +19,9 @@ from recovery.audit_state import AuditState
 from recovery.findings import Severity
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
 from recovery.segment_summary import read_split
-from recovery.transactional_ids import TRANSACTION_STATE_TOPIC, read_transactional_ids
+from recovery.transactional_ids import read_transactional_ids
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
+from storage.log_dir import TRANSACTION_STATE_TOPIC
 from storage.places import list_places
 from storage.splits import split_places
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import __version__
 from eoctl.clock import parse_time_ms, resolve_now
+from eoctl.in_use import notes_in_use
 from eoctl.output import OutputFormat, Report, emit, line, message
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
@@ -83,37 +84,35 @@ class CheckRun:
         self._state = state
         self._counts: Counter[Severity] = Counter()
         self._unreadable_count = 0
-        for log_dir in found.log_dirs:
-            if log_dir.lock.is_held:
-                holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
-                self.notes.append(
-                    f"{log_dir.path}: in use by {holder}; what is printed may have changed since"
-                )
+        self.notes += notes_in_use(found.log_dirs)
 
     def findings(self) -> Iterator[Finding]:
         """Check; give findings as they come, those of one directory together and in order."""
         yield from self._of_log_dirs()
         results: dict[int, CheckResult] = {}
+        keys: list[bytes] = []
         if self._state is not None:
-            for number, job in enumerate(self._jobs):
-                known = self._state.take(job)
+            keys = [key_of(each) for each in self._jobs]
+            for number, (job, key) in enumerate(zip(self._jobs, keys, strict=True)):
+                known = self._state.take(job, key)
                 if known is not None:
                     results[number] = known
             if results:
                 self.notes.append(f"{len(results)} partitions as an earlier run found them")
         try:
-            yield from self._in_order(results)
+            yield from self._in_order(results, keys)
         finally:
             if self._state is not None:
                 self._state.save()
 
-    def _in_order(self, results: dict[int, CheckResult]) -> Iterator[Finding]:
+    def _in_order(
+        self, results: dict[int, CheckResult], keys: Sequence[bytes]
+    ) -> Iterator[Finding]:
         """Check what has no result yet, and take all results in the order of the directories."""
         from eoctl.progress import Progress
 
         numbers = [each for each in range(len(self._jobs)) if each not in results]
         jobs = [self._jobs[each] for each in numbers]
-        keys = [b"" if self._state is None else key_of(each) for each in jobs]
         is_parallel = self._jobs_count > 1 and len(jobs) > 1
         next_number = 0
         with Progress("checking", sum(_log_bytes(each.selected) for each in jobs)) as progress:
@@ -128,7 +127,7 @@ class CheckRun:
                     if is_parallel:
                         progress.advance(result.row.log_bytes or 0)
                     if self._state is not None:
-                        self._state.add(jobs[place], keys[place], result)
+                        self._state.add(jobs[place], keys[numbers[place]], result)
                 while next_number in results:
                     yield from self._take(results.pop(next_number))
                     next_number += 1

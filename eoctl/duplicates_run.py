@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eoctl.in_use import notes_in_use
 from recovery.duplicate_rows import DuplicateKind
 from recovery.duplicates import DuplicateSearch
 from recovery.findings import Severity
@@ -51,12 +52,7 @@ class DuplicatesRun:
         self._fail_on = fail_on
         is_decoded = DuplicateKind.SUSPECTED in options.kinds
         self.notes: list[str] = [DECODED if is_decoded else VERIFIED, *map(str, found.problems)]
-        for log_dir in found.log_dirs:
-            if log_dir.lock.is_held:
-                holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
-                self.notes.append(
-                    f"{log_dir.path}: in use by {holder}; what is printed may have changed since"
-                )
+        self.notes += notes_in_use(found.log_dirs)
         self._is_skipped = any(isinstance(each, AccessError) for each in found.problems)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)

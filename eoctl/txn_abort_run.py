@@ -20,7 +20,7 @@ from recovery.plan import absolute_path, make_plan
 from storage.errors import RefusedError, UsageError
 from storage.formats.transaction_state import TransactionStatus
 from storage.fsio import FileSystem
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.partition import Partition
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def _warnings(target: Target, found: OpenTransaction) -> Iterator[str]:
             "the coordinator's last word on this id is a commit: if this data was part of that"
             " transaction, it is committed elsewhere and aborted here"
         )
-    if found.topic == "__consumer_offsets":
+    if found.topic == GROUPS_TOPIC:
         yield "the group offsets of this transaction will not count"
     if target.replication_factor != 1:
         yield "other replicas of the partition do not get the marker: they must not lead again"

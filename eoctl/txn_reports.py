@@ -14,6 +14,7 @@ from recovery.recover_state import recover_state
 from recovery.state_history import Clock
 from recovery.transaction_pairs import NO_DATA, read_ended
 from storage.formats.transaction_state import TransactionStatus
+from storage.log_dir import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -200,7 +201,7 @@ def _prepared_rows(world: TxnWorld) -> list[Row]:
     rows = []
     for search in searches.values():
         for each in search.found():
-            place = "__transaction_state", each.coordinator_partition, None
+            place = TRANSACTION_STATE_TOPIC, each.coordinator_partition, None
             waited_ms = world.moment.ms - each.last_update_timestamp_ms
             places = (
                 *(list(each.committed_in), list(each.aborted_in), list(each.open_in)),

@@ -10,7 +10,6 @@ from recovery.clusters import Clusters, find_metadata
 from recovery.coordinator_log import CoordinatorLog
 from recovery.open_transactions import OpenTransaction, abort_command, find_open
 from recovery.transaction_pairs import NO_DATA, read_ended
-from recovery.transactional_ids import TRANSACTION_STATE_TOPIC
 from storage.discovery import discover
 from storage.errors import (
     EXIT_FINDINGS,
@@ -22,7 +21,7 @@ from storage.errors import (
     RefusedError,
 )
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import METADATA_TOPIC, DirState, read_log_dir
+from storage.log_dir import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState, read_log_dir
 from storage.partition import Partition
 from storage.producer_state import AppendError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS

@@ -113,7 +113,7 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
 _FIXES = {
     "SEG-4": "",  # offsets are never given out again
     "SEG-7": "",
-    "SEG-8": "eoctl rebuild {} --apply",
+    "SEG-8": "eoctl rebuild {}",
     "SEG-9": "eoctl repair {} --strategy as-broker",
     "SEG": "eoctl repair {}",
     "BAT-1": "eoctl repair {}",

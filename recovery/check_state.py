@@ -54,10 +54,10 @@ class CheckState:
         self._saved_s = time.monotonic()
         fsio.require_replaceable(path)
 
-    def take(self, job: CheckJob) -> CheckResult | None:
-        """Return the result of an earlier run, if it still holds."""
+    def take(self, job: CheckJob, key: bytes) -> CheckResult | None:
+        """Return the result of an earlier run, if it still holds; `key` is that of the job."""
         known = self._known.get(os.path.realpath(job.selected.partition.path))
-        if known is None or known[0] != key_of(job):
+        if known is None or known[0] != key:
             return None
         findings, row, changes, problems = known[1]
         return CheckResult(

@@ -17,10 +17,10 @@ from recovery.internal_topics import (
     partitions_count,
     reading_problems,
 )
-from recovery.transactional_ids import TRANSACTION_STATE_TOPIC
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
+from storage.log_dir import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

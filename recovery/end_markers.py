@@ -134,6 +134,22 @@ def read_markers(
     return _in_order(parts, None), None
 
 
+def read_good_markers(
+    segment: Segment, table: HeaderTable, rows: Ints, buf: bytearray, file_pos: int
+) -> tuple[MarkerColumns, list[tuple[int, FormatError]]]:
+    """Do what `read_markers` does, past those that do not parse; these come with their rows."""
+    parts: list[MarkerColumns] = []
+    failures: list[tuple[int, FormatError]] = []
+    while len(rows):
+        markers, failed = read_markers(segment, table, rows, buf, file_pos)
+        parts.append(markers)
+        if failed is None:
+            break
+        failures.append(failed)
+        rows = rows[rows > failed[0]]
+    return MarkerColumns.joined(parts), failures
+
+
 def marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:
     """Give the healthy markers, and which of the batches that were decoded are healthy."""
     batch = np.arange(records.batch_count)

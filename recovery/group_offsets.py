@@ -26,7 +26,7 @@ from storage.formats.coordinator_record import parse_key, parse_value
 from storage.formats.group_records import RECORD_TYPES
 from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
 from storage.formats.record_batch import NO_PRODUCER_ID
-from storage.log_dir import TopicPartition
+from storage.log_dir import GROUPS_TOPIC, TopicPartition
 from storage.markers import marker_is_commit
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from storage.partition import Partition
     from storage.segment import LogRecord, Segment
 
-GROUPS_TOPIC = "__consumer_offsets"
 MAX_PROBLEMS_COUNT = 100
 WINDOW_BYTES = 1 << 20
 

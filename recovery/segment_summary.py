@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.end_markers import batch_at, marker_rows, read_marker, read_markers
+from recovery.end_markers import batch_at, marker_rows, read_good_markers, read_marker
 from recovery.producer_summary import ABORT, COMMIT
 from recovery.read_findings import FindingsList, ReadFinding, gone
 from recovery.summary import Before, Summarizer, Summary, SummaryRows
@@ -99,15 +99,12 @@ class _Reading:
         table = window.table
         self._notes.passed(table)
         marker = np.zeros(table.row_count, np.int8)
-        rows = marker_rows(table)
-        while len(rows):
-            markers, failed = read_markers(self._segment, table, rows, window.buf, window.file_pos)
-            _note_markers(marker, markers)
-            if failed is None:
-                break
-            row, error = failed
+        markers, failures = read_good_markers(
+            self._segment, table, marker_rows(table), window.buf, window.file_pos
+        )
+        _note_markers(marker, markers)
+        for row, error in failures:
             self._notes.add_error(batch_at(table, row), error)
-            rows = rows[rows > row]
         self._take(table, marker, np.maximum(table.records_count, 0).astype(np.int64))
 
     def take_batch(self, batch: ScannedBatch) -> None:

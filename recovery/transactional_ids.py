@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from storage.errors import AccessError, FormatError
 from storage.formats.transaction_state import parse_record
+from storage.log_dir import TRANSACTION_STATE_TOPIC
 from storage.places import open_place
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.places import SegmentPlace
     from storage.segment import Segment
-
-TRANSACTION_STATE_TOPIC = "__transaction_state"
 
 
 def read_transactional_ids(places: Iterable[SegmentPlace]) -> tuple[dict[int, str], list[str]]:

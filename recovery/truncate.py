@@ -37,9 +37,7 @@ from storage.errors import FormatError, RefusedError
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
-from storage.log_dir import (
-    LEADER_EPOCHS_NAME,
-)
+from storage.log_dir import COORDINATOR_TOPICS, LEADER_EPOCHS_NAME
 from storage.producer_state import AppendError
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-COORDINATOR_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 REBUILD_HINT = "; eoctl rebuild derives files that are bad"
 
 

@@ -79,6 +79,11 @@ class LockState(NamedTuple):
         """Another process holds the lock now."""
         return self.kind is LockKind.HELD
 
+    @property
+    def holder(self) -> str:
+        """Who holds it, in words."""
+        return "a process" if self.pid is None else f"process {self.pid}"
+
 
 def probe(path: str | os.PathLike[str]) -> LockState:
     """Ask who holds the lock file at `path`; never raises for what the file system answers."""

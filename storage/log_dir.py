@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from storage.formats.meta_properties import MetaProperties
 
 METADATA_TOPIC = "__cluster_metadata"
+GROUPS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 LOG_START_NAME = "log-start-offset-checkpoint"

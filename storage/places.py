@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.errors import UsageError
-from storage.log_dir import DirState, parse_partition_name
+from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, DirState, parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,9 +30,7 @@ T = TypeVar("T")
 THREADS_COUNT = 16  # requests to remote file systems that wait at the same time
 
 # PROD-12: their coordinators write what sequence rules do not hold for.
-UNSEQUENCED_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
-)
+UNSEQUENCED_TOPICS = COORDINATOR_TOPICS | {METADATA_TOPIC}
 
 
 class SegmentPlace(NamedTuple):

@@ -64,8 +64,7 @@ def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
     """Say what limits the result: a broker at work, open transactions, an index that lacks some."""
     log_dir = consumer.partition.log_dir
     if log_dir is not None and log_dir.lock.is_held:
-        pid = log_dir.lock.pid
-        holder = "a process" if pid is None else f"process {pid}"
+        holder = log_dir.lock.holder
         output.message(f"{log_dir.path}: in use by {holder}; its log may grow while it is read")
     view = consumer.view
     if view is None:

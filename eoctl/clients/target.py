@@ -25,6 +25,7 @@ from storage.formats.partition_metadata import (
 )
 from storage.log_config import read_log_config
 from storage.log_dir import (
+    COORDINATOR_TOPICS,
     PARTITION_METADATA_NAME,
     PartitionDir,
     parse_partition_name,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from storage.log_config import LogConfig
     from storage.log_dir import LogDir, PartitionName
 
-# Their records are the coordinators' own, and no client may write them.
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 RESERVED_DIRECTORY_IDS = 100  # unassigned, lost, migrating and so on
 
 
@@ -161,7 +160,8 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
 
 
 def _require_writable(path: str, name: PartitionName, options: TargetOptions) -> None:
-    if name.topic in INTERNAL_TOPICS and not options.may_be_internal:
+    # Their records are the coordinators' own, and no client may write them.
+    if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
         raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
     require_live(path, name)
 

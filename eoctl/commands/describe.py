@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eoctl.in_use import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
 from storage.errors import (
@@ -75,12 +76,7 @@ class _Run:
         self.is_bad = any(isinstance(each, FormatError) for each in found.problems)
         self.is_unreadable = any(isinstance(each, AccessError) for each in found.problems)
         self.notes += map(str, found.problems)
-        for log_dir in found.log_dirs:
-            if log_dir.lock.is_held:
-                holder = "a process" if log_dir.lock.pid is None else f"process {log_dir.lock.pid}"
-                self.notes.append(
-                    f"{log_dir.path}: in use by {holder}; what is printed may have changed since"
-                )
+        self.notes += notes_in_use(found.log_dirs)
 
     @property
     def status(self) -> int:

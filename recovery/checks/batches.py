@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.circumstances import GROUP_TOPIC
 from recovery.findings import Severity
 from storage.formats.record_batch import (
     CODEC_MASK,
@@ -21,6 +20,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.kernels.protocol import VerdictKind
+from storage.log_dir import GROUPS_TOPIC
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,11 +48,10 @@ class BatchCheck:
     ) -> None:
         self.last_offset = -1  # of the last batch; -1 as long as there is none
         self.max_batch_bytes = 0
-        self.bad_stretches: list[tuple[int, int]] = []
         self.unreadable: list[Verdict] = []
         self._files = files
         self._path = files.log.path
-        self._is_group_topic = topic == GROUP_TOPIC
+        self._is_group_topic = topic == GROUPS_TOPIC
         self._circumstances = circumstances
         self._collector = collector
         self._is_active = is_active
@@ -79,10 +78,10 @@ class BatchCheck:
     def take_verdict(self, verdict: Verdict) -> None:
         """Note what the scan says of a stretch."""
         circumstances = self._circumstances
-        kind, start_pos, end_pos, check_id, *_ = verdict
+        kind, check_id = verdict.kind, verdict.check_id
         if kind is VerdictKind.UNREADABLE:
             self.unreadable.append(verdict)
-            self._damage(start_pos, end_pos)
+            self._damage()
             return
         if kind in {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED} and self._is_active:
             if circumstances.is_clean:
@@ -93,7 +92,7 @@ class BatchCheck:
             return
         self._add(check_id, verdict)
         if check_id in {"BAT-1", "BAT-2"}:
-            self._damage(start_pos, end_pos)
+            self._damage()
 
     def take_suspicion(self, verdict: Verdict) -> None:
         """Note what is legal, and not written by a healthy broker."""
@@ -116,10 +115,9 @@ class BatchCheck:
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
 
-    def _damage(self, start_pos: int, end_pos: int) -> None:
+    def _damage(self) -> None:
         self._circumstances.has_damage = True
         self._circumstances.add_hole(self._circumstances.end_offset)
-        self.bad_stretches.append((start_pos, end_pos))
 
     def _add(self, check_id: str, verdict: Verdict, *, severity: Severity | None = None) -> None:
         end_offset = self._circumstances.end_offset

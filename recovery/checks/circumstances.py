@@ -5,18 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.recover_state import first_recovered
 from storage.log_config import read_log_config
-from storage.log_dir import METADATA_TOPIC, StoppedState
+from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, StoppedState
+from storage.places import UNSEQUENCED_TOPICS
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage
     from storage.partition import Partition
     from storage.partition_files import SegmentFiles
 
-GROUP_TOPIC = "__consumer_offsets"
-TRANSACTION_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, METADATA_TOPIC, "__share_group_state"})
-COMPACTED_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC, "__share_group_state"})
 # What compaction leaves behind as a matter of course (COMP-4 to COMP-10, OFF-5, PRD-1).
 NORMAL_WHEN_COMPACTED = frozenset(
     {"SEG-4", "SEG-7", "BAT-5", "IDX-6", "TIM-3", "TXI-6", "TXO-2", "PRD-1", "SNP-6"}
@@ -47,8 +45,8 @@ class Circumstances:
         self.now_ms = now_ms
         self.is_clean = partition.stopped is StoppedState.CLEAN
         self.is_metadata = topic == METADATA_TOPIC
-        self.is_internal = topic in INTERNAL_TOPICS
-        self.is_compacted = topic in COMPACTED_TOPICS
+        self.is_internal = topic in UNSEQUENCED_TOPICS
+        self.is_compacted = topic in COORDINATOR_TOPICS
         self.interval_bytes: int | None = None
         if image is not None and topic in image.topics:
             node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
@@ -63,16 +61,18 @@ class Circumstances:
         self.refusal: Refusal | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0
         point = None if log_dir is None else log_dir.recovery_point(partition.directory)
-        self._recovery_point = 0 if self.is_metadata else point or 0
-        self._bases = [each.base_offset for each in partition.segments]
+        segments = partition.segments
+        self._recovered_base = 0
+        if segments:
+            first = first_recovered(segments, 0 if self.is_metadata else point or 0)
+            self._recovered_base = segments[first].base_offset
         self._holes: list[int] = []
 
     def is_recovered(self, files: SegmentFiles) -> bool:
         """Whether a start derives this segment's indexes anew, so that it need not be right."""
         if self.is_clean and not self.is_metadata:
             return False
-        at = bisect_right(self._bases, self._recovery_point) - 1
-        return files.base_offset >= self._bases[max(at, 0)]
+        return files.base_offset >= self._recovered_base
 
     def add_hole(self, offset: int) -> None:
         """Note that offsets or batches from `offset` on are missing; holes come in order."""

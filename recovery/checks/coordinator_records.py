@@ -16,6 +16,7 @@ from recovery.findings import Severity
 from storage.errors import FormatError, UnsupportedError
 from storage.formats import consumer_offsets, share_group_state, transaction_state
 from storage.formats.coordinator_record import parse_prefix
+from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,8 @@ def _decode_transaction(key: bytes | None, value: bytes | None) -> None:
 
 # Topic -> how a record is decoded, and the greatest type whose schemas are settled.
 _TOPICS: dict[str, tuple[Decode, int]] = {
-    "__transaction_state": (_decode_transaction, transaction_state.TRANSACTION_TYPE),
-    "__consumer_offsets": (consumer_offsets.parse_record, GROUP_METADATA_TYPE),
+    TRANSACTION_STATE_TOPIC: (_decode_transaction, transaction_state.TRANSACTION_TYPE),
+    GROUPS_TOPIC: (consumer_offsets.parse_record, GROUP_METADATA_TYPE),
     "__share_group_state": (share_group_state.parse_record, -1),
 }
 

@@ -16,13 +16,12 @@ from storage.formats import offset_index, time_index
 from storage.formats.record_batch import MAGIC_V2
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from types import ModuleType
 
     from numpy.typing import NDArray
 
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
-    from storage.errors import FormatError
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
@@ -31,9 +30,14 @@ if TYPE_CHECKING:
 class _IndexFile:
     """What both indexes have in common: a file that is good or not, a tail of zeros."""
 
+    format: ModuleType  # of storage.formats
+    entry: np.dtype[np.void]
+
     def __init__(
         self,
         path: str,
+        data: bytes,
+        base_offset: int,
         circumstances: Circumstances,
         collector: Collector,
         *,
@@ -46,14 +50,21 @@ class _IndexFile:
         self._is_active = is_active
         # Derived anew at the next start: what is wrong with it harms nobody.
         self._severity = Severity.NOTE if is_recovered else None
+        count = self.format.logical_entry_count(data)
+        for problem in self.format.problems(data, base_offset):
+            collector.add_error(problem, path=path, severity=self._severity)
+        self._judge_tail(data, count * self.entry.itemsize)
+        self._entries = np.frombuffer(data, self.entry, count)
+        self._absolute = self._entries["relative_offset"].astype(np.int64) + base_offset
+        self._begin(base_offset)
 
-    def _judge_file(
-        self, problems: Sequence[FormatError], data: bytes, entry_bytes: int, entries_count: int
-    ) -> None:
-        for problem in problems:
-            self._collector.add_error(problem, path=self._path, severity=self._severity)
-        tail_pos = entries_count * entry_bytes
-        has_tail = len(data) - tail_pos >= entry_bytes and not data[tail_pos:].strip(b"\0")
+    def _begin(self, base_offset: int) -> None:
+        """Put the entries in the order in which the batches will ask for them."""
+        raise NotImplementedError
+
+    def _judge_tail(self, data: bytes, tail_pos: int) -> None:
+        is_entry = len(data) - tail_pos >= self.entry.itemsize
+        has_tail = is_entry and not data[tail_pos:].strip(b"\0")
         if has_tail and (self._circumstances.is_clean or not self._is_active):
             self._add(
                 "IDX-5",
@@ -91,33 +102,16 @@ class _IndexFile:
 class OffsetIndexCheck(_IndexFile):
     """An `.index`, given the batches of its segment table by table."""
 
-    def __init__(
-        self,
-        path: str,
-        data: bytes,
-        base_offset: int,
-        circumstances: Circumstances,
-        collector: Collector,
-        *,
-        is_active: bool,
-        is_recovered: bool,
-    ) -> None:
-        super().__init__(
-            path, circumstances, collector, is_active=is_active, is_recovered=is_recovered
-        )
-        count = offset_index.logical_entry_count(data)
-        self._judge_file(
-            offset_index.problems(data, base_offset), data, offset_index.ENTRY_BYTES, count
-        )
-        entries = np.frombuffer(data, INDEX_ENTRY, count)
-        pos = entries["segment_pos"].astype(np.int64)
+    format = offset_index
+    entry = INDEX_ENTRY
+
+    def _begin(self, base_offset: int) -> None:
+        pos = self._entries["segment_pos"].astype(np.int64)
         self._place = np.argsort(pos, kind="stable")  # of each entry in the file
         self._pos = pos[self._place]
-        self._offset = entries["relative_offset"].astype(np.int64)[self._place] + base_offset
+        self._offset = self._absolute[self._place]
         self._last_offset = base_offset - 1
         self._has_batches = False
-        self._wide_pos = -1  # where a stretch without entries begins that is too long
-        self._last_entry_pos = 0
         self._walked_pos = 0
 
     def take(self, table: HeaderTable) -> None:
@@ -204,30 +198,16 @@ class OffsetIndexCheck(_IndexFile):
 class TimeIndexCheck(_IndexFile):
     """A `.timeindex`, given the batches of its segment table by table."""
 
-    def __init__(
-        self,
-        path: str,
-        data: bytes,
-        base_offset: int,
-        circumstances: Circumstances,
-        collector: Collector,
-        *,
-        is_active: bool,
-        is_recovered: bool,
-    ) -> None:
-        super().__init__(
-            path, circumstances, collector, is_active=is_active, is_recovered=is_recovered
-        )
-        count = time_index.logical_entry_count(data)
-        self._judge_file(
-            time_index.problems(data, base_offset), data, time_index.ENTRY_BYTES, count
-        )
-        entries = np.frombuffer(data, TIME_ENTRY, count)
-        offset = entries["relative_offset"].astype(np.int64) + base_offset
-        self._last_ms = int(entries["timestamp_ms"][-1]) if count else -1
-        self._place = np.argsort(offset, kind="stable")
-        self._offset = offset[self._place]
-        self._ms = entries["timestamp_ms"].astype(np.int64)[self._place]
+    format = time_index
+    entry = TIME_ENTRY
+
+    def _begin(self, base_offset: int) -> None:
+        del base_offset  # a time has no place of its own
+        ms = self._entries["timestamp_ms"].astype(np.int64)
+        self._last_ms = int(ms[-1]) if len(ms) else -1
+        self._place = np.argsort(self._absolute, kind="stable")
+        self._offset = self._absolute[self._place]
+        self._ms = ms[self._place]
         self._done = 0  # entries whose offsets lie below what was walked
         self._max_ms = -1
 

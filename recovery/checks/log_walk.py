@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from recovery.end_markers import batch_at, has_marker, marker_rows, read_marker, read_markers
+from recovery.end_markers import batch_at, has_marker, marker_rows, read_good_markers, read_marker
 from recovery.producer_columns import MarkerColumns
 from recovery.segment_walk import MIN_TABLE_ROWS
 from storage.errors import FormatError
@@ -126,17 +126,12 @@ class LogWalk:
 
     def _take_window(self, window: BulkWindow) -> None:
         table = window.table
-        parts: list[MarkerColumns] = []
-        rows = marker_rows(table)
-        while len(rows):
-            markers, failed = read_markers(self._segment, table, rows, window.buf, window.file_pos)
-            parts.append(markers)
-            if failed is None:
-                break
-            row, error = failed
+        markers, failures = read_good_markers(
+            self._segment, table, marker_rows(table), window.buf, window.file_pos
+        )
+        for row, error in failures:
             self._check.bad_marker(error, batch_at(table, row))
-            rows = rows[rows > row]
-        self._gather(table, MarkerColumns.joined(parts))
+        self._gather(table, markers)
 
     def _join_singles(self) -> None:
         if not self._singles:

@@ -278,7 +278,6 @@ class _PartitionCheck:
             files.log.path,
             f"its {name} is missing",
             broker_action="recovers the segment" if is_offset_index else "makes an empty one",
-            fix=f"eoctl rebuild {self._partition.path}",
         )
 
     def take(self, table: HeaderTable, markers: MarkerColumns, log_path: str) -> None:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
+from eoctl.replica_paths import select_replicas
 from recovery.changeable import require_same_segments
 from recovery.clusters import image_around
 from recovery.journal import unfinished_path
@@ -67,38 +68,18 @@ class PlannedTruncation(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _require_distinct(
-    selected: Selected, others: Sequence[Selected], compared: Sequence[Selected]
-) -> None:
-    """Each replica counts once, by whatever path it is named, and each node has one.
+def _require_others(selected: Selected, compared: Sequence[Selected]) -> None:
+    """What is compared with the partition must be another one.
 
     Raises:
         UsageError: otherwise.
     """
-    paths: set[str] = set()
-    nodes: dict[int, str] = {}
-    for each in (selected, *others):
-        path, real = each.partition.path, os.path.realpath(each.partition.path)
-        if real in paths:
-            raise UsageError(f"{path}: is given twice")
-        paths.add(real)
-        node_id = _node_id(each)
-        if node_id is not None and nodes.setdefault(node_id, path) != path:
-            raise UsageError(
-                f"{path}: is of node {node_id}, as {nodes[node_id]} is: that node has one replica",
-                next_step="--all-replicas with directories of the other nodes",
-            )
     for each in compared:
         if os.path.realpath(each.partition.path) == os.path.realpath(selected.partition.path):
             raise UsageError(
                 f"{each.partition.path}: is the partition itself: there is nothing to compare",
                 next_step="--replica with a directory of another node",
             )
-
-
-def _node_id(selected: Selected) -> int | None:
-    meta = None if selected.log_dir is None else selected.log_dir.meta
-    return None if meta is None else meta.node_id
 
 
 def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
@@ -119,10 +100,9 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
         RefusedError, UsageError, AccessError: as `plan_truncation`; also when other replicas would
             be left that have more.
     """
-    selected = select_partition(path)
-    others = [select_partition(each) for each in options.all_replicas]
+    selected, *others = select_replicas([path, *options.all_replicas])
     compared = [select_partition(each) for each in options.replicas]
-    _require_distinct(selected, others, compared)
+    _require_others(selected, compared)
     image = image_around(selected.log_dir, options.metadata_dir)
     moment = resolve_now(
         options.now,

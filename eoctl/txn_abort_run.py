@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.open_partition import WriteOptions, open_partition
 from eoctl.clients.target import TargetOptions, resolve_target
+from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.txn_run import TxnOptions, open_world
 from recovery.abort_transaction import (
     plan_marker,
@@ -24,12 +25,12 @@ from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from eoctl.clients.target import Target
     from eoctl.txn_run import TxnWorld
-    from recovery.plan import Plan, Step
-    from recovery.recover_state import RecoveredState
+    from recovery.abort_transaction import PlannedMarker
+    from recovery.plan import Plan, Source, Step
 
 COMMAND = "txn-abort"
 ABORT_COLUMNS = (
@@ -46,6 +47,7 @@ class AbortOptions(NamedTuple):
     world: TxnOptions = TxnOptions()
     force_overdue: bool = False
     single_copy: bool = False
+    all_replicas: tuple[str, ...] = ()
     write: WriteOptions = WriteOptions()
 
 
@@ -53,13 +55,29 @@ class PlannedAbort(NamedTuple):
     """The plan (None: nothing is open), rows of ABORT_COLUMNS without `applied`, notes."""
 
     plan: Plan | None
-    row: dict[str, Any] | None
+    rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+class _Replica(NamedTuple):
+    """One directory that gets the marker."""
+
+    path: str
+    found: OpenTransaction
+    marker: PlannedMarker
+    steps: tuple[Step, ...]
+    sources: tuple[Source, ...]
+    price: dict[str, Any]
     notes: tuple[str, ...]
 
 
 def arguments_of(path: str, options: AbortOptions) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
-    return {"partition": absolute_path(path), "producer_id": options.producer_id}
+    return {
+        "partition": absolute_path(path),
+        "producer_id": options.producer_id,
+        "all_replicas": [absolute_path(each) for each in options.all_replicas],
+    }
 
 
 def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
@@ -71,21 +89,79 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
         UsageError: the partition does not know the producer.
         AccessError, FormatError, AppendError: it cannot be read, or a broker could not load it.
     """
-    target = resolve_target(
+    paths = (path, *options.all_replicas)
+    targets = [_target(each, options) for each in paths]
+    # Listed for the state alone: segments may be recovered below.
+    partitions = [Partition.of(each) for each in select_replicas(paths)]
+    require_one_topic(partitions)
+    _require_all(path, targets[0], options)
+    world = open_world(paths, options.world)
+    found = [_find(each, options.producer_id, world) for each in partitions]
+    if all(each is None for each in found):
+        note = f"producer {options.producer_id} has no open transaction in {path}"
+        return PlannedAbort(None, (), (*world.notes, note))
+    replicas = [
+        _plan_replica(target, partition, one, world, options)
+        for target, partition, one in zip(targets, partitions, found, strict=True)
+        if one is not None
+    ]
+    _require_alike(paths, found, replicas)
+    first, *others = replicas
+    price = first.price
+    if others:
+        names = ("aborted_batches_count", "aborted_records_count", "aborted_bytes", "cut_bytes")
+        price["replicas"] = [
+            {**{name: each.price[name] for name in names if name in each.price}, "path": each.path}
+            for each in others
+        ]
+    by_path = {source.path: source for each in replicas for source in each.sources}
+    steps = [step for each in replicas for step in each.steps]
+    plan = make_plan(COMMAND, arguments_of(path, options), steps, price, by_path.values())
+    notes = [*world.notes, *(note for each in replicas for note in each.notes)]
+    notes += _warnings(targets[0], first.found, options)
+    return PlannedAbort(plan, tuple(map(_row, replicas)), tuple(dict.fromkeys(notes)))
+
+
+def _target(path: str, options: AbortOptions) -> Target:
+    return resolve_target(
         path,
         TargetOptions(
             metadata_dir=options.world.metadata_dir,
-            single_copy=options.single_copy,
+            single_copy=options.single_copy or bool(options.all_replicas),
             may_be_internal=True,
         ),
     )
-    world = open_world([path], options.world)
-    # Listed for the state alone: its segments may be recovered below.
-    partition = Partition.of(world.found.selected[0])
+
+
+def _require_all(path: str, target: Target, options: AbortOptions) -> None:
+    """Design 4.7: where it is known how many replicas there are, each of them gets the marker."""
+    factor = target.replication_factor
+    given_count = 1 + len(options.all_replicas)
+    if options.all_replicas and not options.single_copy and factor not in {None, given_count}:
+        raise RefusedError(
+            f"{path}: has {factor} replicas, {given_count} are given",
+            next_step="--all-replicas DIR for each other one",
+        )
+
+
+def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransaction | None:
     opened, state = world.open_of(partition)
-    found = next((each for each in opened if each.producer_id == options.producer_id), None)
-    if found is None:
-        return _nothing_open(path, options, world, state)
+    found = next((each for each in opened if each.producer_id == producer_id), None)
+    if found is None and all(each.producer_id != producer_id for each in state.entries):
+        raise UsageError(
+            f"{partition.path}: does not know producer {producer_id}",
+            next_step=f"eoctl txn list {partition.path}",
+        )
+    return found
+
+
+def _plan_replica(
+    target: Target,
+    partition: Partition,
+    found: OpenTransaction,
+    world: TxnWorld,
+    options: AbortOptions,
+) -> _Replica:
     require_verdict(found, force_overdue=options.force_overdue)
     log = world.coordinators(partition.log_dir)
     require_epochs(found, log)
@@ -106,18 +182,15 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     if end.recovery is not None:
         price["cut_bytes"] = end.recovery.price["cut_bytes"]
     sources = () if end.recovery is None else end.recovery.sources
-    by_path = {each.path: each for each in (*sources, *sources_of(partition, steps, log, found))}
-    plan = make_plan(COMMAND, arguments_of(path, options), steps, price, by_path.values())
-    notes = (*world.notes, *target.notes, *end.notes, *_warnings(target, found))
-    row = {name: getattr(found, name) for name in ABORT_COLUMNS[:6]} | {
-        "verdict": str(found.verdict),
-        "marker_offset": planned.marker_offset,
-        "coordinator_epoch": max(found.coordinator_epoch, 0),
-        "last_stable_offset_before": price["last_stable_offset_before"],
-        "last_stable_offset_after": price["last_stable_offset_after"],
-        "path": path,
-    }
-    return PlannedAbort(plan, row, tuple(dict.fromkeys(notes)))
+    return _Replica(
+        partition.path,
+        found,
+        planned,
+        tuple(steps),
+        (*sources, *sources_of(partition, steps, log, found)),
+        price,
+        (*target.notes, *end.notes),
+    )
 
 
 def _without_markers(plan: Plan) -> Iterator[Step]:
@@ -125,16 +198,40 @@ def _without_markers(plan: Plan) -> Iterator[Step]:
     return (each for each in plan.steps if not each.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}"))
 
 
-def _nothing_open(
-    path: str, options: AbortOptions, world: TxnWorld, state: RecoveredState
-) -> PlannedAbort:
-    if all(each.producer_id != options.producer_id for each in state.entries):
-        raise UsageError(
-            f"{path}: does not know producer {options.producer_id}",
-            next_step=f"eoctl txn list {path}",
+def _require_alike(
+    paths: Sequence[str], found: Sequence[OpenTransaction | None], replicas: Sequence[_Replica]
+) -> None:
+    """All replicas get the same batch at the same offset, behind the same transaction.
+
+    Raises:
+        RefusedError: they have diverged, or one lags behind.
+    """
+    lacking = [path for path, each in zip(paths, found, strict=True) if each is None]
+    first = replicas[0]
+    differing = [
+        each.path
+        for each in replicas
+        if each.marker.batch != first.marker.batch
+        or each.found.first_offset != first.found.first_offset
+    ]
+    for path in (*lacking, *differing):
+        what = "has no such open transaction" if path in lacking else "ends differently"
+        raise RefusedError(
+            f"{path}: {what}: the marker would not be the same as in {first.path}",
+            next_step=f"eoctl replicas compare {' '.join(paths)}, then eoctl replicas rejoin",
         )
-    note = f"producer {options.producer_id} has no open transaction in {path}"
-    return PlannedAbort(None, None, (*world.notes, note))
+
+
+def _row(replica: _Replica) -> dict[str, Any]:
+    found, price = replica.found, replica.price
+    return {name: getattr(found, name) for name in ABORT_COLUMNS[:6]} | {
+        "verdict": str(found.verdict),
+        "marker_offset": replica.marker.marker_offset,
+        "coordinator_epoch": max(found.coordinator_epoch, 0),
+        "last_stable_offset_before": price["last_stable_offset_before"],
+        "last_stable_offset_after": price["last_stable_offset_after"],
+        "path": replica.path,
+    }
 
 
 def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
@@ -168,7 +265,7 @@ def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
     raise RefusedError(name, next_step=next_step)
 
 
-def _warnings(target: Target, found: OpenTransaction) -> Iterator[str]:
+def _warnings(target: Target, found: OpenTransaction, options: AbortOptions) -> Iterator[str]:
     """What a person should know before it is done."""
     yield f"{found.verdict}: {found.reason}"
     if found.coordinator_status == TransactionStatus.COMPLETE_COMMIT.label:
@@ -178,7 +275,7 @@ def _warnings(target: Target, found: OpenTransaction) -> Iterator[str]:
         )
     if found.topic == GROUPS_TOPIC:
         yield "the group offsets of this transaction will not count"
-    if target.replication_factor != 1:
+    if target.replication_factor != 1 and not options.all_replicas:
         yield "other replicas of the partition do not get the marker: they must not lead again"
     unfinished = unfinished_path(target.log_dir_path)
     if unfinished is not None:

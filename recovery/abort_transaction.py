@@ -43,11 +43,13 @@ class PlannedMarker(NamedTuple):
     Attributes:
         steps: files that are made or replaced, the `.log` before what is derived from it.
         marker_offset: where the marker is.
+        batch: the marker's, as bytes.
         last_stable_offset: afterwards, with everything replicated.
     """
 
     steps: tuple[Step, ...]
     marker_offset: int
+    batch: bytes
     last_stable_offset: int
 
 
@@ -65,6 +67,7 @@ class _FilesStore(PlannedStore):
     def __init__(self, directory: str) -> None:
         super().__init__(directory)
         self.contents: dict[str, bytes] = {}
+        self.batch = b""
         self._name = ""
 
     def open_log(self, base_offset: int, log_bytes: int) -> None:
@@ -74,7 +77,8 @@ class _FilesStore(PlannedStore):
 
     def append(self, batch: bytes | bytearray) -> None:
         super().append(batch)
-        self.contents[self._name] = self.contents.get(self._name, b"") + bytes(batch)
+        self.batch = bytes(batch)
+        self.contents[self._name] = self.batch
 
     def _replace(self, name: str, data: bytes) -> None:
         super()._replace(name, data)
@@ -139,6 +143,7 @@ def plan_marker(
     return PlannedMarker(
         tuple(each for each in steps if not _is_there(each)),
         marker.base_offset,
+        store.batch,
         writer.end_offset if first_undecided is None else first_undecided,
     )
 

@@ -198,6 +198,10 @@ def abort(
     single_copy: Annotated[
         bool, typer.Option("--single-copy", help="This will be the only replica that survives.")
     ] = False,
+    all_replicas: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Another replica, ended too; repeat it for each of them."),
+    ] = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -223,7 +227,8 @@ def abort(
     change.check()
     dirs = tuple(coordinator_dir or ())
     world = TxnOptions(dirs, metadata_dir, now, transaction_max_timeout_ms)
-    wanted = AbortOptions(producer_id, world, force_overdue, single_copy)
+    replicas = tuple(all_replicas or ())
+    wanted = AbortOptions(producer_id, world, force_overdue, single_copy, replicas)
     if apply:
         _apply(path, wanted, change, output)
     else:
@@ -255,7 +260,7 @@ def _apply(path: str, wanted: AbortOptions, change: ChangeOptions, output: Outpu
     from storage.fsio import FileSystem
 
     fs = FileSystem()
-    selected = [select_partition(path)]
+    selected = [select_partition(each) for each in (path, *wanted.all_replicas)]
     with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
         resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, wanted)])
         notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
@@ -264,7 +269,7 @@ def _apply(path: str, wanted: AbortOptions, change: ChangeOptions, output: Outpu
         except EoctlError:
             if not resumed:
                 raise
-            planned = PlannedAbort(None, None, ())
+            planned = PlannedAbort(None, (), ())
         if planned.plan is not None:
             notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
         elif not resumed:
@@ -279,8 +284,8 @@ def _report(
     from eoctl.output import Report, emit, line, message
     from eoctl.txn_abort_run import ABORT_COLUMNS
 
-    row = None if planned.row is None else {**planned.row, "applied": is_applied}
-    rows = [] if row is None else [tuple(row[name] for name in ABORT_COLUMNS)]
+    given = [{**each, "applied": is_applied} for each in planned.rows]
+    rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
     try:
         emit(Report("abort", ABORT_COLUMNS, rows), output)
         if planned.plan is not None:

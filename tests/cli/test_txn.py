@@ -529,6 +529,76 @@ def test_abort_of_one_of_several_replicas(diverged: Path, eoctl: Callable) -> No
     assert eoctl(*call, "--single-copy").status == 2  # there is no such producer
 
 
+@pytest.fixture
+def two_nodes(kafka: Path) -> Path:
+    """Two replicas of a hanging transaction; no metadata says how many there are."""
+    forget(kafka, "open-1")
+    shutil.move(kafka / "__cluster_metadata-0", kafka.parent / "metadata")
+    other = kafka.parent / "other"
+    shutil.copytree(kafka, other)
+    meta = other / "meta.properties"
+    meta.write_text(re.sub(r"node\.id=\d+", "node.id=2", meta.read_text()))
+    return other
+
+
+def test_abort_in_all_replicas(two_nodes: Path, eoctl: Callable) -> None:
+    """One plan, one journal: the same batch at the same offset of each; undo takes all back."""
+    nodes = [two_nodes.parent / each for each in ("kafka", "other")]
+    before = [tree_of(each) for each in nodes]
+    call = (*ABORT, "--all-replicas", "other/txn-0", "--output", "jsonl")
+    assert eoctl(*call).status == 0
+    assert [tree_of(each) for each in nodes] == before
+    outcome = eoctl(*call, "--apply")
+    assert outcome.status == 0, outcome.errors
+    rows = rows_of(outcome, "abort")
+    assert [(each["path"], each["marker_offset"], each["applied"]) for each in rows] == [
+        ("kafka/txn-0", 329, True),
+        ("other/txn-0", 329, True),
+    ]
+    (price,) = rows_of(outcome, "price")
+    assert [each["aborted_records_count"] for each in price["replicas"]] == [7]
+    assert not any("other replicas" in note for note in notes_of(outcome))
+    name = f"txn-0/{329:020d}.log"
+    assert (nodes[0] / name).read_bytes() == (nodes[1] / name).read_bytes() != b""
+    again = eoctl(*call, "--apply")
+    assert (again.status, again.stdout) == (0, b"")
+    assert eoctl("undo", journal_of(nodes[0])).status == 0
+    assert [tree_of(each) for each in nodes] == before
+
+
+def test_abort_needs_replicas_that_agree(two_nodes: Path, eoctl: Callable) -> None:
+    """The marker would be another batch, or at another offset."""
+    call = (*ABORT, "--all-replicas", "other/txn-0")
+    txn, now_ms = two_nodes / "txn-0", 1_795_229_940_645
+    tail = tail_at(txn, CONFIG)
+    epoch = tail.last_leader_epoch
+    writer = open_writer(txn, CONFIG, tail=tail, leader_epoch=epoch, now_ms=now_ms)
+    writer.append(batch(1, timestamp_ms=now_ms))
+    writer.close()
+    nodes = [two_nodes.parent / each for each in ("kafka", "other")]
+    before = [tree_of(each) for each in nodes]
+    for more in ((), ("--apply",)):
+        outcome = eoctl(*call, *more)
+        assert outcome.status == 4
+        assert "other/txn-0: ends differently" in outcome.errors
+        assert "eoctl replicas compare kafka/txn-0 other/txn-0" in outcome.errors
+    assert eoctl(*ABORT, "--all-replicas", "other/txn-1").status == 2
+    assert [tree_of(each) for each in nodes] == before
+    assert eoctl("txn", "abort", "other/txn-0", *ABORT[3:], "--single-copy", "--apply").status == 0
+    assert "other/txn-0: has no such open transaction" in eoctl(*call).errors
+    assert tree_of(nodes[0]) == before[0]
+
+
+def test_abort_needs_all_replicas(diverged: Path, eoctl: Callable) -> None:
+    """Where the cluster's metadata says how many there are."""
+    call = ("txn", "abort", "broker-1/div-0", "--producer-id", "77")
+    outcome = eoctl(*call, "--all-replicas", "broker-2/div-0")
+    assert outcome.status == 4
+    assert "has 3 replicas, 2 are given" in outcome.errors
+    others = ("--all-replicas", "broker-2/div-0", "--all-replicas", diverged / "broker-3" / "div-0")
+    assert "does not know producer 77" in eoctl(*call, *others).errors
+
+
 def test_an_epoch_above_the_coordinators_is_refused(kafka: Path, eoctl: Callable) -> None:
     """The state topic has lost records: the marker would not be one of its coordinator."""
     forget(kafka, "open-1")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.internal_topics import (
-    coordinator_partition,
     find_copies,
     furthest,
     partitions_count,
@@ -20,6 +19,7 @@ from recovery.internal_topics import (
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
+from storage.java_hash import coordinator_partition
 from storage.log_dir import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:

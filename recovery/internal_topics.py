@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.errors import AccessError, CorruptError
-from storage.java_hash import string_hash
 from storage.log_dir import DirState
 from storage.partition import Partition
 
@@ -73,14 +72,3 @@ def reading_problems(source: Partition, reading: RangeRead) -> Iterator[Problem]
             damage = CorruptError(reason, check_id=check_id, pos=verdict.start_pos)
             yield damage.located(files.log.path)
     yield from source.problems
-
-
-def coordinator_partition(key: str, count: int) -> int:
-    """Which of `count` partitions holds what an internal topic knows of a key (reference 5.7).
-
-    Utils.abs(key.hashCode()) % count: the smallest number, whose absolute value does not fit,
-    counts as 0.
-    """
-    unsigned = string_hash(key)
-    signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
-    return 0 if signed == -(1 << 31) else abs(signed) % count

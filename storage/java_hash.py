@@ -27,6 +27,17 @@ def string_hash(text: str) -> int:
     return value
 
 
+def coordinator_partition(key: str, count: int) -> int:
+    """Which of `count` partitions holds what an internal topic knows of a key (reference 5.7).
+
+    Utils.abs(key.hashCode()) % count: the smallest number, whose absolute value does not fit,
+    counts as 0.
+    """
+    unsigned = string_hash(key)
+    signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
+    return 0 if signed == -(1 << 31) else abs(signed) % count
+
+
 def long_hash(value: int) -> int:
     """java.lang.Long.hashCode as an unsigned 32-bit number."""
     unsigned = value & 0xFFFFFFFFFFFFFFFF

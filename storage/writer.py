@@ -150,10 +150,11 @@ class PartitionWriter:
 
     # -- appending
 
-    def append(self, batch: bytes) -> Appended:
+    def append(self, batch: bytes, *, origin: Origin = _CLIENT) -> Appended:
         """Append a batch that a client sends: base offset 0, any leader epoch.
 
-        Returns where it is; a duplicate is not written again.
+        Returns where it is; a duplicate is not written again. What a coordinator appends for a
+        client, such as the offsets of a group in its transaction, has no sequence to be compared.
 
         Raises:
             AppendError: what a broker answers; nothing was touched.
@@ -164,7 +165,7 @@ class PartitionWriter:
             raise ValueError("closed, or an earlier append has failed")
         header = self._checked(batch)
         duplicate = None
-        if header.producer_id != NO_PRODUCER_ID:
+        if header.producer_id != NO_PRODUCER_ID and origin is _CLIENT:
             duplicate = self.producers.find_duplicate(header)
         if duplicate is not None:
             return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
@@ -173,7 +174,7 @@ class PartitionWriter:
         # From here on also what is no error, such as an interrupt, leaves it broken.
         self._state = _BROKEN
         try:
-            self.producers.append(header, None, _CLIENT)
+            self.producers.append(header, None, origin)
         except AppendError:  # raised before anything is changed
             self._state = _READY
             raise

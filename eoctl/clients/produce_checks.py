@@ -31,6 +31,8 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
     has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
     if options.base_sequence and has_epochs:
         raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
+    if options.transactional is not None:
+        _check_transactional(options)
     named = {"--acks-to": options.acks_to, "--producer-session": options.session}
     if input_name != "-":
         named["FILE"] = input_name
@@ -42,6 +44,21 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
         other = seen.setdefault(os.path.realpath(path), option) if path is not None else option
         if other != option:
             raise UsageError(f"{option} and {other} are the same file: {path}")
+
+
+def _check_transactional(options: ProduceOptions) -> None:
+    given = {
+        "--producer-id": options.producer_id,
+        "--producer-epoch": options.producer_epoch,
+        "--base-sequence": options.base_sequence,
+        "--producer-session": options.session,
+    }
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"{option} and --transactional-id exclude each other: its coordinator says who the"
+                " producer is, and fences whoever was that before"
+            )
 
 
 def session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:

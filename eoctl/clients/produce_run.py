@@ -13,15 +13,11 @@ from eoctl.clients.first_identities import (
 from eoctl.clients.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
 from eoctl.clients.interrupts import Interrupts
-from eoctl.clients.open_partition import (
-    COMMAND,
-    WriteOptions,
-    arguments_of,
-    clock_of,
-    open_partition,
-)
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions
 from eoctl.clients.produce_checks import check_call, session_arguments
+from eoctl.clients.produce_report import ProduceResult, link_counts, report_of
 from eoctl.clients.produce_session import SessionPartition
 from eoctl.clients.producer import PartitionProducer, Sending
 from eoctl.clients.sent_records import SentRecords, count_by_epoch, find_place
@@ -29,12 +25,18 @@ from eoctl.clients.session_keeper import SessionKeeper
 from eoctl.clients.streams import InterruptibleInput
 from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import topic_paths
-from eoctl.clients.topic_producer import Checked, SessionCalls, TopicProducer
+from eoctl.clients.topic_producer import (
+    Checked,
+    CoordinatorCalls,
+    SessionCalls,
+    TopicProducer,
+)
 from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
 from storage import fsio
 from storage.broker_lock import take
 from storage.errors import EoctlError, UsageError
+from storage.log_dir import read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
 
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
     from eoctl.clients.produce_session import Session
     from eoctl.clients.target import Target
     from eoctl.clients.topic_producer import Transactions
-    from recovery.plan import Plan
-    from storage.partition_store import FileChange
+    from eoctl.clients.transactional import Transactional, TransactionalOptions
 
 
 class ProduceOptions(NamedTuple):
@@ -67,48 +68,11 @@ class ProduceOptions(NamedTuple):
     producer_epoch: int | None = None
     base_sequence: int | None = None
     transactions: Transactions | None = None
+    transactional: TransactionalOptions | None = None
     session: str | None = None
     in_flight: int = 1
     faults: Faults | None = None
     acks_to: str | None = None
-
-
-class ProduceReport(NamedTuple):
-    """The row that is printed of a partition. Bytes are those of the batches in the log."""
-
-    topic: str
-    partition: int
-    applied: bool
-    records: int
-    batches: int
-    bytes: int
-    duplicates: int
-    skipped: int
-    committed: int
-    aborted: int
-    base_offset: int | None
-    last_offset: int | None
-    segments_rolled: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int | None
-    last_sequence: int | None
-    leader_epoch: int
-    path: str
-
-
-class ProduceResult(NamedTuple):
-    """What came of a run. `error` ended it early; what the report says was done all the same.
-
-    `link` counts what happened to batches on a faulty link, by name; None without faults.
-    """
-
-    reports: tuple[ProduceReport, ...]
-    recoveries: tuple[Plan, ...]
-    changes: tuple[FileChange, ...]
-    link: dict[str, int] | None
-    notes: tuple[str, ...]
-    error: BaseException | None
 
 
 class Source(NamedTuple):
@@ -139,7 +103,12 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
         return _Run(targets, options, fs, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
-        resume(fs, log_dirs, COMMAND, [arguments_of(each.path) for each in targets])
+        paths = [each.path for each in targets]
+        if options.transactional is not None:  # which writes to coordinators' partitions, too
+            paths += (
+                each.path for log_dir in log_dirs for each in read_log_dir(log_dir).partitions
+            )
+        resume(fs, log_dirs, COMMAND, [arguments_of(each) for each in paths])
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
         return _Run(targets, options, fs, source).run()
@@ -172,7 +141,9 @@ class _Run:
         self.acks: AckFile | None = None
         if options.acks_to is not None and is_applied:
             self.acks = AckFile(fs, options.acks_to)
-        self.opened = [open_partition(each, options.write, self.now, fs) for each in targets]
+        self.partitions = OpenPartitions(log_dirs[0], options.write, options.target, self.now, fs)
+        self.opened = [self.partitions.open_target(each) for each in targets]
+        self.transactional = self._transactional(log_dirs[0])
         self.producer_ids = self._first_ids()
         if self.session is not None:
             self.identities = session_identities(
@@ -198,6 +169,28 @@ class _Run:
         """What an earlier run has left, or this one has begun."""
         return None if self.keeper is None else self.keeper.session
 
+    def _transactional(self, log_dir: str) -> Transactional | None:
+        """Begin a session of the transactional id; its transactions have its version."""
+        options = self.options
+        if options.transactional is None or options.transactions is None:
+            return None
+        from eoctl.clients.transactional import Transactional
+
+        begun = Transactional(
+            log_dir,
+            options.target.metadata_dir,
+            self.partitions,
+            options.transactional,
+            clock_of(self.now),
+        )
+        transactions = options.transactions._replace(version=begun.version)
+        self.options = options._replace(
+            transactions=transactions,
+            producer_id=begun.producer.producer_id,
+            producer_epoch=begun.producer.producer_epoch,
+        )
+        return begun
+
     def _first_ids(self) -> list[int]:
         if self.session is not None:
             return list(self.session.producer_ids)
@@ -206,6 +199,8 @@ class _Run:
         return [self._new_id()]
 
     def _new_id(self) -> int:
+        if self.transactional is not None:  # by now that is another one
+            return self.transactional.producer.producer_id
         if self.keeper is not None:
             return random_producer_id()
         writers = [each.writer for each in self.opened]
@@ -298,7 +293,19 @@ class _Run:
             session=None
             if self.keeper is None
             else SessionCalls(self.keeper.pass_over, self._save),
+            coordinator=self._coordinator_calls(),
             add_producer_id=self._add_id,
+        )
+
+    def _coordinator_calls(self) -> CoordinatorCalls | None:
+        transactional = self.transactional
+        if transactional is None:
+            return None
+        names = [each.target.name for each in self.opened]
+        places = [(each.topic, each.partition) for each in names]
+        return CoordinatorCalls(
+            lambda number: transactional.add([places[number]]),
+            lambda is_commit: transactional.end(is_commit=is_commit),
         )
 
     def _save(self) -> None:
@@ -331,17 +338,19 @@ class _Run:
             error = exc
         if error is not None and self.keeper is None:
             error = _first_error(error, self.topic.abort)
-        for each in self.opened:
-            error = _first_error(error, each.writer.close)
+        not_closed = self.partitions.close()
+        error = error or not_closed
         if error is None:
             error = _first_error(error, self._save)
         if self.acks is not None:
             error = _first_error(error, self.acks.close)
+        is_applied = self.options.write.change.apply
+        pairs = zip(self.opened, self.producers, strict=True)
         return ProduceResult(
-            tuple(map(self._report, range(len(self.opened)))),
-            tuple(each.recovery for each in self.opened if each.recovery is not None),
-            tuple(change for each in self.opened for change in each.store.changes.values()),
-            self._link(),
+            tuple(report_of(*each, is_applied=is_applied) for each in pairs),
+            tuple(each.recovery for each in self.partitions if each.recovery is not None),
+            tuple(change for each in self.partitions for change in each.store.changes.values()),
+            None if self.options.faults is None else link_counts(self.producers),
             tuple(self._notes()),
             error,
         )
@@ -376,43 +385,13 @@ class _Run:
 
     # -- telling
 
-    def _report(self, number: int) -> ProduceReport:
-        opened, producer = self.opened[number], self.producers[number]
-        target, writer, outcome = opened.target, opened.writer, producer.outcome
-        first = producer.identities.first
-        return ProduceReport(
-            topic=target.name.topic,
-            partition=target.name.partition,
-            applied=self.options.write.change.apply,
-            records=outcome.records,
-            batches=outcome.batches,
-            bytes=writer.log_bytes,
-            duplicates=outcome.duplicates,
-            skipped=outcome.skipped,
-            committed=outcome.committed,
-            aborted=outcome.aborted,
-            base_offset=outcome.base_offset,
-            last_offset=outcome.last_offset,
-            segments_rolled=writer.rolled_count,
-            producer_id=first.producer_id,
-            producer_epoch=first.producer_epoch,
-            base_sequence=outcome.base_sequence,
-            last_sequence=outcome.last_sequence,
-            leader_epoch=writer.leader_epoch,
-            path=target.path,
-        )
-
-    def _link(self) -> dict[str, int] | None:
-        if self.options.faults is None:
-            return None
-        stats = [each.sender.stats._asdict() for each in self.producers]
-        return {name: sum(each[name] for each in stats) for name in stats[0]}
-
     def _notes(self) -> Iterator[str]:
         from eoctl.clients.produce_notes import notes_of
 
+        if self.transactional is not None:
+            yield from self.transactional.notes
         yield from notes_of(
-            self.opened,
+            [*self.partitions],
             self.now,
             self.topic,
             is_applied=self.options.write.change.apply,

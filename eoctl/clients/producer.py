@@ -238,6 +238,10 @@ class PartitionProducer:
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
+        self.note_end(is_commit=is_commit)
+
+    def note_end(self, *, is_commit: bool) -> None:
+        """Count a transaction that was ended."""
         if is_commit:
             self.outcome.committed += 1
         else:

@@ -76,6 +76,18 @@ class SessionCalls(NamedTuple):
     save: Callable[[], None]
 
 
+class CoordinatorCalls(NamedTuple):
+    """What a transaction coordinator is asked for, in place of markers of our own.
+
+    Attributes:
+        add: a partition, by number, has its first record in the transaction.
+        end: commit (True) or abort; all records are acknowledged.
+    """
+
+    add: Callable[[int], None]
+    end: Callable[[bool], None]
+
+
 class TopicProducer:
     """Sends the records of an input.
 
@@ -86,6 +98,7 @@ class TopicProducer:
         early_ends: numbers of records behind which a transaction ended at the end of an input.
         checked: with a session, what the input is compared with.
         session: whom to tell how far it has come.
+        coordinator: with a transactional id.
         add_producer_id: called when all epochs of a producer id are used up.
 
     Attributes:
@@ -105,6 +118,7 @@ class TopicProducer:
         early_ends: Iterable[int] = (),
         checked: Checked | None = None,
         session: SessionCalls | None = None,
+        coordinator: CoordinatorCalls | None = None,
         add_producer_id: Callable[[], None] | None = None,
     ) -> None:
         self.records_count = 0
@@ -118,6 +132,7 @@ class TopicProducer:
         self._early_ends = set(early_ends)
         self._checked = checked
         self._session = session
+        self._coordinator = coordinator
         self._add_producer_id = add_producer_id
         self._saved_s = time.monotonic()
         self._touched: set[int] = set()
@@ -140,6 +155,7 @@ class TopicProducer:
                 producer.skip()
             else:
                 self._require_open(number, producer)
+                self._join(number)
                 producer.add(record.key, record.value, record.headers, record.timestamp_ms)
             self.input_pos = record.end_pos
             self.last_record = record[:3]
@@ -165,6 +181,7 @@ class TopicProducer:
                         self._skip_lines(producer, lines[start:end], end_pos)
                 else:
                     self._require_open(0, producer)
+                    self._join(0)
                     producer.add_values(lines, start, end)
                 self._took(0, end - start)
                 start = end
@@ -186,6 +203,11 @@ class TopicProducer:
             return
         if not place.is_open:
             raise self._ended_by_others(producer)
+
+    def _join(self, number: int) -> None:
+        """Make a partition a part of the transaction before it gets a record of it."""
+        if self._coordinator is not None and number not in self._touched:
+            self._coordinator.add(number)
 
     def _ended_by_others(self, producer: PartitionProducer) -> RefusedError:
         return RefusedError(
@@ -267,6 +289,10 @@ class TopicProducer:
 
         With one marker written its outcome is decided, and holds in the other partitions too.
         """
+        if self._coordinator is not None:
+            if self._decided is None:  # else its coordinator completes it when it is opened again
+                self._coordinator.end(False)
+            return
         if self._transactions is not None and self.open_count:
             for number in sorted(self._touched):
                 if self._producers[number].has_open_transaction:
@@ -285,6 +311,11 @@ class TopicProducer:
         for number in missing:
             self._producers[number].flush()
         self._decided = is_commit
+        if self._coordinator is not None:
+            self._coordinator.end(is_commit)
+            for number in missing:
+                self._producers[number].note_end(is_commit=is_commit)
+            missing = []
         for number in missing:
             self._write_marker(number, transactions, is_commit=is_commit)
         for producer in self._producers:

@@ -13,7 +13,10 @@ from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
-    from eoctl.clients.produce_run import ProduceResult
+    from eoctl.clients.produce_report import ProduceResult
+
+
+ALL_RECORDS = 2**62  # of the input: one transaction
 
 
 class Compression(StrEnum):
@@ -114,9 +117,17 @@ def command(
     abort_every: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Abort every so many transactions.")
     ] = None,
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Its coordinator, in the log dir, begins and ends them."),
+    ] = None,
+    transaction_timeout_ms: Annotated[
+        int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
+    ] = 60_000,
     transaction_version: Annotated[
-        int, typer.Option(min=0, max=2, help="2: each transaction has an epoch of its own.")
-    ] = 2,
+        int | None,
+        typer.Option(min=0, max=2, help="2: each transaction has an epoch of its own [2]."),
+    ] = None,
     coordinator_epoch: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Of the markers.")
     ] = 0,
@@ -161,6 +172,7 @@ def command(
     from eoctl.clients.streams import open_input, separator_bytes
     from eoctl.clients.target import TargetOptions
     from eoctl.clients.topic_producer import Transactions
+    from eoctl.clients.transactional import TransactionalOptions
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
@@ -170,6 +182,8 @@ def command(
     use_format(output)
     change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
     change.check()
+    if txn_records is None and transactional_id is not None:
+        txn_records = ALL_RECORDS
     if abort_every is not None and txn_records is None:
         raise UsageError("--abort-every: there are no transactions", next_step="--txn-records N")
     transactions = None
@@ -177,7 +191,10 @@ def command(
         if producer_id == -1:
             raise UsageError("--txn-records: a transaction needs a producer id")
         transactions = Transactions(
-            txn_records, abort_every, transaction_version, coordinator_epoch
+            txn_records,
+            abort_every,
+            2 if transaction_version is None else transaction_version,
+            coordinator_epoch,
         )
     chosen = ProduceOptions(
         target=TargetOptions(metadata_dir, topic_id, single_copy),
@@ -203,6 +220,11 @@ def command(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         transactions=transactions,
+        transactional=None
+        if transactional_id is None
+        else TransactionalOptions(
+            transactional_id, transaction_timeout_ms, version=transaction_version
+        ),
         session=producer_session,
         in_flight=in_flight,
         faults=None if fault is None else parse_faults(fault),
@@ -221,7 +243,7 @@ def command(
 
 def _report(result: ProduceResult, output: OutputFormat) -> None:
     from eoctl.changing import show_plan
-    from eoctl.clients.produce_run import ProduceReport
+    from eoctl.clients.produce_report import ProduceReport
     from eoctl.output import Report, emit, line
     from storage.partition_store import FileChange
 

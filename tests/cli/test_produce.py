@@ -16,7 +16,7 @@ import msgpack
 import pytest
 
 from eoctl.clients.identity import FIRST_OWN_PRODUCER_ID, choose_identity, own_producer_id
-from eoctl.clients.produce_run import ProduceReport
+from eoctl.clients.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producer_state import CachedBatch, ProducerState, ProducerStateManager

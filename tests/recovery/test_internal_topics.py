@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.coordinator_log import CoordinatorLog
-from recovery.internal_topics import coordinator_partition, find_copies, furthest
+from recovery.internal_topics import find_copies, furthest
+from storage.java_hash import coordinator_partition
 from storage.log_dir import read_log_dir
 from tests.kafka.broker import copy_log_dir
 

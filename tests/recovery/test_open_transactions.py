@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.coordinator_log import CoordinatorLog
-from recovery.internal_topics import coordinator_partition
 from recovery.open_transactions import OpenTransaction, abort_command, find_open
 from storage.cluster_image import ClusterImage, PartitionImage, TopicImage
 from storage.formats.transaction_state import (
@@ -16,6 +15,7 @@ from storage.formats.transaction_state import (
     encode_key,
     encode_value,
 )
+from storage.java_hash import coordinator_partition
 from storage.log_dir import read_log_dir
 from tests.hanging import append_record
 from tests.writing import NOW_MS, batch, make_log_dir, open_writer, partition_at

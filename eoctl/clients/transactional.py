@@ -1,0 +1,209 @@
+"""A transactional id at work in a log dir: its coordinator, opened there, and its newest producer.
+
+The coordinator is that of the log dir's own `__transaction_state`; in a log dir that belongs to no
+cluster both coordinators' topics are made. What other ids had decided and not finished is finished
+first, as a broker does when it becomes their coordinator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.identity import random_producer_id
+from recovery.clusters import image_around
+from recovery.coordinator_log import CoordinatorLog
+from recovery.internal_topics import find_copies, partitions_count
+from storage.coordinator import (
+    DEFAULT_PARTITIONS_COUNT,
+    ClusterSettings,
+    TransactionCoordinator,
+)
+from storage.errors import RefusedError
+from storage.formats.consumer_offsets import CommittedOffset, OffsetKey
+from storage.group_commits import append_offsets
+from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
+from storage.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from eoctl.clients.open_partitions import OpenPartitions
+    from storage.cluster_image import ClusterImage
+    from storage.log_dir import LogDir, TopicPartition
+    from storage.transaction_metadata import ProducerIdAndEpoch
+
+TRANSACTION_VERSION = "transaction.version"  # features
+METADATA_VERSION = "metadata.version"
+OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
+MAX_INIT_REQUESTS = 3
+
+
+class TransactionalOptions(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        transactional_id: whose transactions they are.
+        timeout_ms: transaction.timeout.ms.
+        max_timeout_ms: transaction.max.timeout.ms of the brokers.
+        version: transaction version of this producer; None: that of the cluster.
+    """
+
+    transactional_id: str
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
+    version: int | None = None
+
+
+class Transactional:
+    """A producer with a transactional id.
+
+    Attributes:
+        producer: id and epoch of the transaction that is going on, or that comes next.
+        version: the transaction version of this producer.
+        notes: what a person should know.
+    """
+
+    def __init__(
+        self,
+        log_dir_path: str,
+        metadata_dir: str | None,
+        partitions: OpenPartitions,
+        options: TransactionalOptions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Open the coordinator, and begin a session of the id: older ones are fenced.
+
+        Raises:
+            CoordinatorError: a coordinator refuses it.
+            RefusedError, AccessError: the coordinators' topics cannot be used.
+        """
+        log_dir = read_log_dir(log_dir_path)
+        image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
+        self.notes: list[str] = []
+        self._options = options
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._added: set[tuple[str, int]] = set()
+        level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
+        self._offset_version = 4 if level >= OFFSET_VALUE_4_LEVEL else 3
+        self._lacks_groups = image is None and not _copies(log_dir, GROUPS_TOPIC)
+        self.coordinator = _open(log_dir, image, partitions, options, now_ms)
+        version = self.coordinator.settings.transaction_version
+        self.version = version if options.version is None else options.version
+        if self.version > version:
+            raise RefusedError(
+                f"transaction version {self.version}: the cluster's feature {TRANSACTION_VERSION}"
+                f" is at {version}"
+            )
+        for metadata in self.coordinator.complete_prepared():
+            self.notes.append(
+                f"{metadata.state.transactional_id}: is {metadata.status.label}, and stays so: not"
+                " all of its partitions are here"
+            )
+        self.producer = self._init()
+
+    def _init(self) -> ProducerIdAndEpoch:
+        """Ask as a client does: what an older session left open is aborted by the first request."""
+        name, timeout_ms = self._options.transactional_id, self._options.timeout_ms
+        for number in range(MAX_INIT_REQUESTS):
+            try:
+                return self.coordinator.init_producer_id(name, timeout_ms)
+            except CoordinatorError as exc:
+                is_last = number == MAX_INIT_REQUESTS - 1
+                if exc.kafka_error != "CONCURRENT_TRANSACTIONS" or is_last:
+                    raise
+                self.notes.append(str(exc))
+        raise AssertionError("the last request returns or raises")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has partitions, and no end."""
+        return bool(self._added)
+
+    def add(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Add partitions to the transaction, before anything is sent to them."""
+        missing = [each for each in partitions if each not in self._added]
+        if missing:
+            self.coordinator.add_partitions(
+                self._options.transactional_id,
+                self.producer,
+                missing,
+                client_version=self.version,
+            )
+            self._added.update(missing)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offsets of a group within the transaction."""
+        if self._lacks_groups:
+            self._partitions.create_topic(GROUPS_TOPIC, DEFAULT_PARTITIONS_COUNT)
+            self._lacks_groups = False
+        number = self.coordinator.group_partition_for(group)
+        self.add([(GROUPS_TOPIC, number)])
+        now_ms = self._now_ms()
+        records = {
+            OffsetKey(group, *where): CommittedOffset(
+                self._offset_version, offset, commit_timestamp_ms=now_ms
+            )
+            for where, offset in offsets.items()
+        }
+        writer = self._partitions.writer(GROUPS_TOPIC, number)
+        append_offsets(writer, records, now_ms=now_ms, producer=self.producer)
+
+    def end(self, *, is_commit: bool) -> None:
+        """Commit or abort; all that was sent is in the logs. Without partitions it does nothing."""
+        if not self._added:
+            return
+        self.producer = self.coordinator.end_transaction(
+            self._options.transactional_id,
+            self.producer,
+            is_commit=is_commit,
+            client_version=self.version,
+        )
+        self._added.clear()
+
+
+def _open(
+    log_dir: LogDir,
+    image: ClusterImage | None,
+    partitions: OpenPartitions,
+    options: TransactionalOptions,
+    now_ms: Callable[[], int],
+) -> TransactionCoordinator:
+    log = CoordinatorLog([log_dir], image)
+    if log.problems:
+        raise RefusedError(
+            f"the coordinator's log cannot be read whole: {log.problems[0]}",
+            next_step=f"eoctl check {log_dir.path}",
+        )
+    if image is None and not log.partitions:
+        partitions.create_topic(TRANSACTION_STATE_TOPIC, DEFAULT_PARTITIONS_COUNT)
+    version = 2 if image is None else image.features.get(TRANSACTION_VERSION, 0)
+    return TransactionCoordinator(
+        partitions,
+        (each.state for each in log.ids.values() if each.state is not None),
+        ClusterSettings(
+            _partitions_count(log_dir, image, TRANSACTION_STATE_TOPIC),
+            _partitions_count(log_dir, image, GROUPS_TOPIC),
+            transaction_version=version,
+            max_timeout_ms=options.max_timeout_ms,
+        ),
+        now_ms=now_ms,
+        new_producer_id=random_producer_id,
+    )
+
+
+def _partitions_count(log_dir: LogDir, image: ClusterImage | None, topic: str) -> int:
+    """How many partitions a topic has: by the metadata, else by what is here, else by default."""
+    highest = max(_copies(log_dir, topic), default=-1)
+    count = partitions_count(image, topic, highest)
+    if count is not None:
+        return count
+    return DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
+
+
+def _copies(log_dir: LogDir, topic: str) -> Collection[int]:
+    copies, problems = find_copies([log_dir], topic)
+    if problems:
+        raise problems[0]
+    return copies

@@ -54,7 +54,7 @@ class OpenPartitions:
         return iter(self._opened.values())
 
     def open_target(self, target: Target) -> OpenPartition:
-        """Open a partition that was looked at already. Raises as `open`."""
+        """Open a partition that was looked at already. Raises as `open_at`."""
         opened = open_partition(target, self._write, self._now, self._fs)
         self._opened[target.name.topic, target.name.partition] = opened
         return opened
@@ -63,10 +63,10 @@ class OpenPartitions:
         """Return the writer of a partition; see `storage.coordinator.Partitions`."""
         found = self._opened.get((topic, partition))
         if found is None:
-            found = self.open(topic, partition)
+            found = self.open_at(topic, partition)
         return found.writer
 
-    def open(self, topic: str, partition: int) -> OpenPartition:
+    def open_at(self, topic: str, partition: int) -> OpenPartition:
         """Open a partition, after a crash with its recovery; it may be one that is not there yet.
 
         Raises:

@@ -306,6 +306,7 @@ class _Run:
         return CoordinatorCalls(
             lambda number: transactional.add([places[number]]),
             lambda is_commit: transactional.end(is_commit=is_commit),
+            transactional.abort,
         )
 
     def _save(self) -> None:

@@ -119,7 +119,9 @@ class Program:
             raise self._unasked()
         status = self._process.wait()
         if status:
-            raise ProgramError(f"--exec {self.name}: {_ending(status)} after all was handed over")
+            raise ProgramError(
+                f"--exec {self.name}: {describe_ending(status)} after all was handed over"
+            )
 
     def _exchange(self, data: bytes) -> bytes:
         self._write(data)
@@ -180,7 +182,7 @@ class Program:
     def _ended(self) -> ProgramError:
         self._close_stdin()
         try:
-            words = _ending(self._process.wait(STOP_S))
+            words = describe_ending(self._process.wait(STOP_S))
         except subprocess.TimeoutExpired:
             words = "closed its stdin or stdout"
         return ProgramError(f"--exec {self.name}: {words} before it answered")
@@ -191,5 +193,6 @@ class Program:
             self._process.stdin.close()
 
 
-def _ending(status: int) -> str:
+def describe_ending(status: int) -> str:
+    """Tell how a program ended that did not end well."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"

@@ -82,10 +82,12 @@ class CoordinatorCalls(NamedTuple):
     Attributes:
         add: a partition, by number, has its first record in the transaction.
         end: commit (True) or abort; all records are acknowledged.
+        give_up: after an error, abort if that is possible.
     """
 
     add: Callable[[int], None]
     end: Callable[[bool], None]
+    give_up: Callable[[], None]
 
 
 class TopicProducer:
@@ -291,7 +293,7 @@ class TopicProducer:
         """
         if self._coordinator is not None:
             if self._decided is None:  # else its coordinator completes it when it is opened again
-                self._coordinator.end(False)
+                self._coordinator.give_up()
             return
         if self._transactions is not None and self.open_count:
             for number in sorted(self._touched):

@@ -162,6 +162,11 @@ class Transactional:
         )
         self._added.clear()
 
+    def abort(self) -> None:
+        """Abort after an error. Where files failed it is left to the next one that opens the id."""
+        if all(each.writer.is_ready for each in self._partitions):
+            self.end(is_commit=False)
+
 
 def _open(
     log_dir: LogDir,

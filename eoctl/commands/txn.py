@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
+from recovery.read_options import Isolation
 from storage.errors import EXIT_FINDINGS, UsageError
+from storage.partition_store import FlushPolicy
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -297,6 +300,105 @@ def _report(
             message(note)
 
 
+def run(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Partition directories to consume.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="PARTITION", help="What is written to; with --topic a log dir."
+        ),
+    ],
+    program: Annotated[
+        str, typer.Option("--exec", metavar="CMD", help="The filter: records in, records out.")
+    ],
+    transactional_id: Annotated[
+        str, typer.Option(metavar="ID", help="Whose transactions they are.")
+    ],
+    group: Annotated[str, typer.Option(metavar="GROUP", help="Whose offsets are committed.")],
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
+    ] = None,
+    txn_records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="At most so many records in a transaction.")
+    ] = 500,
+    max_transactions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Of each source; default: to its end.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="Where a new group begins.")
+    ] = "earliest",
+    isolation: Annotated[
+        Isolation, typer.Option(help="What of the sources is consumed.")
+    ] = Isolation.READ_COMMITTED,
+    input_format: Annotated[
+        InputFormat, typer.Option("--format", help="What the filter reads and writes.")
+    ] = InputFormat.LINES,
+    bytes_as: Annotated[
+        BytesAs, typer.Option("--bytes", help="What strings of jsonl stand for.")
+    ] = BytesAs.TEXT,
+    transaction_timeout_ms: Annotated[
+        int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
+    ] = 60_000,
+    transaction_version: Annotated[
+        int | None, typer.Option(min=0, max=2, help="Default: the cluster's.")
+    ] = None,
+    fsync: Annotated[FlushPolicy, typer.Option(help="When logs are synced.")] = FlushPolicy.BATCH,
+    single_copy: Annotated[
+        bool, typer.Option("--single-copy", help="Other replicas do not count.")
+    ] = False,
+    topic_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
+    ] = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    apply: options.Apply = False,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Consume, transform, produce: each batch of records and its offsets in one transaction."""
+    from eoctl.changing import ChangeOptions
+    from eoctl.clients.consume_bounds import parse_start
+    from eoctl.clients.open_partition import WriteOptions
+    from eoctl.clients.target import TargetOptions
+    from eoctl.clients.transactional import TransactionalOptions
+    from eoctl.clients.transform_run import TransformOptions, TransformReport, transform
+    from eoctl.output import Report, emit, use_format
+
+    use_format(output)
+    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change.check()
+    wanted = TransformOptions(
+        command=program,
+        group=group,
+        transactional=TransactionalOptions(
+            transactional_id, transaction_timeout_ms, version=transaction_version
+        ),
+        topic=topic,
+        partitions_count=partitions,
+        start=parse_start(start),
+        isolation=isolation,
+        txn_records=txn_records,
+        max_transactions=max_transactions,
+        input_format=input_format,
+        bytes_as=bytes_as,
+        now=now,
+        target=TargetOptions(metadata_dir, topic_id, single_copy),
+        write=WriteOptions(flush=fsync, change=change),
+    )
+    result = transform(sources, target, wanted)
+    emit(Report("transform", TransformReport._fields, result.reports, result.notes), output)
+    if result.error is not None:
+        raise result.error
+
+
 SUBCOMMANDS = {
     "list": list_transactions,
     "describe": describe,
@@ -304,4 +406,5 @@ SUBCOMMANDS = {
     "torn": torn,
     "stats": stats,
     "abort": abort,
+    "run": run,
 }

@@ -1,0 +1,111 @@
+"""A filter that is run once for each transaction: records on its stdin, new ones on its stdout."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+from eoctl.clients.inputs import BytesAs, InputFormat, read_records
+from eoctl.clients.program import ProgramError, describe_ending
+from eoctl.clients.record_writers import encode_json
+from storage.errors import RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.clients.consumed import Records
+    from eoctl.clients.inputs import InputRecord
+
+
+class Filter:
+    """A command line, and how records are written for it and read from it.
+
+    Args:
+        command: is run without a shell.
+        format: LINES: a record is its value, on a line; JSONL: as `consume` prints them, and as
+            `produce` reads them.
+        bytes_as: what strings of JSON Lines stand for.
+        needs_keys: the target takes no record without a key.
+
+    Raises:
+        UsageError: it is no command line, or lines cannot be what the target takes.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        format: InputFormat,  # noqa: A002  # the option is called so
+        bytes_as: BytesAs,
+        *,
+        needs_keys: bool,
+    ) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError as exc:
+            raise UsageError(f"--exec {command}: {exc}") from exc
+        if not self._words:
+            raise UsageError("--exec: no program is named")
+        if format is InputFormat.MSGPACK:
+            raise UsageError("--format msgpack: a filter is given lines", next_step="lines, jsonl")
+        if needs_keys and format is InputFormat.LINES:
+            raise UsageError(
+                "the target is compacted and takes no record without a key",
+                next_step="--format jsonl",
+            )
+        self._format = format
+        self._bytes_as = bytes_as
+        self._needs_keys = needs_keys
+
+    @property
+    def name(self) -> str:
+        """Of the program, for errors."""
+        return f"--exec {self._words[0]}"
+
+    def run(self, parts: list[Records], path: str) -> Iterator[InputRecord]:
+        """Give records to the program, and return those that it answers with.
+
+        Args:
+            parts: of one partition, in order.
+            path: of the partition, for errors.
+
+        Raises:
+            RefusedError: a record is no line.
+            ProgramError: it cannot be started, or its exit status is not 0.
+            UsageError: what it answers is malformed; raised while the answer is gone through.
+        """
+        data = b"".join(self._encoded(each, path) for each in parts)
+        try:
+            # Of a process group of its own: Ctrl-C is ours, and ends it.
+            done = subprocess.run(
+                self._words, input=data, stdout=subprocess.PIPE, check=False, process_group=0
+            )
+        except OSError as exc:
+            raise ProgramError(f"{self.name}: {exc.strerror}") from exc
+        if done.returncode:
+            first, last = parts[0].first_offset, parts[-1].last_offset
+            raise ProgramError(
+                f"{self.name}: {describe_ending(done.returncode)}, given offsets {first} to {last}"
+                f" of {path}; they will be given again",
+            )
+        return read_records(
+            io.BytesIO(done.stdout),
+            f"{self.name} (its output)",
+            self._format,
+            bytes_as=self._bytes_as,
+            needs_keys=self._needs_keys,
+        )
+
+    def _encoded(self, records: Records, path: str) -> bytes:
+        if self._format is InputFormat.JSONL:
+            return encode_json(records, self._bytes_as)
+        lines = []
+        for offset, value in zip(records.offsets, records.values, strict=True):
+            if value is None or b"\n" in value:
+                what = "has no value" if value is None else "holds more than one line"
+                raise RefusedError(
+                    f"{path}: the record at offset {offset} {what}", next_step="--format jsonl"
+                )
+            lines.append(value)
+        return b"\n".join([*lines, b""])

@@ -1,0 +1,339 @@
+"""`eoctl txn run`: consume, transform, produce, and commit the offsets in the same transaction.
+
+Each transaction: up to so many records of one source partition go through the filter; what it
+answers is sent to the target, the next offset of the source is committed for the group, and both
+are committed together. Nothing is begun before the filter has answered. A run that is killed at any
+point leaves a transaction that its coordinator finishes or aborts when the next run opens it, and
+the committed offset says where that one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.consume_bounds import Start
+from eoctl.clients.consume_exec import hand_overs
+from eoctl.clients.consumer import ConsumeOptions, Consumer
+from eoctl.clients.filter_program import Filter
+from eoctl.clients.identity import Identities
+from eoctl.clients.inputs import BytesAs, InputFormat
+from eoctl.clients.interrupts import Interrupts
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partitions import OpenPartitions
+from eoctl.clients.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.producer import PartitionProducer
+from eoctl.clients.target import TargetOptions, resolve_target
+from eoctl.clients.topic_partitions import topic_paths
+from eoctl.clients.transactional import Transactional, TransactionalOptions
+from eoctl.clock import NowSource, resolve_now
+from recovery.apply import resume
+from recovery.clusters import image_around
+from recovery.group_offsets import find_group_offsets
+from recovery.read_options import Isolation
+from storage import fsio
+from storage.broker_lock import take
+from storage.discovery import select_partition
+from storage.errors import EoctlError, RefusedError, UsageError
+from storage.log_dir import TopicPartition, read_log_dir
+from storage.partition import Partition
+from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eoctl.clients.consume_exec import HandOver
+    from eoctl.clients.inputs import InputRecord
+    from eoctl.clients.target import Target
+
+DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default
+
+
+class TransformOptions(NamedTuple):
+    """What the command line says; None: the topic's, or Kafka's value."""
+
+    command: str
+    group: str
+    transactional: TransactionalOptions
+    topic: str | None = None
+    partitions_count: int | None = None
+    start: Start = Start()
+    isolation: Isolation = Isolation.READ_COMMITTED
+    txn_records: int = DEFAULT_TXN_RECORDS
+    max_transactions: int | None = None
+    input_format: InputFormat = InputFormat.LINES
+    bytes_as: BytesAs = BytesAs.TEXT
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    now: str | None = None
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+
+
+class TransformReport(NamedTuple):
+    """A row: one source partition. The group goes on at `next_offset`."""
+
+    topic: str
+    partition: int
+    applied: bool
+    first_offset: int
+    next_offset: int
+    records_in: int
+    records_out: int
+    transactions: int
+    path: str
+
+
+class TransformResult(NamedTuple):
+    """What came of a run; `error` ended it early, and what the rows say was committed."""
+
+    reports: tuple[TransformReport, ...]
+    notes: tuple[str, ...]
+    error: BaseException | None
+
+
+def transform(sources: Sequence[str], target: str, options: TransformOptions) -> TransformResult:
+    """Run the transactions, or only tell what there is to do.
+
+    Raises:
+        RefusedError: source and target are not of one cluster; or as `produce`.
+        UsageError, AccessError: as `produce` and `consume`.
+    """
+    paths = [target]
+    if options.topic is not None:
+        paths = topic_paths(
+            target, options.topic, options.target.metadata_dir, options.partitions_count
+        )
+    targets = [resolve_target(each, options.target) for each in paths]
+    for each in sources:
+        _require_source(each, targets)
+    fs = fsio.FileSystem()
+    log_dir = targets[0].log_dir_path
+    if not options.write.change.apply:
+        return _Run(sources, targets, options, fs).run()
+    with take([log_dir], broker_is_stopped=options.write.change.broker_is_stopped):
+        ours = [*paths, *(each.path for each in read_log_dir(log_dir).partitions)]
+        resume(fs, [log_dir], COMMAND, [arguments_of(each) for each in ours])
+        # A broker may have run since we looked.
+        targets = [resolve_target(each, options.target) for each in paths]
+        return _Run(sources, targets, options, fs).run()
+
+
+def _require_source(path: str, targets: Sequence[Target]) -> None:
+    """One transaction is of one cluster: its coordinator knows no other one's offsets.
+
+    Raises:
+        RefusedError: the source is of another cluster, or of one that is not known.
+        UsageError: it is a target.
+    """
+    partition = Partition.of(select_partition(path))
+    for target in targets:
+        if os.path.realpath(partition.path) == os.path.realpath(target.path):
+            raise UsageError(f"{path}: is source and target")
+        around = Path(os.path.realpath(partition.path)).parent
+        if around == Path(os.path.realpath(target.log_dir_path)):
+            continue
+        clusters = [
+            None if each is None or each.meta is None else each.meta.cluster_id
+            for each in (partition.log_dir, target.log_dir)
+        ]
+        if clusters[0] is None or clusters[0] != clusters[1]:
+            names = ["an unknown cluster" if each is None else each for each in clusters]
+            raise RefusedError(
+                f"{path}: is of {names[0]}, {target.path} of {names[1]}: a transaction is of one"
+                " cluster",
+                next_step=f"eoctl copy {path} to a partition there, and run it on that",
+            )
+
+
+class _Source:
+    """A source partition, and how far the group has come in it."""
+
+    def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
+        consume = ConsumeOptions(start=options.start, isolation=options.isolation)
+        self.consumer = Consumer(path, consume, tell)
+        partition = self.consumer.partition
+        self.path = path
+        self.place = TopicPartition(partition.topic, partition.partition)
+        self.first_offset = self.next_offset = 0
+        self.records_in = self.records_out = self.transactions = 0
+
+    def start(self, committed: int | None, group: str) -> None:
+        """Begin at the committed offset; without one where the options say."""
+        if committed is None:
+            self.first_offset = self.next_offset = self.consumer.start()
+            return
+        partition = self.consumer.partition
+        log_start_offset = partition.log_start_offset or 0
+        log_end_offset = self.consumer.log_end_offset
+        if not log_start_offset <= committed <= log_end_offset:
+            raise RefusedError(
+                f"{self.path}: group {group} has committed offset {committed}, and the log holds"
+                f" {log_start_offset} to {log_end_offset - 1}: records between are gone, or it is"
+                " another log",
+                next_step="another --group, which begins at --from",
+            )
+        self.consumer.start(committed)
+        self.first_offset = self.next_offset = committed
+
+    def report(self, *, is_applied: bool) -> TransformReport:
+        """Return its row."""
+        return TransformReport(
+            *self.place,
+            is_applied,
+            self.first_offset,
+            self.next_offset,
+            self.records_in,
+            self.records_out,
+            self.transactions,
+            self.path,
+        )
+
+
+class _Run:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[Target],
+        options: TransformOptions,
+        fs: fsio.FileSystem,
+    ) -> None:
+        self.options = options
+        self.notes: list[str] = []
+        log_dir = targets[0].log_dir_path
+        now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
+        self.partitions = OpenPartitions(log_dir, options.write, options.target, now, fs)
+        opened = [self.partitions.open_target(each) for each in targets]
+        needs_keys = any(each.config.is_compacted for each in opened)
+        self.filter = Filter(
+            options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
+        )
+        now_ms = clock_of(now)
+        self.transactional = Transactional(
+            log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
+        )
+        self.notes += self.transactional.notes
+        # The coordinator has finished what an earlier run had begun: the offsets are those of it.
+        self.sources = [_Source(each, options, self.notes.append) for each in sources]
+        for each in self.sources:
+            each.start(_committed(log_dir, options, each.place), options.group)
+        self.places = [(each.target.name.topic, each.target.name.partition) for each in opened]
+        self.producer_ids = [self.transactional.producer.producer_id]
+        first = ProducerIdentity(*self.transactional.producer, base_sequence=0)
+        self.producers = [
+            PartitionProducer(
+                each.writer,
+                BatchBuilder(codec=each.codec, batch_bytes=options.batch_bytes),
+                Identities(
+                    first, self.producer_ids, is_per_transaction=self.transactional.version >= 2
+                ),
+                now_ms=now_ms,
+                is_transactional=True,
+            )
+            for each in opened
+        ]
+        self.sticky = StickyPartitions(len(opened), self.producer_ids[0], options.batch_bytes)
+
+    def run(self) -> TransformResult:
+        """Run all transactions, and close the partitions whatever happens."""
+        error: BaseException | None = None
+        with Interrupts() as interrupts:
+            try:
+                for source in self.sources:
+                    self._pass(source, interrupts)
+            except (EoctlError, OSError, KeyboardInterrupt) as exc:
+                error = exc
+            not_closed: BaseException | None = None
+            try:
+                with interrupts.held():
+                    not_closed = self.partitions.close()
+            except KeyboardInterrupt as exc:
+                not_closed = not_closed or exc
+            error = error or not_closed
+        is_applied = self.options.write.change.apply
+        if not is_applied:
+            self.notes.append("this is a plan, nothing was changed: --apply does it")
+        reports = tuple(each.report(is_applied=is_applied) for each in self.sources)
+        return TransformResult(reports, tuple(dict.fromkeys(self.notes)), error)
+
+    def _pass(self, source: _Source, interrupts: Interrupts) -> None:
+        is_applied, limit = self.options.write.change.apply, self.options.max_transactions
+        for batch in hand_overs(source.consumer.records(), self.options.txn_records):
+            if batch is None:
+                continue
+            if limit is not None and source.transactions >= limit:
+                return
+            if is_applied:
+                records = [*self.filter.run(batch.parts, source.path)]
+                with interrupts.held():
+                    self._transact(source, records, batch.next_offset)
+                    source.records_out += len(records)
+                    _count(source, batch)
+            else:
+                _count(source, batch)
+        next_offset = source.consumer.consumed.next_offset
+        if next_offset > source.next_offset and is_applied:
+            # Markers, and what was aborted: consumed, with nothing to be given to the filter.
+            with interrupts.held():
+                self._transact(source, [], next_offset)
+        source.next_offset = max(next_offset, source.next_offset)
+
+    def _transact(self, source: _Source, records: Sequence[InputRecord], next_offset: int) -> None:
+        """One transaction; an error on the way to its end aborts it."""
+        transactional = self.transactional
+        try:
+            touched = self._send(records)
+            transactional.commit_offsets(self.options.group, {source.place: next_offset})
+        except EoctlError:
+            transactional.abort()
+            raise
+        transactional.end(is_commit=True)
+        for each in self.producers:
+            each.next_transaction()
+        for number in touched:
+            self.producers[number].note_end(is_commit=True)
+        if self.producers[0].identities.lacks_id(self.producers[0].transaction):
+            self.producer_ids.append(transactional.producer.producer_id)
+
+    def _send(self, records: Sequence[InputRecord]) -> set[int]:
+        numbers = [self._choose(each) for each in records]
+        touched = set(numbers)
+        self.transactional.add([self.places[each] for each in sorted(touched)])
+        for number, each in zip(numbers, records, strict=True):
+            self.producers[number].add(each.key, each.value, each.headers, each.timestamp_ms)
+        for number in touched:
+            self.producers[number].flush()
+        return touched
+
+    def _choose(self, record: InputRecord) -> int:
+        if len(self.producers) == 1:
+            return 0
+        if record.key is not None:
+            return partition_for_key(record.key, len(self.producers))
+        return self.sticky.next_partition(len(record.value or b""))
+
+
+def _count(source: _Source, batch: HandOver) -> None:
+    source.records_in += batch.records_count
+    source.next_offset = batch.next_offset
+    source.transactions += 1
+
+
+def _committed(log_dir_path: str, options: TransformOptions, place: TopicPartition) -> int | None:
+    """Where the group goes on; None if it has committed nothing for the partition.
+
+    Raises:
+        RefusedError: its offsets cannot be read whole.
+    """
+    log_dir = read_log_dir(log_dir_path)
+    image = image_around(log_dir if log_dir.is_log_dir else None, options.target.metadata_dir)
+    found = find_group_offsets([log_dir], *place, image=image)
+    if found is None:
+        return None
+    if found.problems:
+        raise RefusedError(
+            f"the offsets of group {options.group} cannot be read whole: {found.problems[0]}",
+            next_step=f"eoctl check {log_dir_path}",
+        )
+    settled = (each for each in found.offsets if each.group == options.group)
+    return next((each.offset for each in settled if not each.is_pending), None)

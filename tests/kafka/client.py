@@ -239,6 +239,16 @@ def commit_offsets(bootstrap: str, group: str, offsets: Mapping[tuple[str, int],
         consumer.close()
 
 
+def committed_offset(bootstrap: str, group: str, topic: str, partition: int) -> int:
+    """The committed offset of a group; negative if it has none."""
+    consumer = Consumer(_settings(bootstrap, group_id=group))
+    try:
+        (found,) = consumer.committed([TopicPartition(topic, partition)], timeout=TIMEOUT_S)
+        return int(found.offset)
+    finally:
+        consumer.close()
+
+
 def join_group(bootstrap: str, group: str, topic: str, *, protocol: str = "classic") -> int:
     """Join a group, read `topic` to its end, commit, and leave; returns how many records came.
 

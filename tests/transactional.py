@@ -30,14 +30,19 @@ class DeadError(BaseException):
     """The process has died here."""
 
 
+def open_partitions(log_dir: Path) -> OpenPartitions:
+    """Partitions of a log dir to be written to, where nobody else does."""
+    write = WriteOptions(flush=FlushPolicy.NEVER, change=ChangeOptions(apply=True))
+    now = resolve_now("wall", [str(log_dir)], is_live=False)
+    target = TargetOptions(single_copy=True)
+    return OpenPartitions(str(log_dir), write, target, now, fsio.FileSystem())
+
+
 class Session:
     """A session of a transactional id, in a log dir whose lock is held."""
 
     def __init__(self, log_dir: Path, options: TransactionalOptions) -> None:
-        write = WriteOptions(flush=FlushPolicy.NEVER, change=ChangeOptions(apply=True))
-        now = resolve_now("wall", [str(log_dir)], is_live=False)
-        target = TargetOptions(single_copy=True)
-        self.partitions = OpenPartitions(str(log_dir), write, target, now, fsio.FileSystem())
+        self.partitions = open_partitions(log_dir)
         self.transactional = Transactional(str(log_dir), None, self.partitions, options, wall_ms)
 
     def send(self, topic: str, partition: int, *values: bytes, base_sequence: int = 0) -> None:

@@ -19,6 +19,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recovery.checks.partition_check import CheckOptions, check_partition
+from recovery.checks.replay_check import ReplayLimits
+from recovery.findings import Severity
 from recovery.lowered_checkpoints import Limits
 from recovery.pieces import Piece
 from recovery.plan import absolute_path, remove_step, replace_step, splice_step, truncate_step
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from storage.partition import Partition
 
 _REASON = "derived from the .log"
+_INDEXES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX})
+_SNAPSHOT_IS_MISSING = frozenset({"SNP-3", "SNP-4"})
 
 
 def plan_salvage(
@@ -112,6 +117,8 @@ class _Planner:
         rebuilt = self._rebuild(jobs)
         end_offset = rebuilt.log_end_offset
         differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
+        if differences and not self._changed:
+            differences = self._at_fault(differences)
         steps = tuple(self._steps(differences))
         touched = {each.path for each in steps}
         logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]
@@ -214,12 +221,36 @@ class _Planner:
         if self._changed or self._partition.stopped is StoppedState.CLEAN:
             return True
         name = classify(each.name)
-        if name.kind not in {FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX}:
+        if name.kind not in _INDEXES:
             return False
         log_dir, segments = self._partition.log_dir, self._partition.segments
         point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
         first = segments[first_recovered(segments, point or 0)]
         return name.offset is not None and name.offset < first.base_offset
+
+    def _at_fault(self, differences: Sequence[FileDifference]) -> list[FileDifference]:
+        """Leave out what differs from a rebuild, and is right.
+
+        Such indexes have followers that were cut, cleaned segments, logs that grew over several
+        starts (APP-8, COMP-10), and all that brokers up to 1.1 wrote.
+        """
+        options = CheckOptions(
+            self._settings.now_ms, limits=ReplayLimits(expiration_ms=self._settings.expiration_ms)
+        )
+        found = check_partition(self._partition, None, options).collector.kept
+        grave = [each for each in found if each.severity is not Severity.NOTE]
+        wrong = {Path(each.path).name for each in grave}
+        lacks_snapshot = any(each.check_id in _SNAPSHOT_IS_MISSING for each in grave)
+
+        def is_at_fault(each: FileDifference) -> bool:
+            if each.name in wrong:
+                return True
+            if each.state is not FileState.MISSING:
+                return False
+            kind = classify(each.name).kind
+            return kind in _INDEXES or (kind is FileKind.SNAPSHOT and lacks_snapshot)
+
+        return [each for each in differences if is_at_fault(each)]
 
     def _steps(self, differences: Sequence[FileDifference]) -> Iterator[Step]:
         contents = {each.name: each.content for each in differences}

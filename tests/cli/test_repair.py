@@ -338,6 +338,42 @@ def test_what_a_start_derives_anyway_is_no_damage(killed: Path, eoctl: Cli) -> N
     assert (outcome.status, rows_of(outcome, "step")) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        "kafka-4.3.1/hard-clean",
+        "kafka-4.3.1-three-brokers/after/broker-1",
+        "kafka-4.3.1-three-brokers/after/broker-3",
+        "kafka-0.10.2-legacy",
+    ],
+)
+def test_what_differs_from_a_rebuild_and_is_right_is_no_damage(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, state: str
+) -> None:
+    """Indexes of followers that were cut, of logs that grew over two starts, of older brokers."""
+    archive, *below = state.split("/")
+    log_dir = copy_log_dir(golden(archive).joinpath(*below), tmp_path / "log-dir")
+    outcome = eoctl("repair", log_dir, "--strategy", "salvage", *JSONL)
+    assert (outcome.status, rows_of(outcome, "step")) == (0, [])
+    shown = repairs_of(eoctl("repair", log_dir, *JSONL))
+    assert {row["strategy"] for row in shown.values()} == {"none"}
+
+
+def test_a_derived_file_that_is_wrong_is_made_anew_alone(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """Beside it one stays that differs from a rebuild and is right."""
+    state = golden("kafka-4.3.1-three-brokers") / "after" / "broker-1"
+    log_dir = copy_log_dir(state, tmp_path / "log-dir")
+    index = log_dir / "div-0" / f"{0:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[34:])
+    done = eoctl("repair", log_dir, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    files = [Path(row["file"]).name for row in rows_of(done, "step")]
+    assert files == [CLEAN_SHUTDOWN_NAME, index.name]
+    assert index.read_bytes() == (state / "div-0" / index.name).read_bytes()
+
+
 # --- move away ------------------------------------------------------------------------------------
 
 

@@ -53,7 +53,7 @@ def rebuild_jobs(
             notes.append(f"{selected.partition.path}: passed over, it is being deleted")
             continue
         is_metadata = selected.partition.name.topic == METADATA_TOPIC
-        if is_applied and is_metadata and not _is_named(selected.partition.path, paths):
+        if is_applied and is_metadata and not is_named(selected.partition.path, paths):
             notes.append(f"{selected.partition.path}: passed over, it is never changed")
             continue
         image = None if clusters is None else clusters.image_for(selected.log_dir)
@@ -95,7 +95,7 @@ def rebuild_jobs(
     return jobs, notes
 
 
-def _is_named(partition_path: str, paths: Sequence[str]) -> bool:
+def is_named(partition_path: str, paths: Sequence[str]) -> bool:
     """Whether one of the PATHs is the directory itself, or lies in it."""
     own = os.path.realpath(partition_path)
     return any(Path(os.path.realpath(each)).is_relative_to(own) for each in paths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.rebuild_jobs import rebuild_jobs
+from eoctl.rebuild_jobs import is_named, rebuild_jobs
 from recovery.clusters import image_around
 from recovery.plan import absolute_path
 from recovery.recovery_price import recovery_price
@@ -82,6 +82,7 @@ class RepairRun:
     def __init__(self, paths: Sequence[str], options: RepairOptions) -> None:
         """Find them. Raises UsageError if there is none."""
         self._options = options
+        self._paths = tuple(paths)
         found, notes = rebuild_jobs(
             paths,
             interval_bytes=options.interval_bytes,
@@ -132,7 +133,15 @@ class RepairRun:
         """
         # What is damaged shows best where every good batch counts.
         strategy = self._options.strategy or Strategy.SALVAGE
-        work = [RepairJob(each.selected, each.settings, strategy) for each in self._work]
+        work = [
+            RepairJob(
+                each.selected,
+                each.settings,
+                strategy,
+                is_named=is_named(each.selected.partition.path, self._paths),
+            )
+            for each in self._work
+        ]
         done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
         checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
         errors = tuple(each.error for each in checked if each.error is not None)
@@ -143,6 +152,11 @@ class RepairRun:
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
             return PlannedRepair((), rows, errors, tuple(notes))
+        if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
+            notes.append(
+                f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
+                " nevertheless if its own directory is given"
+            )
         plans = tuple(self._plans(good))
         return PlannedRepair(plans, tuple(_row(each) for each in good), errors, tuple(notes))
 
@@ -196,7 +210,7 @@ class RepairRun:
         )
 
     def _why_not_away(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
-        if self._is_only_copy(job.selected) is not True:
+        if not repaired.steps or self._is_only_copy(job.selected) is not True:
             return None
         return RefusedError(
             f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"

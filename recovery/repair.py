@@ -28,11 +28,17 @@ if TYPE_CHECKING:
 
 
 class RepairJob(NamedTuple):
-    """One partition, what shapes its derived files, and how it is repaired."""
+    """One partition, what shapes its derived files, and how it is repaired.
+
+    Attributes:
+        is_named: it is meant by itself, not as one of all in a log dir; of those only damaged ones
+            are moved away.
+    """
 
     selected: Selected
     settings: RebuildSettings
     strategy: Strategy
+    is_named: bool = False
 
 
 def repair_many(
@@ -64,12 +70,25 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
             notes = tuple(map(str, partition.problems))
             return Repaired(path, job.strategy, notes=(*notes, f"{path}: has no segment"))
         if job.strategy is Strategy.MOVE_AWAY:
-            return plan_move_away(partition)
+            if job.is_named:
+                return plan_move_away(partition)
+            return _move_away_if_damaged(partition, job, jobs)
         if job.strategy is Strategy.AS_BROKER:
             return plan_as_broker(partition, job.settings)
         return plan_salvage(partition, job.settings, jobs=jobs)
     except EoctlError as error:
         return Repaired(path, job.strategy, error=error)
+
+
+def _move_away_if_damaged(partition: Partition, job: RepairJob, jobs: int) -> Repaired:
+    """Move away what a salvage would have to change, or could make nothing of."""
+    try:
+        salvaged = plan_salvage(partition, job.settings, jobs=jobs)
+    except EoctlError:
+        return plan_move_away(Partition.of(job.selected))
+    if salvaged.lost:
+        return plan_move_away(Partition.of(job.selected))
+    return salvaged._replace(strategy=Strategy.MOVE_AWAY, limits=None, steps=(), notes=())
 
 
 def plan_repair(

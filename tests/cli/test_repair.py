@@ -394,6 +394,25 @@ def test_a_replica_is_moved_away_and_comes_back(diverged: Path, eoctl: Cli) -> N
     assert [e for e in difference(before, tree_of(log_dir)) if ".lock" not in e] == []
 
 
+def test_only_damaged_partitions_of_a_log_dir_are_moved_away(diverged: Path, eoctl: Cli) -> None:
+    """A healthy replica is not fetched again because it lies beside a damaged one."""
+    log_dir = diverged / "broker-3"
+    whole = tree_of(log_dir)
+    call = ("repair", log_dir, "--strategy", "move-away", *JSONL)
+    outcome = eoctl(*call)
+    assert (outcome.status, rows_of(outcome, "step")) == (0, [])
+    assert "they have lost nothing" in outcome.errors
+    assert "there is nothing to repair" in notes_of(outcome)[-1]
+
+    touch(first_log(log_dir / "div-0"), 2)
+    done = eoctl(*call, "--apply")
+    assert done.status == 0, done.errors
+    assert list((log_dir / "div-0").glob("*.log")) == []
+    changed = {name.split("/")[0] for name in difference(whole, tree_of(log_dir))}
+    assert not {name for name in changed if name.endswith("-0") and name != "div-0"}
+    assert {name for name, row in repairs_of(done).items() if row["steps_count"]} == {"div-0"}
+
+
 def test_the_only_copy_is_not_moved_away(kafka: Path, diverged: Path, eoctl: Cli) -> None:
     """Of three replicas one may be the only one that is in sync."""
     for partition in (kafka / "plain-0", diverged / "broker-1" / "div-0"):

@@ -243,11 +243,11 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     )
     run.notes.append(moment.describe())
     reports: list[Report] = [
-        Report("finding", Finding._fields, run.findings()),
+        Report("finding", Finding._fields, run.findings(), is_whole=True),
         Report("partition", PartitionRow._fields, run.rows),
     ]
     if request.predicts:
-        reports.append(Report("start_change", StartChange._fields, run.changes))
+        reports.append(Report("start_change", StartChange._fields, run.changes, is_whole=True))
     if request.reclaims:
         reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(found)))
     for place, report in enumerate(reports):

@@ -36,12 +36,14 @@ class Report(NamedTuple):
         columns: names in order of importance: a narrow terminal leaves out the last ones.
         rows: a value per column; None is unknown.
         notes: sentences for people, on stderr after the rows.
+        is_whole: a part of a row says too little: a narrow terminal gets a paragraph a row.
     """
 
     kind: str
     columns: tuple[str, ...]
     rows: Iterable[Sequence[Any]]
     notes: Sequence[str] = ()
+    is_whole: bool = False
 
 
 class _Mode:
@@ -251,7 +253,10 @@ def _emit_plain(report: Report) -> None:
 
 
 def _emit_table(report: Report) -> None:
-    """Draw a table that fits the terminal: the last columns go first, and a note says so."""
+    """Draw a table that fits the terminal: the last columns go first, and a note says so.
+
+    What must stay whole becomes paragraphs instead.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -259,6 +264,9 @@ def _emit_table(report: Report) -> None:
     console = Console()
     rows = [[cell_text(value) for value in row] for row in report.rows]
     shown = _fitting_columns(report.columns, rows, console.width)
+    if report.is_whole and rows and shown < len(report.columns):
+        _emit_paragraphs(report.columns, rows, console.width)
+        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, name in enumerate(report.columns[:shown]):
         numeric = all(row[place].lstrip("-").isdigit() or row[place] == UNKNOWN for row in rows)
@@ -271,6 +279,27 @@ def _emit_table(report: Report) -> None:
     if shown < len(report.columns):
         hidden = len(report.columns) - shown
         message(f"{hidden} more columns do not fit; a wider terminal or --output jsonl shows them")
+
+
+def _emit_paragraphs(columns: tuple[str, ...], rows: list[list[str]], width: int) -> None:
+    """Write `name: value` of all that has one, several to a line as far as they fit.
+
+    What is longer than a line has its own and is not broken: paths and commands are to be copied.
+    """
+    for number, row in enumerate(rows):
+        if number:
+            line("")
+        pending = ""
+        for name, cell in zip(columns, row, strict=True):
+            if not cell:
+                continue
+            pair = f"{name.replace('_', ' ')}: {_printable(cell)}"
+            if pending and len(pending) + 2 + len(pair) > width:
+                line(pending)
+                pending = f"  {pair}"
+            else:
+                pending = f"{pending}  {pair}" if pending else pair
+        line(pending)
 
 
 def _printable(cell: str) -> str:

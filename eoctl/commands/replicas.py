@@ -107,12 +107,14 @@ def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
     from eoctl.replicas_run import ChoiceRow, ComparisonRow, LostTransactionRow, ReplicaRow
 
     reports = [
-        Report("replica", ReplicaRow._fields, run.replicas),
-        Report("comparison", ComparisonRow._fields, run.comparisons),
-        Report("choice", ChoiceRow._fields, run.choices),
+        Report("replica", ReplicaRow._fields, run.replicas, is_whole=True),
+        Report("comparison", ComparisonRow._fields, run.comparisons, is_whole=True),
+        Report("choice", ChoiceRow._fields, run.choices, is_whole=True),
     ]
     if run.transactions:
-        reports.append(Report("transaction", LostTransactionRow._fields, run.transactions))
+        reports.append(
+            Report("transaction", LostTransactionRow._fields, run.transactions, is_whole=True)
+        )
     for number, each in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")
@@ -175,7 +177,7 @@ def _report(
 
     rows = [each._replace(applied=is_applied) for each in planned.rows]
     try:
-        emit(Report("rejoin", RejoinRow._fields, rows), output)
+        emit(Report("rejoin", RejoinRow._fields, rows, is_whole=True), output)
         if planned.plan is not None:
             if output is OutputFormat.TEXT:
                 line("")

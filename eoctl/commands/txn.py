@@ -104,7 +104,8 @@ def describe(
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     found = find_ids(world, transactional_id, producer_id)
-    emit(Report("transactional_id", ID_COLUMNS, (id_row(world, *each) for each in found)), output)
+    id_rows = [id_row(world, *each) for each in found]
+    emit(Report("transactional_id", ID_COLUMNS, id_rows, is_whole=True), output)
     names = {record.transactional_id for _, record in found}
     if transactional_id is not None and not found:
         world.notes.append(where_it_would_be(world, transactional_id))
@@ -137,7 +138,10 @@ def hanging(
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     found = [each for each in world.open_transactions() if each.is_late]
-    emit(Report("hanging", HANGING_COLUMNS, map(hanging_row, found), world.notes), output)
+    emit(
+        Report("hanging", HANGING_COLUMNS, map(hanging_row, found), world.notes, is_whole=True),
+        output,
+    )
     if found and fail_on is not Severity.ERROR:
         return EXIT_FINDINGS
     return world.status
@@ -161,7 +165,7 @@ def torn(
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
-    emit(Report("torn_transaction", TORN_COLUMNS, rows, world.notes), output)
+    emit(Report("torn_transaction", TORN_COLUMNS, rows, world.notes, is_whole=True), output)
     if rows and fail_on is not Severity.ERROR:
         return EXIT_FINDINGS
     return world.status
@@ -290,7 +294,7 @@ def _report(
     given = [{**each, "applied": is_applied} for each in planned.rows]
     rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
     try:
-        emit(Report("abort", ABORT_COLUMNS, rows), output)
+        emit(Report("abort", ABORT_COLUMNS, rows, is_whole=True), output)
         if planned.plan is not None:
             if output is OutputFormat.TEXT:
                 line("")

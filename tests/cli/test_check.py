@@ -17,6 +17,7 @@ import pytest
 
 from recovery.check import PartitionRow
 from recovery.findings import Finding
+from tests.changes import in_80_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,6 +96,15 @@ def test_after_a_crash_damage_is_cut(killed: Path, eoctl: Callable[..., Any]) ->
     (row,) = rows_of(outcome, "partition")
     assert row["start_end_offset"] == finding["base_offset"] == row["end_offset"]
     assert "truncates 1 file" in row["start"]
+
+
+def test_a_narrow_terminal_leaves_nothing_out_of_a_finding(kafka: Path) -> None:
+    """Neither the place, nor what a broker does, nor the way out."""
+    shown = in_80_columns("check", "kafka", "--topic", "txn", "--now", "dir")
+    assert "check id: TXO-1  severity: note" in shown
+    for words in (f"path: kafka/txn-0/{LOG}", "base offset: 311", "broker action: nothing"):
+        assert words in shown
+    assert "fix: eoctl txn hanging kafka/txn-0" in shown
 
 
 def test_fast_reads_no_checksums(kafka: Path, eoctl: Callable[..., Any]) -> None:

@@ -266,13 +266,13 @@ def test_report_as_json(capfd: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_report_on_a_narrow_terminal() -> None:
-    """The last columns go first and a note says so; control characters do not reach a terminal."""
+def on_a_narrow_terminal(options: str) -> str:
     code = (
         "from eoctl import output\n"
         "from eoctl.output import *\n"
-        "rows = [('x\\x1b[31m', 1, 'y' * 60, 'z' * 60)]\n"
-        "emit(Report('r', ('first', 'second', 'third', 'fourth'), rows), OutputFormat.TEXT)\n"
+        "rows = [('x\\x1b[31m', 1, 'y' * 60, 'z' * 60), ('x', 22, '', None)]\n"
+        "columns = ('first', 'second', 'third', 'the_fourth')\n"
+        f"emit(Report('r', columns, rows{options}), OutputFormat.TEXT)\n"
         "output.flush()\n"
     )
     script = f"stty cols 80; exec {shlex.quote(sys.executable)} -c {shlex.quote(code)}"
@@ -283,8 +283,23 @@ def test_report_on_a_narrow_terminal() -> None:
         stdin=subprocess.DEVNULL,
     )
     shown = done.stdout.decode()
+    assert "\x1b[31m" not in shown
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r\n", "\n")
+
+
+def test_report_on_a_narrow_terminal() -> None:
+    """The last columns go first and a note says so; control characters do not reach a terminal."""
+    shown = on_a_narrow_terminal("")
     assert "first" in shown
     assert "fourth" not in shown
     assert "1 more columns do not fit" in shown
-    assert "\x1b[31m" not in shown
-    assert all(len(line) <= 90 for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines())
+    assert all(len(line) <= 90 for line in shown.splitlines())
+
+
+def test_a_report_that_stays_whole_on_a_narrow_terminal() -> None:
+    """A paragraph a row: nothing is left out but what is empty."""
+    assert on_a_narrow_terminal(", is_whole=True") == (
+        f"first: x\\x1b[31m  second: 1\n  third: {'y' * 60}\n  the fourth: {'z' * 60}\n"
+        "\n"
+        "first: x  second: 22  the fourth: unknown\n"
+    )

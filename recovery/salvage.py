@@ -221,8 +221,10 @@ class _Planner:
         if self._changed or self._partition.stopped is StoppedState.CLEAN:
             return True
         name = classify(each.name)
+        if name.kind is FileKind.SNAPSHOT:
+            return each.state is not FileState.MISSING
         if name.kind not in _INDEXES:
-            return False
+            return True  # a start reads leader epochs before it derives anything (REC-2)
         log_dir, segments = self._partition.log_dir, self._partition.segments
         point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
         first = segments[first_recovered(segments, point or 0)]
@@ -258,7 +260,7 @@ class _Planner:
             if name == LEADER_EPOCHS_NAME and content is not None:
                 yield replace_step(str(self._directory / name), content, "leader epochs of the log")
         for each in differences:
-            if each.state is FileState.SURPLUS and self._changed:
+            if each.state is FileState.SURPLUS:
                 path = str(self._directory / each.name)
                 yield remove_step(path, "not of the log as it is then")
         for segment in reversed(self._found):

@@ -374,6 +374,26 @@ def test_a_derived_file_that_is_wrong_is_made_anew_alone(
     assert index.read_bytes() == (state / "div-0" / index.name).read_bytes()
 
 
+@pytest.mark.parametrize("state", ["crash", "clean"])
+def test_what_a_start_reads_before_it_derives_anything(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, state: str
+) -> None:
+    """Broken leader epochs end a start (REC-2); a broken snapshot is of no use to it."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / state, tmp_path / "log-dir")
+    (log_dir / "rolled-0" / "leader-epoch-checkpoint").write_text("0\n1\n0#0\n")
+    snapshot = max((log_dir / "compacted-0").glob("*.snapshot"))
+    snapshot.write_bytes(snapshot.read_bytes()[:-3])
+    check = ("check", log_dir, "--now", "dir", *JSONL)
+    wrong = {Path(each["path"]).name for each in rows_of(eoctl(*check), "finding")}
+    assert {"leader-epoch-checkpoint", snapshot.name} <= wrong
+
+    done = eoctl("repair", log_dir, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    steps = {Path(row["file"]).name for row in rows_of(done, "step")} - {CLEAN_SHUTDOWN_NAME}
+    assert steps == {"leader-epoch-checkpoint", snapshot.name}
+    assert eoctl(*check).status == 0
+
+
 # --- move away ------------------------------------------------------------------------------------
 
 

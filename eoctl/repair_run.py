@@ -241,7 +241,8 @@ class RepairRun:
                 continue
             row = _row(each)
             if not each.lost:
-                strategy = "none" if not each.steps else str(Strategy.SALVAGE)
+                is_good = not each.steps and each.limits is None
+                strategy = "none" if is_good else str(Strategy.SALVAGE)
             else:
                 is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
                 strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)

@@ -126,6 +126,8 @@ _FIXES = {
     "SNP": "eoctl recover-state {} --apply",
     "EPC": "eoctl rebuild {} --apply",
     "TXO-1": "eoctl txn hanging {}",
+    "OFS-1": "eoctl repair {} --strategy salvage",
+    "DIR-7": "eoctl repair {} --strategy salvage",  # of a partition: its leader epochs
 }
 
 

@@ -183,7 +183,7 @@ class _Planner:
             raise RefusedError(
                 f"{self._partition.path}: its log start offset is {self._log_start_offset}, above"
                 f" its end {end_offset}: a broker would delete all of it at its start [OFS-1]",
-                next_step="correct its line in log-start-offset-checkpoint",
+                next_step=f"eoctl repair {self._partition.path} --strategy salvage",
             )
 
     def _epochs(self, end_offset: int) -> list[LeaderEpochEntry]:

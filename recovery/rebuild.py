@@ -112,6 +112,7 @@ def rebuild_partition(
     on_bytes: Callable[[int], None] | None = None,
     kept_ranges: Mapping[int, tuple[Range, ...]] | None = None,
     known: Snapshots | None = None,
+    log_start_offset: int | None = None,
 ) -> Rebuilt:
     """Derive everything from the `.log` files alone.
 
@@ -120,6 +121,7 @@ def rebuild_partition(
         settings: what the broker's configuration and clock would say.
         kept_ranges: by base offset, of segments of which only some ranges are to stay.
         known: snapshots that are right; one at a base offset is used in place of what was derived.
+        log_start_offset: in place of what the log dir's checkpoint says.
         jobs: processes that scan segments.
         on_bytes: told the size of each segment that is done.
 
@@ -138,7 +140,8 @@ def rebuild_partition(
         )
         for each in segments
     ]
-    log_start_offset = partition.log_start_offset or 0
+    if log_start_offset is None:
+        log_start_offset = partition.log_start_offset or 0
     # Snapshots at or below the log start are taken on the way and deleted at the end (SNAP-3).
     history = StateHistory(Clock(settings.now_ms, settings.expiration_ms))
     done: list[RebuiltSegment] = []

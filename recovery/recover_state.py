@@ -114,7 +114,7 @@ def recover_state(
         raise RefusedError(
             f"{partition.path}: its log start offset is {log_start_offset}, above its end"
             f" {log_end_offset}: a broker would delete all of it at its start [OFS-1]",
-            next_step="correct its line in log-start-offset-checkpoint",
+            next_step=f"eoctl repair {partition.path} --strategy salvage",
         )
     if not log_start_offset <= offset <= log_end_offset:
         raise UsageError(

@@ -114,8 +114,11 @@ class _Planner:
         self._disk, self._notes = read_snapshots(partition)
 
     def plan(self, jobs: int) -> Repaired:
-        rebuilt = self._rebuild(jobs)
+        rebuilt = self._rebuild(jobs, None)
         end_offset = rebuilt.log_end_offset
+        is_beyond = self._starts_beyond(end_offset)
+        if is_beyond:
+            rebuilt = self._rebuild(jobs, self._partition.segments[0].base_offset)
         differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
         if differences and not self._changed:
             differences = self._at_fault(differences)
@@ -138,7 +141,7 @@ class _Planner:
             log_bytes=self._partition.files.log_bytes,
             log_start_offset=min(rebuilt.log_start_offset, end_offset),
             end_offset=end_offset,
-            limits=self._limits(end_offset),
+            limits=self._limits(end_offset, keeps_log_start=not is_beyond),
             steps=steps,
             logs=tuple(each for each in logs if each not in touched),
             segments=tuple(each.log.name.name for each in self._partition.segments),
@@ -146,7 +149,7 @@ class _Planner:
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
-            notes=(*self._notes, *self._told()),
+            notes=(*self._notes, *self._told(), *self._told_of_start(is_beyond)),
         )
 
     def _lost_ranges(self) -> Iterator[LostRange]:
@@ -159,7 +162,23 @@ class _Planner:
                     each.last_offset,
                 )
 
-    def _rebuild(self, jobs: int) -> Rebuilt:
+    def _starts_beyond(self, end_offset: int) -> bool:
+        """OFS-1: the checkpointed log start lies beyond all that the log has, or has lost."""
+        ends = [each.last_offset + 1 for each in self._lost if each.last_offset is not None]
+        is_known = all(
+            each.base_offset is None or each.last_offset is not None for each in self._lost
+        )
+        return is_known and (self._partition.log_start_offset or 0) > max([end_offset, *ends])
+
+    def _told_of_start(self, is_beyond: bool) -> Iterator[str]:
+        if is_beyond:
+            yield (
+                f"{self._partition.path}: its log start offset {self._partition.log_start_offset}"
+                " lies beyond the log, and a broker would delete all of it [OFS-1]: the line goes;"
+                " records that were deleted below the right one come back"
+            )
+
+    def _rebuild(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
         known = {
             offset: entries
             for offset, entries in self._disk.items()
@@ -172,6 +191,7 @@ class _Planner:
                 jobs=jobs,
                 kept_ranges={each.base_offset: each.kept_ranges for each in self._changed},
                 known=known,
+                log_start_offset=log_start_offset,
             )
         except (FormatError, AppendError) as error:
             raise RefusedError(
@@ -187,16 +207,17 @@ class _Planner:
             )
         return rebuilt
 
-    def _limits(self, end_offset: int) -> Limits | None:
-        if not self._changed:
+    def _limits(self, end_offset: int, *, keeps_log_start: bool) -> Limits | None:
+        if not self._changed and keeps_log_start:
             return None
         segments = self._partition.segments
+        verified_from = self._changed[0].base_offset if self._changed else end_offset
         return Limits(
             self._partition.directory.topic_partition,
-            recovery_point=min(self._changed[0].base_offset, end_offset),
+            recovery_point=min(verified_from, end_offset),
             end=end_offset,
             first_dirty=segments[-1].base_offset,
-            has_log_start=end_offset > segments[0].base_offset,
+            has_log_start=keeps_log_start and end_offset > segments[0].base_offset,
         )
 
     def _told(self) -> Iterator[str]:

@@ -93,7 +93,7 @@ def find_target(partition: Partition, request: TargetRequest) -> Target:
         raise RefusedError(
             f"{log.path}: its log start offset is {log.start_offset}, above its end"
             f" {log.end_offset}: a broker would delete all of it at its start [OFS-1]",
-            next_step="correct its line in log-start-offset-checkpoint",
+            next_step=f"eoctl repair {log.path} --strategy salvage",
         )
     for each in request.replicas:
         if each.directory.topic_partition != partition.directory.topic_partition:

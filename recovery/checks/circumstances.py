@@ -6,6 +6,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.recover_state import first_recovered
+from storage.errors import AccessError
 from storage.log_config import read_log_config
 from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, StoppedState
 from storage.places import UNSEQUENCED_TOPICS
@@ -26,6 +27,20 @@ class Refusal(NamedTuple):
 
     offset: int
     reason: str
+
+
+def _log_start_offset(partition: Partition) -> int:
+    """From where on batches count; all of them where it lies beyond the log, as OFS-1 tells."""
+    log_start_offset = partition.log_start_offset or 0
+    if not partition.segments or log_start_offset <= partition.segments[-1].base_offset:
+        return log_start_offset
+    try:
+        log_end = partition.log_end()
+    except AccessError:
+        return log_start_offset
+    if log_end is None or log_start_offset <= log_end.offset:
+        return log_start_offset
+    return partition.segments[0].base_offset
 
 
 class Circumstances:
@@ -56,7 +71,7 @@ class Circumstances:
         if log_dir is not None and log_dir.cleaner_offsets:
             key = partition.directory.topic_partition
             self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
-        self.log_start_offset = partition.log_start_offset or 0
+        self.log_start_offset = _log_start_offset(partition)
         self.has_damage = False
         self.refusal: Refusal | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0

@@ -394,6 +394,37 @@ def test_what_a_start_reads_before_it_derives_anything(
     assert eoctl(*check).status == 0
 
 
+@pytest.mark.parametrize("state", ["crash", "clean"])
+@pytest.mark.parametrize("touched", [(), (5,)])
+def test_a_log_start_beyond_the_log(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, state: str, touched: tuple[int, ...]
+) -> None:
+    """A broker would delete all of it (OFS-1): the line goes, all that is good stays."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / state, tmp_path / "log-dir")
+    partition = log_dir / "txn-0"
+    starts = log_dir / "log-start-offset-checkpoint"
+    starts.write_text("0\n2\ntrimmed 0 100\ntxn 0 99999\n")
+    kept = len(read_batches(first_log(partition).read_bytes())) - len(touched)
+    touch(first_log(partition), *touched)
+    check = ("check", partition, "--now", "2026-11-21T03:04:00Z", *JSONL)
+    wrong = [e for e in rows_of(eoctl(*check), "finding") if e["severity"] != "note"]
+    (finding,) = [each for each in wrong if each["check_id"] == "OFS-1"]
+    assert finding["fix"] == f"eoctl repair {partition} --strategy salvage"
+    assert touched or wrong == [finding]
+    (row,) = rows_of(eoctl("repair", partition, *JSONL), "repair")
+    assert row["strategy"] == "salvage"
+
+    done = eoctl("repair", partition, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    (row,) = rows_of(done, "repair")
+    assert (row["log_start_offset"], row["log_end_offset"]) == (0, 329)
+    assert any("lies beyond the log" in note for note in notes_of(done))
+    assert starts.read_text() == "0\n1\ntrimmed 0 100\n"
+    assert len(read_batches(first_log(partition).read_bytes())) == kept
+    again = eoctl(*check)
+    assert again.status == 0, again.text
+
+
 # --- move away ------------------------------------------------------------------------------------
 
 

@@ -11,15 +11,14 @@ from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild import leader_epochs
 from storage.errors import FormatError
 from storage.formats import offset_index, time_index
-from storage.formats.checkpoint import parse_leader_epochs
-from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, classify
+from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
+from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recovery.rebuild import Rebuilt
     from recovery.segment_pass import EpochRun
-    from storage.formats.checkpoint import LeaderEpochEntry
     from storage.partition import Partition
     from storage.partition_files import FileEntry
 
@@ -75,11 +74,11 @@ def compare_files(
     disk = {each.name.name: each for each in _derived_files(partition)}
     wanted = dict(rebuilt.files())
     active = f"{rebuilt.segments[-1].end.base_offset:020d}" if rebuilt.segments else ""
+    is_clean = partition.stopped is StoppedState.CLEAN  # a start takes zeros for entries (IDX-5)
     for name in sorted(wanted.keys() | disk.keys()):
         entry = disk.get(name)
         data = partition.read_file(entry) if entry is not None else None
         content = wanted.get(name)
-        is_active_index = name in (f"{active}.index", f"{active}.timeindex")
         if content is None:
             yield _surplus(name, data, rebuilt)
             continue
@@ -88,7 +87,8 @@ def compare_files(
             yield FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
             continue
         is_active_index = name in (f"{active}.index", f"{active}.timeindex")
-        if is_active_index and data is not None and _is_untrimmed(data, content):
+        is_normal = is_active_index and (preallocate or not is_clean)
+        if is_normal and data is not None and _is_untrimmed(data, content):
             yield FileDifference(name, FileState.EQUAL, len(data), content, reason="untrimmed")
             continue
         if is_active_index and preallocate and data != content:
@@ -106,7 +106,7 @@ def _compared(name: str, data: bytes | None, content: bytes) -> FileDifference:
 
 
 def _is_untrimmed(data: bytes, content: bytes) -> bool:
-    """Whether an index is as rebuilt, and zeros follow: normal for a live or crashed broker's."""
+    """Whether an index is as rebuilt, and zeros follow: normal unless a broker was stopped."""
     size = len(content)
     return len(data) > size and data[:size] == content and not any(data[size:])
 
@@ -170,7 +170,7 @@ def epochs_agree(data: bytes, rebuilt: Rebuilt) -> bool:
         return False
     ascending = all(
         before.epoch < after.epoch and before.start_offset < after.start_offset
-        for before, after in pairwise(entries)
+        for before, after in pairwise([LeaderEpochEntry(-1, -1), *entries])
     )
     return ascending and all(_bears_out(entries, run) for run in rebuilt.epochs)
 

@@ -17,6 +17,7 @@ import pytest
 
 from storage.fsio import FileSystem
 from storage.log_dir import FileKind, classify
+from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,6 +101,23 @@ def test_apply_gives_what_the_broker_made(crash: Path, clean: Path, eoctl: Calla
     )
     assert again.status == 0
     assert not any(row["written"] for row in rows_of(again).values())
+
+
+def test_what_a_clean_start_would_take_at_its_word(
+    clean: Path, tmp_path: Path, eoctl: Callable
+) -> None:
+    """Zeros behind the entries of an index (IDX-5), a leader epoch from below 0 on (EPC-1)."""
+    log_dir = copy_log_dir(clean, tmp_path / "copy")
+    partition = log_dir / "plain-0"
+    index, epochs = partition / f"{0:020d}.index", partition / "leader-epoch-checkpoint"
+    index.write_bytes(index.read_bytes() + bytes(800))
+    epochs.write_text("0\n1\n0 -5\n")
+    outcome = eoctl("rebuild", partition, "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    written = {name for (_, name), row in rows_of(outcome).items() if row["written"]}
+    assert written == {index.name, epochs.name}
+    assert index.read_bytes() == (clean / "plain-0" / index.name).read_bytes()
+    assert epochs.read_text() == "0\n1\n0 0\n"
 
 
 def test_apply_takes_the_marker_away_first_and_only_when_it_writes(

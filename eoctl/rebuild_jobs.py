@@ -91,7 +91,9 @@ def rebuild_jobs(
             )
         jobs.append(RebuildJob(selected, settings, largest, preallocate))
     if not jobs:
-        raise UsageError("no partition there", next_step="eoctl rebuild PARTITION...")
+        raise UsageError(
+            "no partition there that can be changed", next_step="eoctl describe PATH..."
+        )
     return jobs, notes
 
 

@@ -137,7 +137,12 @@ def hanging(
     use_format(output)
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
-    found = [each for each in world.open_transactions() if each.is_late]
+    opened = list(world.open_transactions())
+    found = [each for each in opened if each.is_late]
+    if len(opened) > len(found):
+        world.notes.append(
+            f"{len(opened) - len(found)} more are open, and not late by that clock: eoctl txn list"
+        )
     emit(
         Report("hanging", HANGING_COLUMNS, map(hanging_row, found), world.notes, is_whole=True),
         output,

@@ -320,11 +320,13 @@ class ReplayCheck:
         for first_offset, producer_id in sorted(self.state.ongoing.owners.items()):
             age_ms = self._circumstances.now_ms - entries[producer_id].timestamp_ms
             is_late = age_ms > self._limits.late_ms
+            age = f"{age_ms / 1000:.0f} s old"
+            if age_ms < 0:
+                age = f"dated {-age_ms / 1000:.0f} s after now"
             self._collector.add(
                 "TXO-1",
                 self._files.log.path,
-                f"producer {producer_id} has an open transaction; its last batch is"
-                f" {age_ms / 1000:.0f} s old",
+                f"producer {producer_id} has an open transaction; its last batch is {age}",
                 severity=Severity.WARNING if is_late else Severity.NOTE,
                 base_offset=first_offset,
                 last_offset=entries[producer_id].last_offset,

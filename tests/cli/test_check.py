@@ -107,6 +107,13 @@ def test_a_narrow_terminal_leaves_nothing_out_of_a_finding(kafka: Path) -> None:
     assert "fix: eoctl txn hanging kafka/txn-0" in shown
 
 
+def test_a_batch_that_is_younger_than_the_clock(killed: Path, eoctl: Callable[..., Any]) -> None:
+    """The newest checkpoint of a killed broker may be older than its last batches."""
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", killed / "txn-0")
+    (finding,) = rows_of(outcome, "finding")
+    assert finding["message"].endswith("its last batch is dated 2 s after now")
+
+
 def test_fast_reads_no_checksums(kafka: Path, eoctl: Callable[..., Any]) -> None:
     flip(kafka / "rolled-0" / LOG, 300)
     outcome = eoctl("check", "--fast", "--now", "dir", kafka)

@@ -144,6 +144,13 @@ def test_hanging_text(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "hanging", "kafka", *YOUNG).status == 0
 
 
+def test_hanging_tells_of_the_open_ones_that_are_not_late(kafka: Path, eoctl: Callable) -> None:
+    """By the clock of a directory whose broker was stopped at once none is."""
+    outcome = eoctl("txn", "hanging", "kafka", "--now", "dir", "--output", "jsonl")
+    assert (outcome.status, rows_of(outcome)) == (0, [])
+    assert any(note.startswith("2 more are open") for note in notes_of(outcome))
+
+
 def test_hanging_fields(kafka: Path, eoctl: Callable) -> None:
     """For machines: the same in both formats."""
     forget(kafka, "open-1")

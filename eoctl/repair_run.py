@@ -157,6 +157,7 @@ class RepairRun:
                 f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
                 " nevertheless if its own directory is given"
             )
+        notes += self._unsure(good)
         plans = tuple(self._plans(good))
         return PlannedRepair(plans, tuple(_row(each) for each in good), errors, tuple(notes))
 
@@ -217,6 +218,17 @@ class RepairRun:
             " again",
             next_step="--strategy salvage",
         )
+
+    def _unsure(self, repaired: Iterable[Repaired]) -> Iterable[str]:
+        """What is moved away although nobody knows where it would be fetched from."""
+        jobs = {each.selected.partition.path: each for each in self._work}
+        for each in repaired:
+            is_moved = each.strategy is Strategy.MOVE_AWAY and each.steps
+            if is_moved and self._is_only_copy(jobs[each.path].selected) is None:
+                yield (
+                    f"{each.path}: nothing is known of other replicas: make sure that one is in"
+                    " sync, or --metadata-dir DIR tells"
+                )
 
     def _replication_factor(self, selected: Selected) -> int | None:
         image = image_around(selected.log_dir, self._options.metadata_dir)

@@ -445,6 +445,17 @@ def test_a_replica_is_moved_away_and_comes_back(diverged: Path, eoctl: Cli) -> N
     assert [e for e in difference(before, tree_of(log_dir)) if ".lock" not in e] == []
 
 
+def test_where_no_other_replica_is_known(diverged: Path, tmp_path: Path, eoctl: Cli) -> None:
+    """The only copy must not be moved away unawares."""
+    known = eoctl("repair", diverged / "broker-3" / "div-0", "--strategy", "move-away")
+    assert "nothing is known of other replicas" not in known.errors
+    alone = tmp_path / "alone" / "div-0"
+    shutil.copytree(diverged / "broker-3" / "div-0", alone)
+    unknown = eoctl("repair", alone, "--strategy", "move-away")
+    assert unknown.status == 0
+    assert f"{alone}: nothing is known of other replicas" in unknown.errors
+
+
 def test_only_damaged_partitions_of_a_log_dir_are_moved_away(diverged: Path, eoctl: Cli) -> None:
     """A healthy replica is not fetched again because it lies beside a damaged one."""
     log_dir = diverged / "broker-3"

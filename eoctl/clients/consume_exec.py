@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eoctl.clients.consumed import Records
+    from eoctl.clients.group_position import GroupOptions, GroupPosition
     from eoctl.clients.log_reader import AnyRecords
     from eoctl.output import OutputFormat
     from storage.partition import Partition
@@ -34,7 +35,7 @@ class ExecOptions(NamedTuple):
     """What the command line says of the program."""
 
     command: str
-    checkpoint: str
+    checkpoint: str | None
     commit: Commit = Commit.AFTER
     batch_messages: int = DEFAULT_BATCH_MESSAGES
     bytes_as: BytesAs = BytesAs.TEXT
@@ -114,9 +115,15 @@ def hand_overs(
 
 
 def consume_with_program(
-    path: str, options: ConsumeOptions, execution: ExecOptions, output_format: OutputFormat
+    path: str,
+    options: ConsumeOptions,
+    execution: ExecOptions,
+    output_format: OutputFormat,
+    group: GroupOptions | None = None,
 ) -> int:
     """Hand the records of a partition to a program; returns the exit status.
+
+    The position is saved in the checkpoint file, or committed for the group.
 
     Raises:
         UsageError, AccessError, RefusedError: nothing was handed over.
@@ -124,8 +131,7 @@ def consume_with_program(
         DamageError: all records before the damage were handed over.
     """
     consumer = Consumer(path, options, output.message)
-    _require_outside(execution.checkpoint, consumer.partition)
-    with PositionFile(execution.checkpoint, _owner(consumer.partition, options, execution)) as file:
+    with _position(consumer.partition, options, execution, group) as file:
         saved = file.load()
         tell_before(consumer, options)
         run = _Run(consumer, execution, file)
@@ -143,10 +149,30 @@ def consume_with_program(
     return status
 
 
+def _position(
+    partition: Partition,
+    options: ConsumeOptions,
+    execution: ExecOptions,
+    group: GroupOptions | None,
+) -> PositionFile | GroupPosition:
+    if group is not None:
+        from eoctl.clients.group_position import GroupPosition
+
+        position = GroupPosition(partition, group)
+        if options.follow:
+            position.require_held()
+        return position
+    assert execution.checkpoint is not None
+    _require_outside(execution.checkpoint, partition)
+    return PositionFile(execution.checkpoint, _owner(partition, options, execution))
+
+
 class _Run:
     """One run: what was handed over, and the position that is saved."""
 
-    def __init__(self, consumer: Consumer, execution: ExecOptions, file: PositionFile) -> None:
+    def __init__(
+        self, consumer: Consumer, execution: ExecOptions, file: PositionFile | GroupPosition
+    ) -> None:
         self._consumer = consumer
         self._execution = execution
         self._file = file
@@ -165,15 +191,7 @@ class _Run:
             self._saved = Position(consumer.start())
             self._file.save(self._saved)  # and it is known that it can be
             return
-        offset = saved.next_offset
-        log_start_offset = consumer.partition.log_start_offset or 0
-        log_end_offset = consumer.log_end_offset
-        if not log_start_offset <= offset <= log_end_offset:
-            raise RefusedError(
-                f"{path}: its next offset is {offset}, and the log holds {log_start_offset} to"
-                f" {log_end_offset - 1}: records between are gone, or it is another log",
-                next_step="remove it to begin anew, at --from",
-            )
+        offset = require_in_log(consumer, saved.next_offset, path)
         output.message(f"going on at offset {offset}, as {path} says")
         self._saved = saved
         consumer.start(offset)
@@ -259,6 +277,23 @@ class _Run:
             str(self._execution.commit),
             self._file.path,
         )
+
+
+def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
+    """Return a saved offset if the log goes on there.
+
+    Raises:
+        RefusedError: it is outside of the log.
+    """
+    log_start_offset = consumer.partition.log_start_offset or 0
+    log_end_offset = consumer.log_end_offset
+    if log_start_offset <= offset <= log_end_offset:
+        return offset
+    raise RefusedError(
+        f"{where}: its next offset is {offset}, and the log holds {log_start_offset} to"
+        f" {log_end_offset - 1}: records between are gone, or it is another log",
+        next_step="begin anew at --from, with another file or group",
+    )
 
 
 def _owner(partition: Partition, options: ConsumeOptions, execution: ExecOptions) -> PositionOf:

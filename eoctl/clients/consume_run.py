@@ -15,7 +15,12 @@ from recovery.read_options import Isolation
 from storage.errors import EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eoctl.clients.group_position import GroupOptions
+    from eoctl.clients.log_reader import AnyRecords
     from recovery.transaction_view import TransactionView
+    from storage.fsio import Bytes
 
 SHOWN_TRANSACTIONS = 10
 VERIFIED = "verified: checksums and contents of all batches read"
@@ -29,8 +34,15 @@ class PrintOptions(NamedTuple):
     text: TextOptions = TextOptions()
 
 
-def consume(path: str, options: ConsumeOptions, printing: PrintOptions) -> int:
+def consume(
+    path: str,
+    options: ConsumeOptions,
+    printing: PrintOptions,
+    group: GroupOptions | None = None,
+) -> int:
     """Print the records of a partition; returns the exit status.
+
+    With a group from its committed offset on; what all was printed is committed in the end.
 
     Raises:
         UsageError, AccessError: nothing was printed.
@@ -39,8 +51,25 @@ def consume(path: str, options: ConsumeOptions, printing: PrintOptions) -> int:
     consumer = Consumer(path, options, output.message)
     text = printing.text._replace(partition=max(consumer.partition.partition, 0))
     encode = record_encoder(printing.output, printing.bytes_as, text)
+    if group is None:
+        consumer.start()
+        return _print(consumer, options, encode)
+    from eoctl.clients.group_position import GroupPosition, start_group
+    from eoctl.clients.position_file import Position
+
+    with GroupPosition(consumer.partition, group) as position:
+        if options.follow:
+            position.require_held()
+        start_group(consumer, position)
+        status = _print(consumer, options, encode)
+        position.save(Position(consumer.consumed.next_offset))
+        return status
+
+
+def _print(
+    consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Bytes]
+) -> int:
     tell_before(consumer, options)
-    consumer.start()
     with Interrupts() as interrupts:
         try:
             for records in consumer.records():

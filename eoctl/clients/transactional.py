@@ -10,32 +10,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.identity import random_producer_id
+from eoctl.clients.topic_counts import count_partitions
 from recovery.clusters import image_around
 from recovery.coordinator_log import CoordinatorLog
-from recovery.internal_topics import find_copies, partitions_count
 from storage.coordinator import (
     DEFAULT_PARTITIONS_COUNT,
     ClusterSettings,
     TransactionCoordinator,
 )
 from storage.errors import RefusedError
-from storage.formats.consumer_offsets import CommittedOffset, OffsetKey
-from storage.group_commits import append_offsets
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from eoctl.clients.group_offsets import GroupOffsets
     from eoctl.clients.open_partitions import OpenPartitions
     from storage.cluster_image import ClusterImage
     from storage.log_dir import LogDir, TopicPartition
     from storage.transaction_metadata import ProducerIdAndEpoch
 
-TRANSACTION_VERSION = "transaction.version"  # features
-METADATA_VERSION = "metadata.version"
-OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
+TRANSACTION_VERSION = "transaction.version"  # feature
 MAX_INIT_REQUESTS = 3
 
 
@@ -85,9 +82,6 @@ class Transactional:
         self._partitions = partitions
         self._now_ms = now_ms
         self._added: set[tuple[str, int]] = set()
-        level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
-        self._offset_version = 4 if level >= OFFSET_VALUE_4_LEVEL else 3
-        self._lacks_groups = image is None and not _copies(log_dir, GROUPS_TOPIC)
         self.coordinator = _open(log_dir, image, partitions, options, now_ms)
         version = self.coordinator.settings.transaction_version
         self.version = version if options.version is None else options.version
@@ -133,22 +127,19 @@ class Transactional:
             )
             self._added.update(missing)
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(
+        self, offsets: GroupOffsets, positions: Mapping[TopicPartition, int]
+    ) -> None:
         """Commit the next offsets of a group within the transaction."""
-        if self._lacks_groups:
-            self._partitions.create_topic(GROUPS_TOPIC, DEFAULT_PARTITIONS_COUNT)
-            self._lacks_groups = False
-        number = self.coordinator.group_partition_for(group)
-        self.add([(GROUPS_TOPIC, number)])
-        now_ms = self._now_ms()
-        records = {
-            OffsetKey(group, *where): CommittedOffset(
-                self._offset_version, offset, commit_timestamp_ms=now_ms
+        offsets.create_topic(self._partitions)
+        place = (GROUPS_TOPIC, offsets.partition)
+        if place not in self._added:
+            name = self._options.transactional_id
+            self.coordinator.add_offsets(
+                name, self.producer, offsets.group, client_version=self.version
             )
-            for where, offset in offsets.items()
-        }
-        writer = self._partitions.writer(GROUPS_TOPIC, number)
-        append_offsets(writer, records, now_ms=now_ms, producer=self.producer)
+            self._added.add(place)
+        offsets.commit(self._partitions, positions, self._now_ms, self.producer)
 
     def end(self, *, is_commit: bool) -> None:
         """Commit or abort; all that was sent is in the logs. Without partitions it does nothing."""
@@ -188,27 +179,11 @@ def _open(
         partitions,
         (each.state for each in log.ids.values() if each.state is not None),
         ClusterSettings(
-            _partitions_count(log_dir, image, TRANSACTION_STATE_TOPIC),
-            _partitions_count(log_dir, image, GROUPS_TOPIC),
+            count_partitions(log_dir, image, TRANSACTION_STATE_TOPIC),
+            count_partitions(log_dir, image, GROUPS_TOPIC),
             transaction_version=version,
             max_timeout_ms=options.max_timeout_ms,
         ),
         now_ms=now_ms,
         new_producer_id=random_producer_id,
     )
-
-
-def _partitions_count(log_dir: LogDir, image: ClusterImage | None, topic: str) -> int:
-    """How many partitions a topic has: by the metadata, else by what is here, else by default."""
-    highest = max(_copies(log_dir, topic), default=-1)
-    count = partitions_count(image, topic, highest)
-    if count is not None:
-        return count
-    return DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
-
-
-def _copies(log_dir: LogDir, topic: str) -> Collection[int]:
-    copies, problems = find_copies([log_dir], topic)
-    if problems:
-        raise problems[0]
-    return copies

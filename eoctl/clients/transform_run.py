@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.consume_bounds import Start
-from eoctl.clients.consume_exec import hand_overs
+from eoctl.clients.consume_exec import hand_overs, require_in_log
 from eoctl.clients.consumer import ConsumeOptions, Consumer
 from eoctl.clients.filter_program import Filter
+from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.identity import Identities
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.clients.interrupts import Interrupts
@@ -29,8 +30,6 @@ from eoctl.clients.topic_partitions import topic_paths
 from eoctl.clients.transactional import Transactional, TransactionalOptions
 from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
-from recovery.clusters import image_around
-from recovery.group_offsets import find_group_offsets
 from recovery.read_options import Isolation
 from storage import fsio
 from storage.broker_lock import take
@@ -163,16 +162,7 @@ class _Source:
         if committed is None:
             self.first_offset = self.next_offset = self.consumer.start()
             return
-        partition = self.consumer.partition
-        log_start_offset = partition.log_start_offset or 0
-        log_end_offset = self.consumer.log_end_offset
-        if not log_start_offset <= committed <= log_end_offset:
-            raise RefusedError(
-                f"{self.path}: group {group} has committed offset {committed}, and the log holds"
-                f" {log_start_offset} to {log_end_offset - 1}: records between are gone, or it is"
-                " another log",
-                next_step="another --group, which begins at --from",
-            )
+        require_in_log(self.consumer, committed, f"{self.path}: group {group}")
         self.consumer.start(committed)
         self.first_offset = self.next_offset = committed
 
@@ -215,8 +205,9 @@ class _Run:
         self.notes += self.transactional.notes
         # The coordinator has finished what an earlier run had begun: the offsets are those of it.
         self.sources = [_Source(each, options, self.notes.append) for each in sources]
+        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         for each in self.sources:
-            each.start(_committed(log_dir, options, each.place), options.group)
+            each.start(self.offsets.committed(each.place), options.group)
         self.places = [(each.target.name.topic, each.target.name.partition) for each in opened]
         self.producer_ids = [self.transactional.producer.producer_id]
         first = ProducerIdentity(*self.transactional.producer, base_sequence=0)
@@ -283,7 +274,7 @@ class _Run:
         transactional = self.transactional
         try:
             touched = self._send(records)
-            transactional.commit_offsets(self.options.group, {source.place: next_offset})
+            transactional.commit_offsets(self.offsets, {source.place: next_offset})
         except EoctlError:
             transactional.abort()
             raise
@@ -317,23 +308,3 @@ def _count(source: _Source, batch: HandOver) -> None:
     source.records_in += batch.records_count
     source.next_offset = batch.next_offset
     source.transactions += 1
-
-
-def _committed(log_dir_path: str, options: TransformOptions, place: TopicPartition) -> int | None:
-    """Where the group goes on; None if it has committed nothing for the partition.
-
-    Raises:
-        RefusedError: its offsets cannot be read whole.
-    """
-    log_dir = read_log_dir(log_dir_path)
-    image = image_around(log_dir if log_dir.is_log_dir else None, options.target.metadata_dir)
-    found = find_group_offsets([log_dir], *place, image=image)
-    if found is None:
-        return None
-    if found.problems:
-        raise RefusedError(
-            f"the offsets of group {options.group} cannot be read whole: {found.problems[0]}",
-            next_step=f"eoctl check {log_dir_path}",
-        )
-    settled = (each for each in found.offsets if each.group == options.group)
-    return next((each.offset for each in settled if not each.is_pending), None)

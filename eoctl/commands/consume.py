@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from eoctl.clients.commit_mode import Commit  # noqa: TC001 - Typer reads the annotation
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.clients.commit_mode import Commit
 from eoctl.clients.inputs import BytesAs
-from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
 from eoctl.output import OutputFormat
 from recovery.read_options import AbortedSource, Isolation
 from storage.errors import UsageError
@@ -73,7 +73,18 @@ def command(
         int | None,
         typer.Option(min=1, metavar="N", help="With --exec: most records of a hand-over [500]."),
     ] = None,
-    output: Output = OutputFormat.TEXT,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="Begin at its committed offset; --apply commits."),
+    ] = None,
+    metadata_dir: options.MetadataDir = None,
+    single_copy: Annotated[
+        bool, typer.Option("--single-copy", help="Other replicas of the offsets do not count.")
+    ] = False,
+    apply: options.Apply = False,
+    backup_dir: options.BackupDir = None,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Print the records of a partition as a consumer is given them; no broker is needed.
 
@@ -87,7 +98,7 @@ def command(
     from eoctl.output import use_format
 
     use_format(output)
-    options = ConsumeOptions(
+    wanted = ConsumeOptions(
         start=parse_start(start),
         end=parse_end(until),
         isolation=isolation,
@@ -96,17 +107,25 @@ def command(
         max_messages=max_messages,
         skip_corrupt=skip_corrupt,
     )
+    of_group = None
+    if group is not None:
+        from eoctl.changing import ChangeOptions
+        from eoctl.clients.group_position import GroupOptions
+
+        change = ChangeOptions(apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped)
+        of_group = GroupOptions(group, metadata_dir, single_copy, change)
+    elif apply:
+        raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:
         from eoctl.clients.consume_exec import ExecOptions, consume_with_program
 
-        if checkpoint is None:
-            raise UsageError("--exec needs --checkpoint FILE, to know how far the program came")
+        _check_position(checkpoint, commit, group, is_applied=apply)
         execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)
         if commit is not None:
             execution = execution._replace(commit=commit)
         if batch_messages is not None:
             execution = execution._replace(batch_messages=batch_messages)
-        return consume_with_program(path, options, execution, output)
+        return consume_with_program(path, wanted, execution, output, of_group)
     if any(each is not None for each in (checkpoint, commit, batch_messages)):
         raise UsageError("--checkpoint, --commit and --batch-messages go with --exec CMD")
     text = TextOptions(
@@ -117,4 +136,25 @@ def command(
         print_key=print_key,
         key_separator=key_separator.encode("utf-8", "surrogateescape"),
     )
-    return consume(path, options, PrintOptions(output, bytes_as, text))
+    return consume(path, wanted, PrintOptions(output, bytes_as, text), of_group)
+
+
+def _check_position(
+    checkpoint: str | None, commit: Commit | None, group: str | None, *, is_applied: bool
+) -> None:
+    """A program's position is in one place, which can hold what is to be saved.
+
+    Raises:
+        UsageError: otherwise.
+    """
+    if (checkpoint is None) == (group is None):
+        raise UsageError(
+            "--exec needs one place that says how far the program came",
+            next_step="--checkpoint FILE, or --group GROUP --apply",
+        )
+    if group is None:
+        return
+    if commit is Commit.ATOMIC:
+        raise UsageError("--commit atomic: an offset has no state", next_step="--checkpoint FILE")
+    if not is_applied:
+        raise UsageError("--exec with --group commits offsets", next_step="--apply")

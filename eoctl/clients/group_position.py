@@ -1,0 +1,126 @@
+"""A group's committed offset as the position of `eoctl consume`, in place of a checkpoint file."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from eoctl.changing import ChangeOptions
+from eoctl.clients.consume_exec import require_in_log
+from eoctl.clients.group_offsets import GroupOffsets
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partitions import OpenPartitions
+from eoctl.clients.position_file import Position
+from eoctl.clients.target import TargetOptions
+from eoctl.clock import NowSource, resolve_now
+from eoctl.output import message
+from recovery.apply import resume
+from storage import fsio
+from storage.broker_lock import take
+from storage.errors import RefusedError
+from storage.log_dir import TopicPartition, read_log_dir
+from storage.partition_store import FlushPolicy
+
+if TYPE_CHECKING:
+    from eoctl.clients.consumer import Consumer
+    from storage.partition import Partition
+
+
+class GroupOptions(NamedTuple):
+    """What the command line says of the group."""
+
+    group: str
+    metadata_dir: str | None = None
+    single_copy: bool = False
+    change: ChangeOptions = ChangeOptions()
+
+
+class GroupPosition:
+    """A context manager that holds the lock of the log dir, if offsets are to be committed.
+
+    Attributes:
+        path: what is called so in sentences for people.
+    """
+
+    def __init__(self, partition: Partition, options: GroupOptions) -> None:
+        """Look only. Raises RefusedError: the partition is in no log dir."""
+        if partition.log_dir is None:
+            raise RefusedError(
+                f"{partition.path}: lies in no log dir, which would have the group's offsets"
+            )
+        self.path = f"group {options.group}"
+        self._place = TopicPartition(partition.topic, partition.partition)
+        self._log_dir_path = partition.log_dir.path
+        self._options = options
+        self._stack = ExitStack()
+        self._partitions: OpenPartitions | None = None
+        self._offsets = GroupOffsets(options.group, self._log_dir_path, options.metadata_dir)
+
+    def __enter__(self) -> Self:
+        """Take the lock, and finish what an earlier run has begun."""
+        change = self._options.change
+        if not change.apply:
+            return self
+        log_dir = self._log_dir_path
+        with ExitStack() as stack:
+            stack.enter_context(take([log_dir], broker_is_stopped=change.broker_is_stopped))
+            fs = fsio.FileSystem()
+            ours = [arguments_of(each.path) for each in read_log_dir(log_dir).partitions]
+            resume(fs, [log_dir], COMMAND, ours)
+            self._now = resolve_now(NowSource.WALL, [log_dir], is_live=False)
+            target = TargetOptions(self._options.metadata_dir, None, self._options.single_copy)
+            # An offset that was given as saved is on the disk.
+            write = WriteOptions(flush=FlushPolicy.BATCH, change=change)
+            self._partitions = OpenPartitions(log_dir, write, target, self._now, fs)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._stack:
+            error = None if self._partitions is None else self._partitions.close()
+        if error is not None:
+            raise error
+
+    def load(self) -> Position | None:
+        """Return the committed offset; None if the group has none.
+
+        Raises:
+            RefusedError: the group's offsets cannot be read whole.
+        """
+        offset = self._offsets.committed(self._place)
+        return None if offset is None else Position(offset)
+
+    def save(self, position: Position) -> None:
+        """Commit an offset, durably; without `apply` nothing is changed.
+
+        Raises:
+            RefusedError, AppendError, AccessError: it cannot be written.
+        """
+        if self._partitions is not None:
+            offsets = {self._place: position.next_offset}
+            self._offsets.commit(self._partitions, offsets, clock_of(self._now))
+
+    def require_held(self) -> None:
+        """Refuse to follow a log that nobody can append to. Raises RefusedError."""
+        if self._partitions is not None:
+            raise RefusedError(
+                f"{Path(self._log_dir_path)}: offsets are committed to it, so no broker appends"
+                " meanwhile: there is nothing to follow",
+                next_step="without --follow",
+            )
+
+
+def start_group(consumer: Consumer, position: GroupPosition) -> None:
+    """Begin where the group goes on; without a committed offset where the options say.
+
+    Raises:
+        RefusedError: the committed offset is outside of the log.
+    """
+    saved = position.load()
+    if saved is None:
+        consumer.start()
+        return
+    offset = require_in_log(consumer, saved.next_offset, position.path)
+    message(f"going on at offset {offset}, as {position.path} says")
+    consumer.start(offset)

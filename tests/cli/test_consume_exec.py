@@ -247,7 +247,7 @@ def test_a_last_word(eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("--exec", "true"), 2, "--exec needs --checkpoint"),
+        (("--exec", "true"), 2, "--exec needs one place"),
         (("--checkpoint", "c"), 2, "go with --exec"),
         (("--commit", "after"), 2, "go with --exec"),
         (("--exec", "no-such-program", "--checkpoint", "c"), 3, "No such file"),

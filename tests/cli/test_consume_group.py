@@ -1,0 +1,111 @@
+"""`eoctl consume --group`: a group's committed offset says where to begin, and is moved on."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from recovery.group_offsets import find_group_offsets
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, read_log_dir
+from tests.changes import held, notes_of, rows_of
+from tests.crash.trees import difference, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+CALL = ("consume", "kafka/plain-0", "--group", "new", "--output", "jsonl")
+
+
+def offsets_of(outcome: Outcome) -> list[int]:
+    assert outcome.status == 0, outcome.errors
+    return [row["offset"] for row in map(json.loads, outcome.text.splitlines()) if "offset" in row]
+
+
+def committed(log_dir: Path, group: str, topic: str, partition: int) -> int | None:
+    found = find_group_offsets([read_log_dir(log_dir)], topic, partition)
+    assert found is not None
+    assert not found.problems
+    return next((each.offset for each in found.offsets if each.group == group), None)
+
+
+def test_the_group_goes_on_where_it_was(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Without --apply nothing is changed; with it the next call goes on behind."""
+    before = tree_of(kafka)
+    first = offsets_of(eoctl(*CALL, "--max-messages", 3))
+    assert difference(before, tree_of(kafka)) == []
+    assert committed(kafka, "new", "plain", 0) is None
+    assert offsets_of(eoctl(*CALL, "--max-messages", 3, "--apply")) == first
+    assert committed(kafka, "new", "plain", 0) == first[-1] + 1
+    assert not (kafka / CLEAN_SHUTDOWN_NAME).exists()
+    outcome = eoctl(*CALL, "--max-messages", 2, "--apply")
+    assert f"going on at offset {first[-1] + 1}, as group new says" in notes_of(outcome)
+    second = offsets_of(outcome)
+    assert second[0] == first[-1] + 1
+    rest = offsets_of(eoctl(*CALL, "--apply"))
+    assert offsets_of(eoctl("consume", "kafka/plain-0", "--output", "jsonl")) == [
+        *first, *second, *rest
+    ]  # fmt: skip
+    assert offsets_of(eoctl(*CALL, "--apply")) == []
+    outcome = eoctl("check", "kafka", "--now", "dir", "--deep", "--output", "jsonl")
+    errors = [each for each in rows_of(outcome, "finding") if each["severity"] == "error"]
+    assert errors == []
+
+
+def test_a_groups_own_offsets(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """What a real group has committed, in a transaction, is where it begins."""
+    offset = committed(kafka, "ctp", "txn", 1)
+    assert offset is not None
+    call = ("consume", "kafka/txn-1", "--group", "ctp", "--output", "jsonl", "--max-messages", 1)
+    assert offsets_of(eoctl(*call))[0] >= offset
+
+
+def test_a_program_of_a_group(kafka: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    """The committed offset stands for the checkpoint file; both moments, and what is refused."""
+    answer = tmp_path / "answer.py"
+    answer.write_text(
+        "import sys\n"
+        "for line in sys.stdin:\n"
+        '    if line.startswith(\'{"kind":"commit"\'):\n'
+        "        if len(sys.argv) > 1: sys.exit(1)\n"
+        "        print(line, end='', flush=True)\n"
+    )
+    call = (*CALL[:4], "--max-messages", 4, "--exec")
+    for commit, at in (("after", None), ("before", 4)):
+        arguments = (*call, f"python3 {answer} fail", "--commit", commit, "--apply")
+        assert eoctl(*arguments).status == 3
+        assert committed(kafka, "new", "plain", 0) in {at, 0 if at is None else at}
+    outcome = eoctl(*call, f"python3 {answer}", "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert committed(kafka, "new", "plain", 0) == 8
+    wrong: list[tuple[Any, ...]] = [
+        (*call, "cat"),
+        (*call, "cat", "--apply", "--commit", "atomic"),
+        (*call, "cat", "--apply", "--checkpoint", tmp_path / "c"),
+        ("consume", "kafka/plain-0", "--apply"),
+        ("consume", "kafka/plain-0", "--group", ""),
+    ]
+    for each in wrong:
+        assert eoctl(*each).status == 2, each
+    assert eoctl(*CALL, "--follow", "--apply").status == 4
+
+
+def test_offsets_that_cannot_be_used(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """A running broker, an offset outside of the log, a damaged topic."""
+    with held(kafka):
+        assert eoctl(*CALL, "--max-messages", 1).status == 0
+        assert eoctl(*CALL, "--apply").status == 4
+    assert eoctl(*CALL, "--apply").status == 0
+    assert eoctl("truncate", "kafka/plain-0", "--to-offset", 2, "--apply").status == 0
+    outcome = eoctl(*CALL)
+    assert outcome.status == 4
+    assert "and the log holds 0 to" in outcome.errors
+    (log,) = (each for each in kafka.glob(f"{GROUPS_TOPIC}-*/*.log") if b"new" in each.read_bytes())
+    data = bytearray(log.read_bytes())
+    data[data.rindex(b"new")] ^= 1
+    log.write_bytes(data)
+    outcome = eoctl(*CALL)
+    assert outcome.status == 4
+    assert "cannot be read whole" in outcome.errors

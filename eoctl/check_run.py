@@ -15,6 +15,7 @@ from eoctl.in_use import notes_in_use
 from eoctl.output import OutputFormat, Report, emit, line, message
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
+from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_log_dirs
 from recovery.checks.partition_check import CheckOptions
@@ -70,6 +71,7 @@ class CheckRun:
         self.notes: list[str] = [_verified(options)]
         self._found = found
         self._jobs_count = jobs
+        self._version = options.broker_version
         self._jobs = [
             CheckJob(
                 each,
@@ -136,7 +138,10 @@ class CheckRun:
         """Check what a broker meets before it opens a partition."""
         collectors = {id(each): Collector() for each in self._found.log_dirs}
         check_log_dirs(
-            self._found.log_dirs, lambda each: collectors[id(each)], is_one_node=self._is_one_node
+            self._found.log_dirs,
+            lambda each: collectors[id(each)],
+            is_one_node=self._is_one_node,
+            version=self._version,
         )
         for collector in collectors.values():
             self._counts += collector.severity_counts()
@@ -212,12 +217,16 @@ class CheckRequest(NamedTuple):
     fail_on: Severity = Severity.WARNING
     resume: str | None = None
     is_one_node: bool = False
+    broker_version: str | None = None
 
 
 def run_check(request: CheckRequest, output: OutputFormat) -> int:
     """Check, print, and return the exit status."""
     from recovery.clusters import Clusters, find_metadata
 
+    version = None
+    if request.broker_version is not None:
+        version = parse_broker_version(request.broker_version)
     found = discover(request.paths)
     metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
     is_live = any(each.stopped is StoppedState.LIVE for each in found.log_dirs)
@@ -233,7 +242,11 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         _wanted(found, request),
         Clusters(found.log_dirs, metadata),
         CheckOptions(
-            moment.ms, verify_crc=not request.is_fast, deep=request.is_deep, limits=limits
+            moment.ms,
+            verify_crc=not request.is_fast,
+            deep=request.is_deep,
+            limits=limits,
+            broker_version=version,
         ),
         jobs=request.jobs or len(os.sched_getaffinity(0)),
         bytes_per_second=request.io_limit_mib << 20,
@@ -242,6 +255,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         state=state,
     )
     run.notes.append(moment.describe())
+    if version is not None:
+        run.notes.append(f"what a start does is told of Kafka {version}")
     reports: list[Report] = [
         Report("finding", Finding._fields, run.findings(), is_whole=True),
         Report("partition", PartitionRow._fields, run.rows),

@@ -10,9 +10,10 @@ import shlex
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.checks.broker_version import unsupported_features
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.findings import Finding, Severity
-from recovery.start_prediction import StartChange, action_on, predict_start
+from recovery.start_prediction import StartChange, StartPrediction, action_on, predict_start
 from storage.errors import AccessError
 from storage.partition import Partition
 
@@ -79,12 +80,17 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
     try:
         partition = Partition.of(selected)
         checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
-        prediction = predict_start(partition, checked)
+        reason = _not_started(job)
+        if reason:
+            prediction = StartPrediction(None, reason, {}, 0)
+        else:
+            prediction = predict_start(partition, checked, job.options.broker_version)
     except AccessError as error:
         return _unlisted(selected, error)
     findings = tuple(
         each._replace(
-            broker_action=each.broker_action or action_on(each.path, each.check_id, prediction),
+            broker_action=each.broker_action
+            or ("nothing" if reason else action_on(each.path, each.check_id, prediction)),
             fix=each.fix or _fix(each.check_id, partition.path),
         )
         for each in checked.collector.kept
@@ -107,6 +113,14 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         path=partition.path,
     )
     return CheckResult(findings, row, tuple(prediction.changes.values()), checked.unreadable)
+
+
+def _not_started(job: CheckJob) -> str:
+    """Tell why the release that is asked for does not start in this cluster; "" if it does."""
+    version = job.options.broker_version
+    features = {} if job.image is None else job.image.features
+    unknown = unsupported_features(features, version)
+    return f"Kafka {version} does not start with {unknown[0]}" if unknown else ""
 
 
 # What puts a rule right, by its id or the first part of it.

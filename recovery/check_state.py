@@ -98,6 +98,7 @@ def key_of(job: CheckJob) -> bytes:
     if listing == UNREADABLE:
         return os.urandom(16)
     facts: list[Any] = [listing, options.verify_crc, options.deep, options.limits]
+    facts.append(options.broker_version)
     if log_dir is not None:
         facts += [
             log_dir.stopped,

@@ -15,9 +15,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.assignment import SETS_ASIDE
-from recovery.checks.kraft import CANNOT_LOAD
-from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
+from recovery.checks import broker_version as releases
+from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.log_dir_release import REFUSES
+from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.recover_state import first_recovered
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
@@ -25,14 +27,25 @@ from storage.log_dir import METADATA_TOPIC, FileKind, FileSuffix, StoppedState
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition, CheckedSegment
     from storage.partition import Partition
     from storage.partition_files import FileEntry
 
 
+_INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
 # What a check has found that keeps a broker from loading the log at all.
 NOT_LOADED = frozenset(
-    {SETS_ASIDE, REFUSES, LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}", CANNOT_LOAD}
+    {
+        SETS_ASIDE,
+        DELETES,
+        REFUSES,
+        LOSES_LOG_DIR,
+        f"{REFUSES}, or {LOSES_LOG_DIR}",
+        CANNOT_LOAD,
+        LOADS_NOTHING,
+    }
 )
 
 
@@ -74,28 +87,35 @@ class StartPrediction(NamedTuple):
     recovered_bytes: int
 
 
-def predict_start(partition: Partition, checked: CheckedPartition) -> StartPrediction:
+def predict_start(
+    partition: Partition, checked: CheckedPartition, version: BrokerVersion | None = None
+) -> StartPrediction:
     """Tell what a start does. Reads swap files and the end of the log only.
 
     Args:
         partition: the directory.
         checked: what a check found in it; without checksums the result is a guess as to what they
             would have told.
+        version: the release that starts; None: 4.3.1.
     """
     for each in checked.collector.kept:
         if each.broker_action in NOT_LOADED:
             return StartPrediction(None, each.broker_action, {}, 0)
-    return _Predictor(partition, checked).predict()
+    return _Predictor(partition, checked, version).predict()
 
 
 class _Predictor:
-    def __init__(self, partition: Partition, checked: CheckedPartition) -> None:
+    def __init__(
+        self, partition: Partition, checked: CheckedPartition, version: BrokerVersion | None
+    ) -> None:
+        self._version = version
         self._partition = partition
         self._checked = checked
         self._changes: dict[str, StartChange] = {}
         self._segments = list(checked.segments)
         self._recovered: set[int] = set()
         self._recovered_bytes = 0
+        self._without_index: set[int] = set()
         self._refusal = ""
         kept = checked.collector.kept
         self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
@@ -183,8 +203,27 @@ class _Predictor:
                 swaps.append(entry)
         for entry in cleaned:
             self._change(entry.path, StartAction.DELETES)
+        if releases.is_before(self._version, releases.SWAPS_BY_NAME):
+            swaps = self._pass_index_swaps(swaps)
         if swaps:
             self._complete_swap(swaps)
+
+    def _pass_index_swaps(self, swaps: list[FileEntry]) -> list[FileEntry]:
+        """What 2.8 does first: it verifies each new `.log`, and makes indexes of its own.
+
+        An index without the `.log` stays as it is, and that of its segment is deleted. Returns the
+        files of which the new segments are.
+        """
+        logs = {each.name.offset for each in swaps if each.name.kind is FileKind.LOG}
+        taken = []
+        for entry in swaps:
+            if entry.name.kind is FileKind.LOG:
+                self._recovered_bytes += entry.file_bytes
+            if entry.name.offset in logs:
+                taken.append(entry)
+            elif entry.name.kind in _INDEX_KINDS:
+                self._without_index.add(entry.name.offset or 0)
+        return taken
 
     def _complete_swap(self, swaps: list[FileEntry]) -> None:
         """REC-4: what the new segments replace goes, then they get their names."""
@@ -210,7 +249,7 @@ class _Predictor:
     def _lacks_index(self, segment: CheckedSegment) -> bool:
         """REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
         files = segment.files
-        if files.offset_index is None:
+        if files.offset_index is None or files.base_offset in self._without_index:
             return True
         aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
         return any(each.last_offset < files.base_offset for each in aborted)

@@ -42,6 +42,10 @@ def command(
     reclaim: Annotated[
         bool, typer.Option("--reclaim", help="What can go from a full disk, too.")
     ] = False,
+    broker_version: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Whose start is told: a release from 2.8 on [4.3]."),
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Keep results there; take those that still hold."),
@@ -89,6 +93,7 @@ def command(
             fail_on=fail_on,
             resume=resume,
             is_one_node=server_properties is not None,
+            broker_version=broker_version,
         ),
         output,
     )

@@ -14,7 +14,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
+from recovery.checks import broker_version as releases
+from recovery.checks.log_dir_release import REFUSES
+from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.findings import Severity
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError
@@ -28,15 +30,31 @@ from storage.formats.partition_metadata import problems as partition_metadata_pr
 from storage.log_dir import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState, StoppedState
 
 if TYPE_CHECKING:
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
     from storage.cluster_image import ClusterImage
     from storage.partition import Partition
 
 SETS_ASIDE = "renames the directory to -stray and does not serve it, unless newer metadata differ"
+# Releases before 3.7.1: once the logs are loaded.
+DELETES = "deletes the directory after file.delete.delay.ms, unless newer metadata differ"
+WRITES_AGAIN = "writes it again, if the replica is one of its own; else deletes no replica at all"
+
+
+def sets_aside(version: BrokerVersion | None) -> str:
+    """Tell what a KRaft broker does with a replica that is not its own."""
+    if releases.is_before(version, releases.KNOWS_STRAYS):
+        return "nothing"
+    if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
+        return DELETES
+    return SETS_ASIDE
 
 
 def check_against_cluster(
-    partition: Partition, image: ClusterImage | None, collector: Collector
+    partition: Partition,
+    image: ClusterImage | None,
+    collector: Collector,
+    version: BrokerVersion | None = None,
 ) -> None:
     """Check the `partition.metadata` of a partition directory, also against the cluster (DIR-4).
 
@@ -50,7 +68,7 @@ def check_against_cluster(
     if name.state in {DirState.DELETE, DirState.STRAY}:
         return
     if partition.files.other(PARTITION_METADATA_NAME) is None:
-        _check_missing(partition, image, collector)
+        _check_missing(partition, image, collector, version)
     elif (
         topic_id is not None
         and image is not None
@@ -58,7 +76,7 @@ def check_against_cluster(
         and image.end_offset
         and partition.stopped is not StoppedState.LIVE
     ):
-        _check_assignment(partition, topic_id, image, collector)
+        _check_assignment(partition, topic_id, image, collector, version)
 
 
 def read_topic_id(partition: Partition, collector: Collector) -> bytes | None:
@@ -81,7 +99,12 @@ def _path(partition: Partition) -> str:
     return os.fspath(Path(partition.path, PARTITION_METADATA_NAME))
 
 
-def _check_missing(partition: Partition, image: ClusterImage | None, collector: Collector) -> None:
+def _check_missing(
+    partition: Partition,
+    image: ClusterImage | None,
+    collector: Collector,
+    version: BrokerVersion | None,
+) -> None:
     """DIR-4: a KRaft broker writes the file before any record."""
     meta = None if partition.log_dir is None else partition.log_dir.meta
     if image is None and (meta is None or meta.version == 0):
@@ -89,19 +112,29 @@ def _check_missing(partition: Partition, image: ClusterImage | None, collector: 
     has_data = any(each.log.file_bytes for each in partition.segments)
     if partition.stopped is StoppedState.LIVE and not has_data:
         return
+    action = SETS_ASIDE
+    if releases.is_before(version, releases.STRAYS_WHEN_LOADED):
+        # 3.7.0 looks for strays before anything else, and is ended by a log without an id.
+        is_3_7_0 = not releases.is_before(version, releases.DIRECTORY_IDS)
+        action = REFUSES if is_3_7_0 else WRITES_AGAIN
     collector.add(
         "DIR-4",
         _path(partition),
         f"{PARTITION_METADATA_NAME} is missing",
         severity=Severity.WARNING if has_data else Severity.NOTE,
-        broker_action=SETS_ASIDE,
+        broker_action=action,
     )
 
 
 def _check_assignment(
-    partition: Partition, topic_id: bytes, image: ClusterImage, collector: Collector
+    partition: Partition,
+    topic_id: bytes,
+    image: ClusterImage,
+    collector: Collector,
+    version: BrokerVersion | None,
 ) -> None:
     name = partition.directory.name
+    aside = sets_aside(version)
     topic = image.topic_by_id(topic_id)
 
     def add(message: str, severity: Severity, expected: str, found: str, action: str) -> None:
@@ -116,7 +149,7 @@ def _check_assignment(
         )
 
     if topic is None:
-        _add_unknown_topic(partition, topic_id, image, collector)
+        _add_unknown_topic(partition, topic_id, image, collector, aside)
         return
     if topic.name != name.topic:
         add("the topic id is that of another topic", Severity.ERROR, name.topic, topic.name, "")
@@ -125,7 +158,7 @@ def _check_assignment(
     if placed is None:
         count = f"{len(topic.partitions)} partitions"
         message = "the topic has no such partition"
-        add(message, Severity.WARNING, count, str(name.partition), SETS_ASIDE)
+        add(message, Severity.WARNING, count, str(name.partition), aside)
         return
     meta = None if partition.log_dir is None else partition.log_dir.meta
     if meta is None or meta.node_id is None:
@@ -133,7 +166,7 @@ def _check_assignment(
     if meta.node_id not in placed.replicas:
         replicas = f"one of {list(placed.replicas)}"
         message = "this broker has no replica of the partition"
-        add(message, Severity.WARNING, replicas, str(meta.node_id), SETS_ASIDE)
+        add(message, Severity.WARNING, replicas, str(meta.node_id), aside)
         return
     assigned = placed.directories[placed.replicas.index(meta.node_id)]
     is_known = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
@@ -144,12 +177,18 @@ def _check_assignment(
             Severity.NOTE,
             format_uuid(assigned),
             format_uuid(own or b""),
-            "has the controller assign it to this log dir",
+            "serves it where it is"
+            if releases.is_before(version, releases.DIRECTORY_IDS)
+            else "has the controller assign it to this log dir",
         )
 
 
 def _add_unknown_topic(
-    partition: Partition, topic_id: bytes, image: ClusterImage, collector: Collector
+    partition: Partition,
+    topic_id: bytes,
+    image: ClusterImage,
+    collector: Collector,
+    aside: str,
 ) -> None:
     """DIR-4: of no topic, or of an earlier one of the same name."""
     namesake = image.topics.get(partition.topic)
@@ -167,5 +206,5 @@ def _add_unknown_topic(
         severity=severity,
         expected=expected,
         found=format_uuid(topic_id),
-        broker_action=SETS_ASIDE,
+        broker_action=aside,
     )

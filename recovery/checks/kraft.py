@@ -4,6 +4,7 @@
   KRF-2  a snapshot is whole: header, good batches, footer                       as `_SNAPSHOT_...`
   KRF-3  quorum-state has the last epoch of the log, or a higher one             takes the log's
   KRF-4  records decode (the FRM rules), in the log and in snapshots             cannot load them
+         and the release that is asked for knows them (`kraft_release`)
   KRF-5  metadata transactions neither nest nor end without a beginning          cannot load them
   QST-1  quorum-state parses                                                     refuses to start
   DIR-4  the topic id is the metadata log's own                                  refuses to start
@@ -17,11 +18,14 @@ BootstrapDirectory.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.checks.assignment import read_topic_id
-from recovery.checks.log_dirs import REFUSES
+from recovery.checks.broker_version import DYNAMIC_QUORUM, is_before
+from recovery.checks.kraft_release import CANNOT_LOAD, ReleaseCheck
+from recovery.checks.log_dir_release import REFUSES
 from recovery.findings import Severity
 from storage.errors import AccessError, FormatError
 from storage.formats import cluster_metadata as records
@@ -34,13 +38,12 @@ from storage.log_dir import BOOTSTRAP_NAME, PARTITION_METADATA_NAME, QUORUM_STAT
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
     from storage.kernels.protocol import ScannedBatch
     from storage.partition import Partition
     from storage.scan import Scan
     from storage.segment import Segment
-
-CANNOT_LOAD = "cannot load the cluster's metadata, and stops"
 
 _SNAPSHOT_NEWEST = CANNOT_LOAD
 _SNAPSHOT_OLDER = "nothing: it loads the newest one"
@@ -51,11 +54,15 @@ _TRANSACTION_ENDS = (records.END_TRANSACTION, records.ABORT_TRANSACTION)
 _NEWER_RELEASE = ("FRM-3", "FRM-4")
 
 
-def check_metadata_log(partition: Partition, collector: Collector) -> None:
+def check_metadata_log(
+    partition: Partition, collector: Collector, version: BrokerVersion | None = None
+) -> None:
     """Check a `__cluster_metadata-0` directory, and the `bootstrap.checkpoint` beside it.
 
-    What the operating system does not give is added to `partition.problems`.
+    With a version, check also that this release can load it. What the operating system does not
+    give is added to `partition.problems`.
     """
+    release = None if version is None else ReleaseCheck(version, collector)
     topic_id = read_topic_id(partition, collector)
     if topic_id is not None and topic_id != METADATA_TOPIC_ID:
         collector.add(
@@ -68,9 +75,9 @@ def check_metadata_log(partition: Partition, collector: Collector) -> None:
             broker_action=REFUSES,
         )
     _check_start(partition, collector)
-    _check_snapshots(partition, collector)
-    last_epoch = _LogCheck(partition, collector).run()
-    _check_quorum_state(partition, collector, last_epoch)
+    _check_snapshots(partition, collector, release)
+    last_epoch = _LogCheck(partition, collector, release).run()
+    _check_quorum_state(partition, collector, last_epoch, version)
 
 
 def _path(partition: Partition, name: str) -> str:
@@ -100,24 +107,40 @@ def _check_start(partition: Partition, collector: Collector) -> None:
         )
 
 
-def _check_snapshots(partition: Partition, collector: Collector) -> None:
+def _check_snapshots(
+    partition: Partition, collector: Collector, release: ReleaseCheck | None
+) -> None:
     checkpoints = partition.files.checkpoints
     for entry in checkpoints:
-        action = _SNAPSHOT_NEWEST if entry is checkpoints[-1] else _SNAPSHOT_OLDER
-        _check_snapshot(partition, entry.path, action, collector)
+        is_newest = entry is checkpoints[-1]
+        action = _SNAPSHOT_NEWEST if is_newest else _SNAPSHOT_OLDER
+        _check_snapshot(partition, entry.path, action, collector, release if is_newest else None)
     log_dir = partition.log_dir
     if log_dir is not None:
         for other in log_dir.others:
             if other.file.name == BOOTSTRAP_NAME and not other.is_dir:
-                _check_snapshot(partition, other.path, _SNAPSHOT_BOOTSTRAP, collector)
+                reads_it = release is not None and release.reads_bootstrap
+                _check_snapshot(
+                    partition,
+                    other.path,
+                    _SNAPSHOT_BOOTSTRAP,
+                    collector,
+                    release if reads_it else None,
+                )
 
 
-def _check_snapshot(partition: Partition, path: str, action: str, collector: Collector) -> None:
+def _check_snapshot(
+    partition: Partition,
+    path: str,
+    action: str,
+    collector: Collector,
+    release: ReleaseCheck | None,
+) -> None:
     """KRF-2 and KRF-4 of one `.checkpoint`."""
     try:
         with open_segment(path) as segment:
             scan = segment.scan(is_active=False)
-            ends = _read_snapshot(partition, segment, scan, action, collector)
+            ends = _read_snapshot(partition, segment, scan, action, collector, release)
             end_pos = scan.end_pos
     except AccessError as exc:
         partition.problems.append(exc)
@@ -161,7 +184,12 @@ def _severity(action: str) -> Severity:
 
 
 def _read_snapshot(
-    partition: Partition, segment: Segment, scan: Scan, action: str, collector: Collector
+    partition: Partition,
+    segment: Segment,
+    scan: Scan,
+    action: str,
+    collector: Collector,
+    release: ReleaseCheck | None,
 ) -> tuple[int | None, int | None]:
     """Decode all records; returns the control types at the very beginning and at the very end."""
     first = last = None
@@ -170,10 +198,10 @@ def _read_snapshot(
             continue
         last = None
         if not batch.header.is_control:
-            _decode_batch(partition, segment, batch, action, collector)
+            _decode_batch(partition, segment, batch, action, collector, release)
             continue
         try:
-            types = [parse_control_key(each.key).type for each in segment.records(batch)]
+            types = _control_types(segment, batch, release, action)
         except FormatError as exc:
             message = f"a control record does not decode: {exc.message}"
             _add_batch("KRF-2", message, segment, batch, collector, action, _severity(action))
@@ -184,13 +212,33 @@ def _read_snapshot(
     return first, last
 
 
+def _control_types(
+    segment: Segment, batch: ScannedBatch, release: ReleaseCheck | None, action: str
+) -> list[int]:
+    """Read the types in a control batch. FormatError: a key is none."""
+    types = []
+    for record in segment.records(batch):
+        types.append(parse_control_key(record.key).type)
+        if release is not None:
+            release.take_control(segment.path, batch, record.offset, types[-1], action)
+    return types
+
+
 def _decode_batch(
-    partition: Partition, segment: Segment, batch: ScannedBatch, action: str, collector: Collector
+    partition: Partition,
+    segment: Segment,
+    batch: ScannedBatch,
+    action: str,
+    collector: Collector,
+    release: ReleaseCheck | None,
 ) -> list[tuple[int, int]]:
     """KRF-4: decode the records of a data batch; returns offset and api key of each."""
     decoded = []
     try:
         for record in segment.records(batch):
+            if release is not None:
+                told = REFUSES if action == _SNAPSHOT_BOOTSTRAP else action
+                release.take_record(segment.path, batch, record.offset, record.value, told)
             try:
                 decoded.append((record.offset, records.parse_record(record.value).api_key))
             except FormatError as exc:
@@ -241,9 +289,12 @@ def _add_batch(
 class _LogCheck:
     """One pass over the records of the metadata log: KRF-4 and KRF-5."""
 
-    def __init__(self, partition: Partition, collector: Collector) -> None:
+    def __init__(
+        self, partition: Partition, collector: Collector, release: ReleaseCheck | None
+    ) -> None:
         self._partition = partition
         self._collector = collector
+        self._release = release
         # Below, a snapshot counts in the place of the log, which may begin inside a transaction.
         self._judged_from = _snapshot_offset(partition) or 0
         self._is_open = False
@@ -257,10 +308,15 @@ class _LogCheck:
             if batch.crc_ok is False:
                 continue
             last_epoch = max(last_epoch, batch.header.partition_leader_epoch)
+            is_replayed = batch.header.last_offset >= self._judged_from
+            release = self._release if is_replayed else None
             if batch.header.is_control:
+                if release is not None:
+                    with suppress(FormatError):  # `--deep` tells of it
+                        _control_types(segment, batch, release, CANNOT_LOAD)
                 continue
             for offset, api_key in _decode_batch(
-                self._partition, segment, batch, CANNOT_LOAD, self._collector
+                self._partition, segment, batch, CANNOT_LOAD, self._collector, release
             ):
                 if offset >= self._judged_from:
                     self._follow(segment, batch, offset, api_key)
@@ -285,7 +341,12 @@ class _LogCheck:
         self._is_open = is_begin
 
 
-def _check_quorum_state(partition: Partition, collector: Collector, last_epoch: int) -> None:
+def _check_quorum_state(
+    partition: Partition,
+    collector: Collector,
+    last_epoch: int,
+    version: BrokerVersion | None,
+) -> None:
     path = _path(partition, QUORUM_STATE_NAME)
     entry = partition.files.other(QUORUM_STATE_NAME)
     data = partition.read_file(entry)
@@ -297,9 +358,19 @@ def _check_quorum_state(partition: Partition, collector: Collector, last_epoch: 
             action = REFUSES if error.check_id == "QST-1" else ""
             collector.add_error(error, path=path, broker_action=action)
         try:
-            epoch = parse_quorum_state(data).leader_epoch
+            state = parse_quorum_state(data)
         except FormatError:
             return
+        epoch = state.leader_epoch
+        if state.data_version and is_before(version, DYNAMIC_QUORUM):
+            collector.add(
+                "QST-1",
+                path,
+                f"Kafka {version} does not know this data_version",
+                expected="0",
+                found=str(state.data_version),
+                broker_action=REFUSES,
+            )
     if epoch < last_epoch:
         is_missing = data is None
         collector.add(

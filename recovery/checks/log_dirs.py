@@ -22,6 +22,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from recovery.checks import broker_version as releases
+from recovery.checks.log_dir_release import REFUSES, check_release, check_same_properties
 from recovery.findings import Severity
 from storage.discovery import duplicate_partitions, is_foreign
 from storage.errors import FormatError
@@ -50,14 +52,15 @@ from storage.small_file import read_small_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
     from storage.log_dir import LogDir, PartitionDir
     from storage.partition import Partition
 
     CollectorOf = Callable[[LogDir], Collector]
 
-REFUSES = "refuses to start"
 LOSES_LOG_DIR = "takes this log dir offline; without another one it stops"
+IGNORES_IT = "ignores it"
 
 # What becomes of a checkpoint where a field of an entry is no number: it has no entries then.
 _CHECKPOINT_ACTIONS = {
@@ -87,7 +90,11 @@ _STATE_ACTIONS = {
 
 
 def check_log_dirs(
-    log_dirs: Sequence[LogDir], collector_of: CollectorOf, *, is_one_node: bool = True
+    log_dirs: Sequence[LogDir],
+    collector_of: CollectorOf,
+    *,
+    is_one_node: bool = True,
+    version: BrokerVersion | None = None,
 ) -> None:
     """Check the top level of log dirs, each with its own collector, and all of them together.
 
@@ -95,18 +102,21 @@ def check_log_dirs(
         log_dirs: all that are known; entries that are not `is_log_dir` only count for DIR-2.
         collector_of: of a log dir.
         is_one_node: they are said to be of one node; else what states another node is of another.
+        version: the release whose start is asked for; None: 4.3.1.
     """
     for log_dir in log_dirs:
         collector = collector_of(log_dir)
         _check_foreign(log_dir, collector)
-        _check_own_meta(log_dir, collector)
+        _check_own_meta(log_dir, collector, version)
         _check_marker(log_dir, collector)
         _check_leftovers(log_dir, collector)
-        _check_set_aside(log_dir, collector)
-        _check_checkpoints(log_dir, collector)
+        _check_set_aside(log_dir, collector, version)
+        _check_checkpoints(log_dir, collector, version)
         _check_entries(log_dir, collector)
-    _check_duplicates(log_dirs, collector_of)
-    _check_agreement(log_dirs, collector_of, is_one_node=is_one_node)
+        if version is not None:
+            check_release(log_dir, collector, version)
+    _check_duplicates(log_dirs, collector_of, version)
+    _check_agreement(log_dirs, collector_of, version, is_one_node=is_one_node)
 
 
 def check_leftovers(partition: Partition, collector: Collector) -> None:
@@ -153,7 +163,7 @@ def _check_foreign(log_dir: LogDir, collector: Collector) -> None:
             )
 
 
-def _check_own_meta(log_dir: LogDir, collector: Collector) -> None:
+def _check_own_meta(log_dir: LogDir, collector: Collector, version: BrokerVersion | None) -> None:
     path = os.fspath(Path(log_dir.path, META_PROPERTIES_NAME))
     is_told = any(each.path == path for each in log_dir.problems)
     for error in _format_errors(log_dir):
@@ -172,8 +182,9 @@ def _check_own_meta(log_dir: LogDir, collector: Collector) -> None:
         found = meta_properties_problems(read_small_file(path, MAX_FILE_BYTES))
     except OSError:  # gone or changed since
         return
+    action = IGNORES_IT if releases.is_before(version, releases.DIRECTORY_IDS) else REFUSES
     for error in found:
-        collector.add_error(error, path=path, broker_action=REFUSES)
+        collector.add_error(error, path=path, broker_action=action)
 
 
 def _check_marker(log_dir: LogDir, collector: Collector) -> None:
@@ -203,7 +214,7 @@ def _check_leftovers(log_dir: LogDir, collector: Collector) -> None:
         collector.add("DIR-5", each.path, message, found=found, broker_action="ignores it")
 
 
-def _check_set_aside(log_dir: LogDir, collector: Collector) -> None:
+def _check_set_aside(log_dir: LogDir, collector: Collector, version: BrokerVersion | None) -> None:
     is_live = log_dir.stopped is StoppedState.LIVE
     for each in log_dir.partitions:
         state = each.name.state
@@ -216,8 +227,14 @@ def _check_set_aside(log_dir: LogDir, collector: Collector) -> None:
             topic=each.name.topic,
             partition=each.name.partition,
             found=_size(each.path),
-            broker_action=_STATE_ACTIONS[state],
+            broker_action=_state_action(state, version),
         )
+
+
+def _state_action(state: DirState, version: BrokerVersion | None) -> str:
+    if state is DirState.STRAY and releases.is_before(version, releases.STRAY_NAMES):
+        return REFUSES
+    return _STATE_ACTIONS[state]
 
 
 def _size(path: str) -> str:
@@ -233,13 +250,17 @@ def _size(path: str) -> str:
     return f"{files_count} files, {size_bytes} bytes"
 
 
-def _check_checkpoints(log_dir: LogDir, collector: Collector) -> None:
+def _check_checkpoints(
+    log_dir: LogDir, collector: Collector, version: BrokerVersion | None
+) -> None:
+    is_strict = releases.is_before(version, releases.LENIENT_CHECKPOINTS)
+    read_first = () if releases.is_before(version, releases.DIRECTORY_IDS) else _READ_FIRST
     for error in _format_errors(log_dir):
         name = Path(error.path).name
         action = _CHECKPOINT_ACTIONS.get(name)
         if action is not None and error.check_id == "DIR-7":
-            if not isinstance(error, NotANumberError):
-                action = REFUSES if name in _READ_FIRST else LOSES_LOG_DIR
+            if is_strict or not isinstance(error, NotANumberError):
+                action = REFUSES if name in read_first else LOSES_LOG_DIR
             collector.add_error(error, broker_action=action)
     told = {error.path for error in _format_errors(log_dir)}
     for name in _CHECKPOINT_ACTIONS:
@@ -298,12 +319,15 @@ def _may_be(aside: PartitionDir, topic: str, partition: int) -> bool:
 # --- several log dirs -----------------------------------------------------------------------------
 
 
-def _check_duplicates(log_dirs: Sequence[LogDir], collector_of: CollectorOf) -> None:
+def _check_duplicates(
+    log_dirs: Sequence[LogDir], collector_of: CollectorOf, version: BrokerVersion | None
+) -> None:
+    may_set_aside = not releases.is_before(version, releases.STRAYS_WHEN_LOADED)
     owners = {each.path: (log_dir, each) for log_dir in log_dirs for each in log_dir.partitions}
     for error in duplicate_partitions(log_dirs):
         log_dir, directory = owners[error.path]
         action = REFUSES
-        if directory.name.topic != METADATA_TOPIC:
+        if may_set_aside and directory.name.topic != METADATA_TOPIC:
             action += ", unless the cluster's metadata make one of them stray"
         collector_of(log_dir).add(
             error.check_id,
@@ -318,11 +342,16 @@ def _check_duplicates(log_dirs: Sequence[LogDir], collector_of: CollectorOf) -> 
 
 
 def _check_agreement(
-    log_dirs: Sequence[LogDir], collector_of: CollectorOf, *, is_one_node: bool
+    log_dirs: Sequence[LogDir],
+    collector_of: CollectorOf,
+    version: BrokerVersion | None,
+    *,
+    is_one_node: bool,
 ) -> None:
     """DIR-3: cluster id and node id are those of the first log dir that has them."""
     first: dict[tuple[object, str], tuple[str, str]] = {}  # by node and key: value, path
     directories: dict[tuple[object, bytes], str] = {}
+    first_meta: dict[object, LogDir] = {}
     for log_dir in log_dirs:
         meta = log_dir.meta
         if meta is None:
@@ -338,7 +367,13 @@ def _check_agreement(
                 _contradicts(
                     collector_of(log_dir), path, f"{what} is not that of {other}", expected, value
                 )
-        if meta.directory_id is not None:
+        if version is not None:
+            check_same_properties(
+                log_dir, first_meta.setdefault(node, log_dir), collector_of, version
+            )
+        if meta.directory_id is not None and not releases.is_before(
+            version, releases.DIRECTORY_IDS
+        ):
             other = directories.setdefault((node, meta.directory_id), path)
             if other != path:
                 message = f"directory id is that of {other} too"

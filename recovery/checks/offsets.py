@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.checks.log_dirs import LOSES_LOG_DIR, REFUSES
+from recovery.checks.log_dir_release import REFUSES
+from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.findings import Severity
 from storage.errors import FormatError
 from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs

@@ -29,6 +29,7 @@ from storage.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.log_walk import Stop
     from recovery.checks.records import RecordCheck
     from recovery.producer_columns import MarkerColumns
@@ -47,12 +48,14 @@ class CheckOptions(NamedTuple):
         verify_crc: compute the checksums of batches.
         deep: decode all records.
         limits: what is old.
+        broker_version: the release whose start is asked for; None: 4.3.1.
     """
 
     now_ms: int
     verify_crc: bool = True
     deep: bool = False
     limits: ReplayLimits = ReplayLimits()
+    broker_version: BrokerVersion | None = None
 
 
 class CheckedSegment(NamedTuple):
@@ -144,11 +147,12 @@ class _PartitionCheck:
                 circumstances.has_damage = True
         if partition.segments:
             self._finish()
+        version = self._options.broker_version
         check_leftovers(partition, self._collector)
         if circumstances.is_metadata:
-            check_metadata_log(partition, self._collector)
+            check_metadata_log(partition, self._collector, version)
         else:
-            check_against_cluster(partition, self._image, self._collector)
+            check_against_cluster(partition, self._image, self._collector, version)
         if circumstances.is_compacted:
             self._collector.forgive(NORMAL_WHEN_COMPACTED)
         for problem in partition.files.problems:
@@ -241,6 +245,7 @@ class _PartitionCheck:
             self._collector,
             is_compacted=self.circumstances.is_compacted,
             topic=self._partition.topic,
+            version=self._options.broker_version,
         )
 
     def _indexes(

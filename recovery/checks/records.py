@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
@@ -95,6 +96,7 @@ class RecordCheck:
         is_compacted: bool,
         topic: str = "",
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        version: BrokerVersion | None = None,
     ) -> None:
         """Take an open segment; `path` is what findings name.
 
@@ -105,6 +107,7 @@ class RecordCheck:
             is_compacted: the topic is, or there is evidence of it: BAT-13 then says nothing.
             topic: those of the coordinators have records of known types.
             max_batch_bytes: how large a body may become; beyond it is a finding.
+            version: the release that is to load them; None: 4.3.1.
         """
         self.problems: list[AccessError] = []
         self._segment = segment
@@ -112,7 +115,7 @@ class RecordCheck:
         self._collector = collector
         self._is_compacted = is_compacted
         self._max_batch_bytes = max_batch_bytes
-        self._contents = CoordinatorRecordCheck.of_topic(topic, path, collector)
+        self._contents = CoordinatorRecordCheck.of_topic(topic, path, collector, version)
 
     def take_window(self, window: BulkWindow) -> None:
         """Check healthy batches that lie in one buffer."""

@@ -1,0 +1,185 @@
+"""Which release of Kafka a check speaks for, and what differs between releases.
+
+Without a version all that a check says is of 4.3.1, and nothing here is asked. A version without a
+patch level stands for the last patch release of its line; each fact below begins with a release.
+
+  since  fact                                                            source
+  3.0    REC-4 in its present form: a swap is completed by names         LogLoader (KAFKA-12520)
+  3.0    frame version 1 of metadata records                             AbstractApiMessageSerde
+  3.0    a KRaft broker deletes replicas that are not its own            BrokerMetadataPublisher
+  3.1    a number that is none in a checkpoint loses its entries only    CheckpointFile in Java
+  3.3    metadata.version, bootstrap.checkpoint                          KIP-778
+  3.4    what metadata does not decode ends a node with a controller        MetadataLoader
+  3.4    KRaft compares what it needs of meta.properties, not all of it  BrokerMetadataCheckpoint
+  3.4.1  coordinator records of unknown types, flexible values           KIP-915
+  3.5    remote-log-index-cache is no partition                          LogManager (KIP-405)
+  3.5    control records are decoded: types 5 and 6 are not known        RecordsIterator
+  3.6.1  names that end with -stray                                      LocalLog (KAFKA-15653)
+  3.7    directory.id, replicas have a log dir                           KIP-858
+  3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16157)
+  3.8    kraft.version records, quorum-state version 1                   KIP-853
+  4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import UsageError
+from storage.formats import cluster_metadata as records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LAST_PATCH = 999
+
+
+class BrokerVersion(NamedTuple):
+    """A release; compare it with a tuple that names the first one in which something holds."""
+
+    major: int
+    minor: int
+    patch: int = LAST_PATCH
+
+    def __str__(self) -> str:
+        line = f"{self.major}.{self.minor}"
+        return line if self.patch == LAST_PATCH else f"{line}.{self.patch}"
+
+
+# The lines there are between 2.8, the first that loads logs as it is done today, and 4.3.
+LINES = (
+    *((2, 8),),
+    *((3, minor) for minor in range(10)),
+    *((4, minor) for minor in range(4)),
+)
+NEWEST = BrokerVersion(4, 3)
+
+SWAPS_BY_NAME = (3, 0)
+FRAME_VERSION_1 = (3, 0)
+KNOWS_STRAYS = (3, 0)
+LENIENT_CHECKPOINTS = (3, 1)
+BOOTSTRAP_CHECKPOINT = (3, 3)
+LENIENT_META_PROPERTIES = (3, 4)
+METADATA_LOADER = (3, 4)
+LENIENT_COORDINATORS = (3, 4, 1)
+REMOTE_INDEX_CACHE = (3, 5)
+DECODES_CONTROL_RECORDS = (3, 5)
+STRAY_NAMES = (3, 6, 1)
+DIRECTORY_IDS = (3, 7)
+STRAYS_WHEN_LOADED = (3, 7, 1)
+DYNAMIC_QUORUM = (3, 8)
+WITHOUT_ZOOKEEPER = (4, 0)
+
+METADATA_VERSION = "metadata.version"
+LOWEST_METADATA_VERSION = 7  # 3.3-IV3, since 4.0; 3.0-IV1 before
+
+Since = tuple[int, ...]
+Levels = tuple[tuple[Since, int], ...]
+
+# Highest production level of each finalized feature (QuorumFeatures, the enums in server-common).
+FEATURES: dict[str, Levels] = {
+    METADATA_VERSION: (
+        ((3, 3), 7),
+        ((3, 4), 8),
+        ((3, 5), 11),
+        ((3, 6), 14),
+        ((3, 7), 19),
+        ((3, 8), 20),
+        ((3, 9), 21),
+        ((4, 0), 25),
+        ((4, 1), 27),
+        ((4, 2), 29),
+        ((4, 3), 30),
+    ),
+    "transaction.version": (((4, 0), 2),),
+    "group.version": (((4, 0), 1),),
+    "eligible.leader.replicas.version": (((4, 0), 1),),
+    "share.version": (((4, 1), 1),),
+    "streams.version": (((4, 2), 1),),
+}
+
+# Highest version of metadata records; a type that is missing here is there since 3.0, version 0.
+METADATA_RECORDS: dict[int, Levels] = {
+    records.REGISTER_BROKER: (((3, 0), 0), ((3, 3), 1), ((3, 4), 2), ((3, 7), 3), ((4, 3), 4)),
+    records.PARTITION: (((3, 0), 0), ((3, 7), 2)),
+    records.PARTITION_CHANGE: (((3, 0), 0), ((3, 7), 2)),
+    records.FEATURE_LEVEL: (((3, 3), 0),),  # in 3.0 to 3.2 it had other fields
+    records.BROKER_REGISTRATION_CHANGE: (((3, 0), 0), ((3, 3), 1), ((3, 7), 2), ((4, 3), 3)),
+    records.ACCESS_CONTROL_ENTRY: (((3, 2), 0),),
+    records.REMOVE_ACCESS_CONTROL_ENTRY: (((3, 2), 0),),
+    records.NO_OP: (((3, 3), 0),),
+    records.ZK_MIGRATION_STATE: (((3, 4), 0),),
+    records.REMOVE_USER_SCRAM_CREDENTIAL: (((3, 5), 0),),
+    records.BEGIN_TRANSACTION: (((3, 6), 0),),
+    records.END_TRANSACTION: (((3, 6), 0),),
+    records.ABORT_TRANSACTION: (((3, 6), 0),),
+    records.REMOVE_DELEGATION_TOKEN: (((3, 6), 0),),
+    records.REGISTER_CONTROLLER: (((3, 7), 0),),
+    records.CLEAR_ELR: (((4, 0), 0),),
+}
+_SINCE_3_0: Levels = (((3, 0), 0),)
+
+# Highest record type of `__consumer_offsets`. 3.5 to 3.9 know more with their new coordinator,
+# which nobody has unless it is configured.
+GROUP_RECORD_TYPES: Levels = (((2, 8), 2), ((4, 0), 16), ((4, 1), 23))
+
+
+def parse_broker_version(text: str) -> BrokerVersion:
+    """Read X.Y or X.Y.Z. UsageError: it is neither, or of a release that is not known."""
+    matched = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", text)
+    oldest, newest = (".".join(map(str, LINES[each])) for each in (0, -1))
+    if matched is None:
+        raise UsageError(
+            f"--broker-version {text}: not a release",
+            next_step=f"X.Y or X.Y.Z, {oldest} to {newest}",
+        )
+    major, minor, patch = (LAST_PATCH if each is None else int(each) for each in matched.groups())
+    if (major, minor) not in LINES:
+        raise UsageError(
+            f"--broker-version {text}: nothing is known of it",
+            next_step=f"a release from {oldest} to {newest}",
+        )
+    return BrokerVersion(major, minor, patch)
+
+
+def is_before(version: BrokerVersion | None, since: Since) -> bool:
+    """Whether a release lacks what came with another one; None is the newest."""
+    return (NEWEST if version is None else version) < since
+
+
+def highest(levels: Levels, version: BrokerVersion) -> int | None:
+    """Return the level that holds in a release; None if there is none yet."""
+    found = None
+    for since, level in levels:
+        if version >= since:
+            found = level
+    return found
+
+
+def highest_record_version(api_key: int, version: BrokerVersion) -> int | None:
+    """Return the highest version of a metadata record; None: the release has no such record."""
+    return highest(METADATA_RECORDS.get(api_key, _SINCE_3_0), version)
+
+
+def supported_levels(feature: str, version: BrokerVersion) -> range | None:
+    """Return the levels of a feature that a release can be set to; None: nothing is known of it."""
+    if feature not in FEATURES:
+        return None
+    last = highest(FEATURES[feature], version) or 0
+    first = 0
+    if feature == METADATA_VERSION:
+        first = LOWEST_METADATA_VERSION if version >= WITHOUT_ZOOKEEPER else 1
+    return range(first, last + 1)
+
+
+def unsupported_features(features: Mapping[str, int], version: BrokerVersion | None) -> list[str]:
+    """List the finalized features that keep a release from starting, metadata.version first."""
+    if version is None:
+        return []
+    found = []
+    for name in sorted(features, key=lambda each: (each != METADATA_VERSION, each)):
+        levels = supported_levels(name, version)
+        if levels is not None and features[name] not in levels:
+            found.append(f"{name} {features[name]}")
+    return found

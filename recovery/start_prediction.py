@@ -116,6 +116,7 @@ class _Predictor:
         self._recovered: set[int] = set()
         self._recovered_bytes = 0
         self._without_index: set[int] = set()
+        self._swapped_indexes: set[int] = set()
         self._refusal = ""
         kept = checked.collector.kept
         self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
@@ -243,13 +244,17 @@ class _Predictor:
                     self._change(entry.path, StartAction.DELETES)
         for entry in swaps:
             self._change(entry.path, StartAction.RENAMES)
+            if entry.name.kind is FileKind.INDEX:
+                self._swapped_indexes.add(entry.name.offset or 0)
 
     # -- recovery
 
     def _lacks_index(self, segment: CheckedSegment) -> bool:
         """REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
         files = segment.files
-        if files.offset_index is None or files.base_offset in self._without_index:
+        if files.base_offset in self._without_index:
+            return True
+        if files.offset_index is None and files.base_offset not in self._swapped_indexes:
             return True
         aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
         return any(each.last_offset < files.base_offset for each in aborted)

@@ -44,7 +44,7 @@ def command(
     ] = False,
     broker_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Whose start is told: a release from 2.8 on [4.3]."),
+        typer.Option(metavar="VERSION", help="Whose start is told: a release, 2.8 to 4.3 [4.3]."),
     ] = None,
     resume: Annotated[
         str | None,

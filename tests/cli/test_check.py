@@ -195,6 +195,24 @@ def test_calls_that_are_wrong(kafka: Path, tmp_path: Path, eoctl: Callable[..., 
     assert eoctl("check", tmp_path / "nowhere").status == 3
 
 
+def test_another_release(kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]) -> None:
+    state = tmp_path / "check.state"
+    call = ("check", "--now", "dir", "--output", "jsonl", "--resume", state, kafka)
+    newest = eoctl(*call)
+    older = eoctl(*call, "--broker-version", "3.9.1")
+    assert (newest.status, older.status) == (0, 1)
+    assert "what a start does is told of Kafka 3.9.1" in older.errors
+    assert "as an earlier run found them" not in older.errors  # it was asked something else
+    found = {each["found"] for each in rows_of(older, "finding") if each["check_id"] == "KRF-4"}
+    assert "30" in found
+    starts = {each["start"] for each in rows_of(older, "partition")}
+    assert starts == {"Kafka 3.9.1 does not start with metadata.version 30"}
+    assert eoctl(*call, "--broker-version", "4.3").text == newest.text
+    outcome = eoctl("check", "--broker-version", "2.7", kafka)
+    assert outcome.status == 2
+    assert "a release from 2.8 to 4.3" in outcome.errors
+
+
 def test_nothing_is_written(kafka: Path, eoctl: Callable[..., Any]) -> None:
     def inventory() -> list[tuple[str, int, int]]:
         found = [(str(each), each.stat()) for each in sorted(kafka.rglob("*"))]

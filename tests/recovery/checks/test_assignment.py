@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.checks.assignment import check_against_cluster
+from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.clusters import Clusters
 from recovery.findings import Finding, Severity
@@ -24,15 +25,16 @@ OFFLINE = "takes this log dir offline; without another one it stops"
 STRAY = "renames the directory to -stray and does not serve it, unless newer metadata differ"
 
 
-def findings_of(log_dir: Path, name: str = "") -> list[Finding]:
+def findings_of(log_dir: Path, name: str = "", version: str = "") -> list[Finding]:
     """Check all partitions of a log dir, or one, against the metadata log in it."""
     found = discover([log_dir])
     clusters = Clusters(found.log_dirs)
     collector = Collector()
+    release = parse_broker_version(version) if version else None
     for selected in found.selected:
         if name in {"", Path(selected.partition.path).name}:
             image = clusters.image_for(selected.log_dir)
-            check_against_cluster(Partition.of(selected), image, collector)
+            check_against_cluster(Partition.of(selected), image, collector, release)
     return collector.kept
 
 
@@ -212,3 +214,32 @@ def test_a_copy_elsewhere(log_dir: Path, tmp_path: Path) -> None:
     partition = Partition.of(select_partition(tmp_path / "elsewhere" / "plain-7"))
     check_against_cluster(partition, image, collector)
     assert [each.check_id for each in collector.kept] == ["DIR-4"]
+
+
+# --- other releases -------------------------------------------------------------------------------
+
+DELETED = "deletes the directory after file.delete.delay.ms, unless newer metadata differ"
+WRITTEN = "writes it again, if the replica is one of its own; else deletes no replica at all"
+
+
+@pytest.mark.parametrize(
+    "version, action, missing_action",
+    [
+        ("4.0", STRAY, STRAY),
+        ("3.7", STRAY, STRAY),
+        ("3.7.1", STRAY, STRAY),
+        ("3.7.0", DELETED, REFUSES),
+        ("3.6", DELETED, WRITTEN),
+        ("3.3.2", DELETED, WRITTEN),
+        ("2.8", "nothing", WRITTEN),
+    ],
+)
+def test_a_replica_that_is_not_its_own(
+    log_dir: Path, version: str, action: str, missing_action: str
+) -> None:
+    """Of 3.3.2, 3.6.2 and 3.9.1 as real brokers of these releases did it."""
+    path = log_dir / "plain-0"
+    (path / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    assert the_one(findings_of(log_dir, "plain-0", version), path).broker_action == action
+    (path / "partition.metadata").unlink()
+    assert the_one(findings_of(log_dir, "plain-0", version), path).broker_action == missing_action

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import crc32c
 import pytest
 
+from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.kraft import check_metadata_log
 from recovery.findings import Finding, Severity
@@ -81,10 +82,10 @@ def metadata_dir(path: Path, log: bytes, *, start: int = 0, epoch: int = 1) -> P
     return directory
 
 
-def findings_of(directory: Path) -> list[Finding]:
+def findings_of(directory: Path, version: str = "") -> list[Finding]:
     partition = Partition.of(select_partition(directory))
     collector = Collector()
-    check_metadata_log(partition, collector)
+    check_metadata_log(partition, collector, parse_broker_version(version) if version else None)
     assert partition.problems == []
     return collector.kept
 
@@ -311,3 +312,116 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     check_metadata_log(partition, collector)
     assert collector.kept == []
     assert [str(each) for each in partition.problems] == [f"{path}: No such file or directory"]
+
+
+# --- other releases -------------------------------------------------------------------------------
+
+STOPS = "cannot load the cluster's metadata, and stops"
+PARTITION_V2 = bytes.fromhex(
+    "010302 00000000 000102030405060708090a0b0c0d0e0f 02 00000001 02 00000001 01 01 00000001"
+    "00000000 00000000 02 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa 00"
+)
+# Tags 1 and 3, of which versions below know nothing: they are passed over.
+REGISTRATION_CHANGE_V3 = bytes.fromhex("011103 00000001 0000000000000007 02 0101 01 0301 01")
+
+
+def records_of(directory: Path, version: str = "") -> list[Finding]:
+    """What is told of records: quorum-state of the planted ones is that of a dynamic quorum."""
+    return [each for each in findings_of(directory, version) if each.check_id == "KRF-4"]
+
+
+def feature(name: str, level: int) -> bytes:
+    return b"\x01\x0c\0" + bytes([len(name) + 1]) + name.encode() + struct.pack(">h", level) + b"\0"
+
+
+@pytest.mark.parametrize(
+    "value, version, expected",
+    [
+        (feature("metadata.version", 30), "4.3", None),
+        (feature("metadata.version", 30), "4.2", "7..29"),
+        (feature("metadata.version", 22), "3.9.1", "1..21"),
+        (feature("metadata.version", 21), "3.9.1", None),
+        (feature("metadata.version", 8), "3.3", "1..7"),
+        (feature("metadata.version", 6), "3.9", None),
+        (feature("metadata.version", 6), "4.0", "7..25"),
+        (feature("group.version", 1), "3.9", "0..0"),
+        (feature("group.version", 1), "4.0", None),
+        (feature("streams.version", 1), "4.1", "0..0"),
+        (feature("share.version", 1), "4.1", None),
+        (feature("of.another", 7), "3.3", None),
+        (bytes.fromhex("011c00027400"), "3.9", ""),  # ClearElr
+        (bytes.fromhex("011c00027400"), "4.0", None),
+        (PARTITION_V2, "3.6", "0..0"),
+        (PARTITION_V2, "3.7", None),
+        (REGISTRATION_CHANGE_V3, "3.3", None),
+        (TOPIC, "3.0", None),
+    ],
+)
+def test_what_a_release_knows(
+    tmp_path: Path, value: bytes, version: str, expected: str | None
+) -> None:
+    directory = metadata_dir(tmp_path, data(0, TOPIC, value))
+    found = [(each.expected, each.broker_action) for each in records_of(directory, version)]
+    if expected is None:
+        assert found == []
+        return
+    ((words, action),) = found
+    assert words == expected
+    assert action.startswith("cannot load the cluster's metadata")
+    assert records_of(directory) == []
+
+
+def test_what_counts_is_what_is_replayed(tmp_path: Path) -> None:
+    """What a later record undoes counts; what a newer snapshot stands for does not."""
+    high, low = (feature("metadata.version", each) for each in (30, 19))
+    directory = metadata_dir(tmp_path, data(0, high) + data(1, low) + data(2, NO_OP))
+    (finding,) = records_of(directory, "3.7")
+    assert (finding.base_offset, finding.found, finding.broker_action) == (0, "30", STOPS)
+    path = directory / "00000000000000000002-0000000001.checkpoint"
+    path.write_bytes(snapshot(low))
+    assert records_of(directory, "3.7") == []
+    path.write_bytes(snapshot(high))
+    (finding,) = records_of(directory, "3.7")
+    assert (finding.path, finding.found) == (str(path), "30")
+    newer = directory / "00000000000000000003-0000000001.checkpoint"
+    newer.write_bytes(snapshot(low))
+    assert records_of(directory, "3.7") == []
+
+
+def test_each_kind_is_told_once(tmp_path: Path) -> None:
+    high = feature("metadata.version", 30)
+    (finding,) = records_of(metadata_dir(tmp_path, data(0, high, high) + data(2, high)), "3.7")
+    assert finding.base_offset == 0
+
+
+def test_bootstrap_checkpoint_of_a_newer_release(real: Path) -> None:
+    for each in (real / NAME).glob("*.log"):
+        each.write_bytes(b"")
+    found = findings_of(real / NAME, "3.9")
+    assert {each.path for each in found} == {str(real / "bootstrap.checkpoint")}
+    assert {each.broker_action for each in found} == {"refuses to start"}
+    assert "Kafka 3.9 does not know metadata.version 30" in {each.message for each in found}
+    assert findings_of(real / NAME, "3.2") == []  # does not look at it
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"), [("3.4", 0), ("3.5", 1), ("3.7", 1), ("3.9", 0)]
+)
+def test_a_dynamic_quorum(tmp_path: Path, version: str, is_refused: int) -> None:
+    """3.3 and 3.4 pass over control records, 3.5 to 3.7 stop at those of a type that is new."""
+    record = (bytes.fromhex("00000005"), bytes.fromhex("0000000100"))
+    found = records_of(metadata_dir(tmp_path, data(0, NO_OP) + control(1, record)), version)
+    assert [each.broker_action for each in found] == [STOPS] * is_refused
+
+
+def test_quorum_state_of_a_dynamic_quorum(tmp_path: Path) -> None:
+    directory = metadata_dir(tmp_path, data(0, NO_OP))
+    (finding,) = findings_of(directory, "3.7")
+    assert (finding.check_id, finding.found) == ("QST-1", "1")
+    assert finding.broker_action == "refuses to start"
+    assert findings_of(directory, "3.8") == []
+
+
+def test_metadata_of_kraft_to_the_preview(tmp_path: Path) -> None:
+    (finding,) = records_of(metadata_dir(tmp_path, data(0, NO_OP, NO_OP)), "2.8")
+    assert finding.message == "Kafka 2.8 does not know frame version 1"

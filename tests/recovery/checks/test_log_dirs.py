@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_leftovers, check_log_dirs
 from recovery.findings import Finding, Severity
@@ -25,10 +26,15 @@ CHECKPOINTS = ["recovery-point", "log-start", "replication", "cleaner"]
 STATES = ["clean", "crash", "recovered", "hard", "hard-clean", "tv2", "tv2-clean"]
 
 
-def findings_of(*paths: Path, is_one_node: bool = True) -> list[Finding]:
+def findings_of(*paths: Path, is_one_node: bool = True, version: str = "") -> list[Finding]:
     log_dirs = [read_log_dir(path) for path in paths]
     collectors = {each.path: Collector() for each in log_dirs}
-    check_log_dirs(log_dirs, lambda each: collectors[each.path], is_one_node=is_one_node)
+    check_log_dirs(
+        log_dirs,
+        lambda each: collectors[each.path],
+        is_one_node=is_one_node,
+        version=parse_broker_version(version) if version else None,
+    )
     return [finding for each in collectors.values() for finding in each.kept]
 
 
@@ -325,3 +331,98 @@ def test_what_cannot_be_read_is_no_finding(tmp_path: Path) -> None:
     (log_dir / "meta.properties").unlink()
     os.mkfifo(log_dir / "meta.properties")
     assert findings_of(log_dir) == []
+
+
+# --- other releases -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("3.4", "remote-log-index-cache"),
+        ("3.5", ""),
+        ("3.6.0", f"q-0.{'0' * 32}-stray"),
+        ("3.6", ""),
+    ],
+)
+def test_names_that_a_release_cannot_read(tmp_path: Path, version: str, name: str) -> None:
+    log_dir = make_log_dir(tmp_path / "d")
+    is_stray = version.startswith("3.6")
+    (log_dir / (f"q-0.{'0' * 32}-stray" if is_stray else "remote-log-index-cache")).mkdir()
+    found = [each for each in findings_of(log_dir, version=version) if each.check_id == "DIR-1"]
+    assert [each.found for each in found] == [name][: bool(name)]
+    assert all(each.broker_action == "refuses to start" for each in found)
+    aside = [each for each in findings_of(log_dir, version=version) if each.check_id == "DIR-6"]
+    expected = "refuses to start" if name else "leaves it aside"
+    assert [each.broker_action for each in aside] == [expected] * is_stray
+
+
+@pytest.mark.parametrize(
+    ("meta", "refusing"), [(1, ["2.8", "3.3"]), (0, ["2.8", "3.3", "3.4", "3.6"])]
+)
+def test_log_dirs_with_ids_of_their_own(tmp_path: Path, meta: int, refusing: list[str]) -> None:
+    """Before 3.7 nobody knew of directory.id; who compares all properties takes them for others'."""
+    first, second = (make_log_dir(tmp_path / each, directory=each) for each in "DE")
+    shutil.rmtree(second / "t-0")
+    for path in (first, second):
+        properties = path / "meta.properties"
+        text = properties.read_text().replace("version=1", f"version={meta}")
+        properties.write_text(text.replace("node.id", "node.id" if meta else "broker.id"))
+    for version in ("2.8", "3.3", "3.4", "3.6", "3.7", "3.9"):
+        found = [
+            each for each in findings_of(first, second, version=version) if each.check_id == "DIR-3"
+        ]
+        assert [each.path for each in found] == [str(second / "meta.properties")] * (
+            version in refusing
+        )
+        assert all(each.broker_action == "refuses to start" for each in found)
+
+
+def test_two_log_dirs_with_one_id(tmp_path: Path) -> None:
+    first, second = make_log_dir(tmp_path / "a"), make_log_dir(tmp_path / "b")
+    shutil.rmtree(second / "t-0")
+    assert "DIR-3" in ids(findings_of(first, second, version="3.7"))
+    assert "DIR-3" not in ids(findings_of(first, second, version="3.6"))
+
+
+def test_a_broker_with_zookeeper_and_releases_without(golden: Callable[[str], Path]) -> None:
+    log_dir = golden("kafka-0.10.2-legacy")
+    assert findings_of(log_dir, version="3.9") == []
+    (finding,) = findings_of(log_dir, version="4.0")
+    assert (finding.check_id, finding.severity) == ("DIR-3", Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("version", "content", "action"),
+    [
+        ("3.0", "0\n1\nt 0 abc\n", "takes this log dir offline; without another one it stops"),
+        (
+            "3.3",
+            "0\n1\nt 0 abc\n",
+            "recovers all segments of all partitions, unless the stop was clean",
+        ),
+        ("3.6", "0\n2\nt 0 10\n", "takes this log dir offline; without another one it stops"),
+        ("3.9", "0\n2\nt 0 10\n", "refuses to start"),
+    ],
+)
+def test_a_recovery_point_checkpoint(
+    tmp_path: Path, version: str, content: str, action: str
+) -> None:
+    log_dir = make_log_dir(tmp_path / "d")
+    (log_dir / "recovery-point-offset-checkpoint").write_text(content)
+    (finding,) = findings_of(log_dir, version=version)
+    assert (finding.check_id, finding.broker_action) == ("DIR-7", action)
+
+
+def test_a_partition_twice_in_releases_that_set_none_aside(tmp_path: Path) -> None:
+    first, second = (make_log_dir(tmp_path / each, directory=each) for each in "DE")
+    actions = {
+        version: [
+            each.broker_action
+            for each in findings_of(first, second, version=version)
+            if each.check_id == "DIR-2"
+        ]
+        for version in ("3.6", "3.7")
+    }
+    assert actions["3.6"] == ["refuses to start"]
+    assert actions["3.7"][0].startswith("refuses to start, unless")

@@ -12,6 +12,7 @@ import crc32c
 import pytest
 
 from recovery.checks import records as records_module
+from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.records import RecordCheck
 from recovery.findings import Finding, Severity
@@ -498,3 +499,55 @@ def test_legacy_messages(tmp_path: Path, content: bytes, check_id: str, severity
     (finding,) = check(write(tmp_path, before, content))
     assert (finding.check_id, finding.severity) == (check_id, severity)
     assert (finding.start_pos, finding.end_pos) == (len(before), len(before) + len(content))
+
+
+TRANSACTION_V1: Content = (
+    TRANSACTION[0],
+    bytes.fromhex(
+        "0001" "00000000000003e8" "0005" "0000ea60" "00" "00" "0000018bcfe56800"
+        "ffffffffffffffff" "00"
+    ),
+)  # fmt: skip
+OFFSET_V4: Content = (
+    OFFSET[0],
+    bytes.fromhex("0004000000000000002a00000007010000018bcfe5680000"),
+)
+REGULAR_EXPRESSION: Content = (bytes.fromhex("0010000167000172"), None)
+NO_GROUP = "its coordinator loads no group and no offset of the partition"
+NO_MORE_IDS = "its coordinator loads no transactional id that follows in the partition"
+OVER = "passes over it"
+
+
+@pytest.mark.parametrize(
+    "topic, content, version, expected",
+    [
+        ("__transaction_state", TRANSACTION_V1, "3.4.1", None),
+        ("__transaction_state", TRANSACTION_V1, "3.4.0", ("COO-3", Severity.ERROR, NO_MORE_IDS)),
+        ("__transaction_state", TRANSACTION, "2.8", None),
+        ("__transaction_state", (TRANSACTION[0], None), "2.8", None),
+        ("__consumer_offsets", OFFSET_V4, "3.4", None),
+        ("__consumer_offsets", OFFSET_V4, "3.3", ("COO-3", Severity.ERROR, NO_GROUP)),
+        ("__consumer_offsets", OFFSET, "2.8", None),
+        ("__consumer_offsets", GROUP, "4.0", None),
+        ("__consumer_offsets", GROUP, "3.9", ("COO-2", Severity.NOTE, OVER)),
+        ("__consumer_offsets", GROUP, "3.3", ("COO-2", Severity.ERROR, NO_GROUP)),
+        ("__consumer_offsets", REGULAR_EXPRESSION, "4.0", None),
+        ("__consumer_offsets", (b"\0\x11\0\1g", None), "4.0", ("COO-2", Severity.NOTE, OVER)),
+        ("__consumer_offsets", (b"\0\x11\0\1g", None), "4.1", None),
+    ],
+)
+def test_records_that_a_release_cannot_load(
+    tmp_path: Path,
+    topic: str,
+    content: Content,
+    version: str,
+    expected: tuple[str, Severity, str] | None,
+) -> None:
+    """KIP-915 came with 3.4.1; before, one record that is too new costs what is in its partition."""
+    path = write(tmp_path, batch(0, record(0, content), 1))
+    release = parse_broker_version(version)
+    found = check(path, topic=topic, version=release)
+    assert check(path, topic=topic, version=release, singly=True) == found
+    rows = [(each.check_id, each.severity, each.broker_action) for each in found]
+    assert rows == ([] if expected is None else [expected])
+    assert check(path, topic=topic) == []

@@ -14,9 +14,9 @@ patch level stands for the last patch release of its line; each fact below begin
   3.4.1  coordinator records of unknown types, flexible values           KIP-915
   3.5    remote-log-index-cache is no partition                          LogManager (KIP-405)
   3.5    control records are decoded: types 5 and 6 are not known        RecordsIterator
-  3.6.1  names that end with -stray                                      LocalLog (KAFKA-15653)
+  3.6.1  names that end with -stray                                      LocalLog (KAFKA-15605)
   3.7    directory.id, replicas have a log dir                           KIP-858
-  3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16157)
+  3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16234)
   3.8    kraft.version records, quorum-state version 1                   KIP-853
   4.0    no ZooKeeper; metadata.version 7 is the lowest                  KIP-833, KAFKA-18601
 """

@@ -29,6 +29,7 @@ from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
 from bench.produce import produce_lines
 from bench.rebuild import rebuild_lines
+from bench.transactions import transaction_lines
 from bench.truncate import truncate_lines
 from tests.kafka.jars import java_command, missing_broker
 
@@ -241,6 +242,7 @@ def main() -> None:
             lines += ["", *check_lines(chosen.mib, chosen.runs)]
             lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
             lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
+            lines += ["", *transaction_lines(40_000, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *audit_lines(2 * chosen.mib, chosen.runs, has_java=not reason)]
     text = "\n".join(lines)

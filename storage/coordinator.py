@@ -107,6 +107,7 @@ class TransactionCoordinator:
         self.settings = settings
         self._partitions = partitions
         self._ids = {each.transactional_id: Metadata(each) for each in known}
+        self._places: dict[str, tuple[bytes, int]] = {}  # key, and partition of the state topic
         self._now_ms = now_ms
         self._new_producer_id = new_producer_id
         self._builder = BatchBuilder(batch_bytes=2**31 - 1, batch_records=MAX_BATCH_RECORDS)
@@ -344,8 +345,12 @@ class TransactionCoordinator:
         self._ids[metadata.state.transactional_id] = metadata
 
     def _append(self, transactional_id: str, value: bytes | None) -> None:
-        number = self.partition_for(transactional_id)
-        self._builder.add(encode_key(transactional_id), value, self._now_ms())
+        place = self._places.get(transactional_id)
+        if place is None:
+            place = encode_key(transactional_id), self.partition_for(transactional_id)
+            self._places[transactional_id] = place
+        key, number = place
+        self._builder.add(key, value, self._now_ms())
         batch = self._builder.build(_NOBODY, is_transactional=False)
         self._partitions.writer(TRANSACTION_STATE_TOPIC, number).append(batch)
 

@@ -27,7 +27,9 @@ Valid if and only if the COO and MSG rules hold; a status that is not known is C
 
 from __future__ import annotations
 
+import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import UnsupportedError
@@ -168,6 +170,58 @@ def encode_value(state: TransactionState) -> bytes:
 
     In version 0 the tagged fields are not written. UsageError: a value that does not fit its type.
     """
+    try:
+        head = _HEAD.pack(
+            state.version,
+            state.producer_id,
+            state.producer_epoch,
+            state.timeout_ms,
+            state.transaction_status,
+        )
+        times = _TIMES.pack(state.last_update_timestamp_ms, state.start_timestamp_ms)
+        tags = b""
+        if state.version >= 1:
+            tags = _encode_tags(
+                state.previous_producer_id,
+                state.next_producer_id,
+                state.client_transaction_version,
+                state.next_producer_epoch,
+            )
+    except struct.error:
+        return _encode_plainly(state)  # which says what does not fit
+    return head + _encode_partitions(state.version, state.partitions) + times + tags
+
+
+# A coordinator writes three of these in each transaction, which differ in numbers only; the schema
+# takes thirty times as long.
+_HEAD = struct.Struct(">hqhib")  # up to transactionStatus
+_TIMES = struct.Struct(">qq")
+_NO_STATE = TransactionState("", 0, -1, -1, -1, -1, -1, 0, 0, None, -1, -1, 0)
+
+
+@lru_cache(maxsize=1024)
+def _encode_partitions(version: int, partitions: tuple[tuple[str, int], ...] | None) -> bytes:
+    value = _encode_plainly(_NO_STATE._replace(version=version, partitions=partitions))
+    tags_bytes = len(_encode_tags(-1, -1, 0, -1)) if version >= 1 else 0
+    return value[_HEAD.size : len(value) - _TIMES.size - tags_bytes]
+
+
+@lru_cache(maxsize=1024)
+def _encode_tags(previous_id: int, next_id: int, client_version: int, next_epoch: int) -> bytes:
+    """The tagged fields in the order of their tags; those with default values are left out."""
+    tags = []
+    if previous_id != -1:
+        tags.append(struct.pack(">BBq", 0, 8, previous_id))
+    if next_id != -1:
+        tags.append(struct.pack(">BBq", 1, 8, next_id))
+    if client_version:
+        tags.append(struct.pack(">BBh", 2, 2, client_version))
+    if next_epoch != -1:
+        tags.append(struct.pack(">BBh", 3, 2, next_epoch))
+    return bytes([len(tags)]) + b"".join(tags)
+
+
+def _encode_plainly(state: TransactionState) -> bytes:
     topics: dict[str, list[int]] = {}
     for topic, partition in state.partitions or ():
         topics.setdefault(topic, []).append(partition)

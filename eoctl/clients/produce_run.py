@@ -39,6 +39,7 @@ from storage.errors import EoctlError, UsageError
 from storage.log_dir import read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
+from storage.transaction_metadata import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -147,15 +148,15 @@ class _Run:
         self.producer_ids = self._first_ids()
         if self.session is not None:
             self.identities = session_identities(
-                self.session, self.producer_ids, options.transactions
+                self.session, self.producer_ids, self.options.transactions
             )
         else:
             self.identities = first_identities(
                 self.opened,
                 self.producer_ids,
-                options.transactions,
-                producer_epoch=options.producer_epoch,
-                base_sequence=options.base_sequence,
+                self.options.transactions,
+                producer_epoch=self.options.producer_epoch,
+                base_sequence=self.options.base_sequence,
             )
         self.producers = [self._producer(number) for number in range(len(self.opened))]
         if self.keeper is not None and self.keeper.session is None:
@@ -303,8 +304,16 @@ class _Run:
             return None
         names = [each.target.name for each in self.opened]
         places = [(each.topic, each.partition) for each in names]
+
+        def add(number: int) -> None:
+            """As a client does it: with what it takes for its id and epoch."""
+            producer = self.producers[number]
+            who = producer.identities.at(producer.transaction, producer.count)
+            sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)
+            transactional.add([places[number]], sender)
+
         return CoordinatorCalls(
-            lambda number: transactional.add([places[number]]),
+            add,
             lambda is_commit: transactional.end(is_commit=is_commit),
             transactional.abort,
         )

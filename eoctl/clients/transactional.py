@@ -115,13 +115,23 @@ class Transactional:
         """Whether a transaction has partitions, and no end."""
         return bool(self._added)
 
-    def add(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Add partitions to the transaction, before anything is sent to them."""
+    def add(
+        self, partitions: Iterable[tuple[str, int]], sender: ProducerIdAndEpoch | None = None
+    ) -> None:
+        """Add partitions to the transaction, before anything is sent to them.
+
+        Args:
+            partitions: topics and numbers.
+            sender: who will send to them, by its own account.
+
+        Raises:
+            CoordinatorError: PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: that is somebody else.
+        """
         missing = [each for each in partitions if each not in self._added]
         if missing:
             self.coordinator.add_partitions(
                 self._options.transactional_id,
-                self.producer,
+                sender or self.producer,
                 missing,
                 client_version=self.version,
             )

@@ -38,6 +38,7 @@ from storage.errors import EoctlError, RefusedError, UsageError
 from storage.log_dir import TopicPartition, read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
+from storage.transaction_metadata import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -289,7 +290,10 @@ class _Run:
     def _send(self, records: Sequence[InputRecord]) -> set[int]:
         numbers = [self._choose(each) for each in records]
         touched = set(numbers)
-        self.transactional.add([self.places[each] for each in sorted(touched)])
+        for number in sorted(touched):
+            who = self.producers[number].identities.at(self.producers[number].transaction, 0)
+            sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)
+            self.transactional.add([self.places[number]], sender)
         for number, each in zip(numbers, records, strict=True):
             self.producers[number].add(each.key, each.value, each.headers, each.timestamp_ms)
         for number in touched:

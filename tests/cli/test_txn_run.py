@@ -1,0 +1,204 @@
+"""`eoctl txn run`: what is committed is what the filter made of what was committed, exactly once."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from recovery.coordinator_log import CoordinatorLog
+from recovery.group_offsets import find_group_offsets
+from storage.log_dir import read_log_dir
+from tests.changes import held, notes_of, rows_of
+from tests.crash.trees import difference, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+COPY = ("--exec", "cat", "--format", "jsonl", "--bytes", "base64")
+IDENTITY = ("--transactional-id", "ctp", "--group", "new")
+CALL = ("txn", "run", "kafka/txn-0", "kafka/txn-1", "--to", "kafka/ctp-out-0", *IDENTITY)
+
+
+def records(eoctl: Callable[..., Outcome], path: object) -> list[tuple[Any, ...]]:
+    outcome = eoctl(
+        *("consume", path, "--isolation", "read_committed", "--output", "jsonl"),
+        *("--bytes", "base64"),
+    )
+    assert outcome.status == 0, outcome.errors
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    return [
+        (row["key"], row["value"], json.dumps(row["headers"]), row["timestamp_ms"])
+        for row in rows
+        if "offset" in row
+    ]
+
+
+def offset_of(log_dir: Path, topic: str, partition: int) -> int | None:
+    found = find_group_offsets([read_log_dir(log_dir)], topic, partition)
+    assert found is not None
+    return next((each.offset for each in found.offsets if each.group == "new"), None)
+
+
+def test_all_that_is_committed_comes_once(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """In order of each source, with keys, headers and times; a second run finds nothing to do."""
+    known = records(eoctl, "kafka/ctp-out-0")
+    wanted = [each for number in (0, 1) for each in records(eoctl, f"kafka/txn-{number}")]
+    outcome = eoctl(*CALL, *COPY, "--txn-records", 40, "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    rows = rows_of(outcome, "transform")
+    assert sum(row["records_in"] for row in rows) == len(wanted)
+    assert [(row["transactions"], row["applied"]) for row in rows] == [(5, True), (5, True)]
+    assert records(eoctl, "kafka/ctp-out-0") == [*known, *wanted]
+    assert [row["next_offset"] for row in rows] == [offset_of(kafka, "txn", n) for n in (0, 1)]
+    outcome = eoctl(*CALL, *COPY, "--apply", "--output", "jsonl")
+    assert [row["records_in"] for row in rows_of(outcome, "transform")] == [0, 0]
+    assert len(records(eoctl, "kafka/ctp-out-0")) == len(known) + len(wanted)
+    checked = eoctl("check", "kafka", "--deep", "--output", "jsonl")
+    found = [each for each in rows_of(checked, "finding") if each["severity"] != "note"]
+    assert {each["check_id"] for each in found} <= {"TXO-1"}  # the two that were open before
+
+
+def test_the_plan_runs_nothing(kafka: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    before = tree_of(kafka)
+    outcome = eoctl(*CALL, "--exec", f"touch {tmp_path}/ran", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert [row["records_in"] for row in rows_of(outcome, "transform")] == [188, 181]
+    assert "this is a plan, nothing was changed: --apply does it" in notes_of(outcome)
+    assert difference(before, tree_of(kafka)) == []
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_group_goes_on_in_steps(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Up to a number of transactions; a filter that drops records moves the offsets all the same."""
+    one = ("txn", "run", "kafka/plain-0", "--to", "kafka/ctp-out-0", *IDENTITY, "--format", "jsonl")
+    known = records(eoctl, "kafka/ctp-out-0")
+    wanted = records(eoctl, "kafka/plain-0")
+    for number in (1, 2):
+        outcome = eoctl(
+            *(*one, "--exec", "cat", "--bytes", "base64", "--txn-records", 30),
+            *("--max-transactions", 1, "--apply"),
+        )
+        assert outcome.status == 0, outcome.errors
+        assert records(eoctl, "kafka/ctp-out-0") == [*known, *wanted[: 30 * number]]
+    assert eoctl(*one, "--exec", "true", "--apply").status == 0
+    assert records(eoctl, "kafka/ctp-out-0") == [*known, *wanted[:60]]
+    assert offset_of(kafka, "plain", 0) == 179
+
+
+def test_a_filter_that_fails(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Nothing is begun: no offset moves, and nothing appears, not even to read_uncommitted."""
+    before = tree_of(kafka / "ctp-out-0")
+    words = {
+        "false": "ended with exit status 1, given offsets 0 to",
+        "no-such-program": "No such file",
+        "sh -c 'kill -9 $$'": "was killed by signal 9",
+    }
+    for command, told in words.items():
+        arguments = ("--exec", command, "--format", "jsonl", "--bytes", "base64", "--apply")
+        outcome = eoctl(*CALL, *arguments)
+        assert outcome.status == 3, outcome.errors
+        assert told in outcome.errors
+    outcome = eoctl(*CALL, "--exec", "echo {", "--format", "jsonl", "--apply")
+    assert outcome.status == 2
+    assert "its output" in outcome.errors
+    assert difference(before, tree_of(kafka / "ctp-out-0")) == []
+    assert offset_of(kafka, "txn", 0) is None
+
+
+def test_what_the_target_refuses_is_aborted(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """A record that is too large: the transaction ends with ABORT, and the offset stays."""
+    known = records(eoctl, "kafka/ctp-out-0")
+    too_large = "head -c 2000000 /dev/zero"
+    outcome = eoctl(*CALL[:3], *CALL[4:], "--exec", too_large, "--format", "lines", "--apply")
+    assert outcome.status == 4
+    assert "has no value" in outcome.errors  # a null among the first 500
+    arguments = ("--exec", too_large, "--txn-records", 20, "--apply")
+    outcome = eoctl(*CALL[:3], *CALL[4:], *arguments)
+    assert outcome.status == 4, outcome.errors
+    assert "MESSAGE_TOO_LARGE" in outcome.errors
+    assert records(eoctl, "kafka/ctp-out-0") == known
+    assert offset_of(kafka, "txn", 0) is None
+    state = CoordinatorLog([read_log_dir(kafka)]).ids["ctp"].state
+    assert state is not None
+    assert state.status.label == "CompleteAbort"
+
+
+def test_what_is_refused_before(
+    kafka: Path, golden: Callable[[str], Path], eoctl: Callable[..., Outcome]
+) -> None:
+    """One transaction is of one cluster, and source and target are two."""
+    before = tree_of(kafka)
+    elsewhere = golden("kafka-4.3.1-three-brokers") / "after" / "broker-1" / "div-0"
+    outcome = eoctl("txn", "run", elsewhere, *CALL[4:], *COPY, "--apply")
+    assert outcome.status == 4
+    assert f"eoctl copy {elsewhere}" in outcome.errors
+    assert eoctl("txn", "run", "kafka/ctp-out-0", *CALL[4:], *COPY, "--apply").status == 2
+    assert eoctl(*CALL, "--exec", "cat", "--format", "msgpack", "--apply").status == 2
+    assert eoctl(*CALL, "--exec", "", "--apply").status == 2
+    compacted = ("txn", "run", "kafka/txn-0", "--to", "kafka/compacted-0", *IDENTITY)
+    assert eoctl(*compacted, "--exec", "cat", "--apply").status == 2
+    with held(kafka):
+        assert eoctl(*CALL, *COPY, "--apply").status == 4
+    assert difference(before, tree_of(kafka)) == []
+
+
+def test_interrupted_while_the_filter_runs(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Ctrl-C ends the filter; everything is closed, and the next run goes on."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "eoctl", *CALL[:3], *CALL[4:], "--apply"),
+            *("--format", "jsonl", "--exec", "sh -c 'touch ran; exec sleep 600'"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline_s = time.monotonic() + 60
+    while not (kafka.parent / "ran").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert offset_of(kafka, "txn", 0) is None
+    outcome = eoctl(*CALL, *COPY, "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert not any("recovered first" in note for note in notes_of(outcome))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_keys_choose_the_partition(
+    kafka: Path, eoctl: Callable[..., Outcome], version: int
+) -> None:
+    """With a topic as target: by Kafka's hash, as its own producer does it."""
+    keyed = [f"k{number % 7}" for number in range(40)]
+    lines = "".join(f'{{"key":"{key}","value":"{n}"}}\n' for n, key in enumerate(keyed))
+    (kafka.parent / "lines").write_text(lines)
+    ends = {number: len(records(eoctl, f"kafka/plain-{number}")) for number in (0, 1)}
+    outcome = eoctl(
+        *("txn", "run", "kafka/txn-0", "--to", "kafka", "--topic", "plain", *IDENTITY),
+        *("--exec", "cat lines", "--format", "jsonl", "--max-transactions", 1),
+        *("--transaction-version", version, "--apply"),
+    )
+    assert outcome.status == 0, outcome.errors
+    found = [
+        [each[:2] for each in records(eoctl, f"kafka/plain-{number}")[ends[number] :]]
+        for number in (0, 1)
+    ]
+    expected = eoctl(
+        "produce", "kafka", "lines", "--topic", "plain", "--format", "jsonl", "--apply"
+    )
+    assert expected.status == 0, expected.errors
+    again = [
+        [each[:2] for each in records(eoctl, f"kafka/plain-{number}")[ends[number] :]]
+        for number in (0, 1)
+    ]
+    assert [[*each, *each] for each in found] == again

@@ -4,6 +4,7 @@ No checksum covers a base offset. Where two batches contradict each other (BAT-3
 raised offset contradicts all that follow, a lowered one those before. One against one, that batch
 stays that
   fits the `.index`, if the other one does not: entries before it are below, those behind it above
+  has no other offsets that are free between its neighbours, if the other one has
   begins where the one before it ends
   is followed by its successor, or by the end
   is right where nothing is missing if the other one is moved to the end of the one before it
@@ -13,6 +14,7 @@ stays that
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,6 +38,19 @@ class Run(NamedTuple):
     base_offset: int
     last_offset: int
     batches_count: int
+
+
+class _Pair(NamedTuple):
+    """Batches that contradict each other: `tail_count` of those that stay so far, `head` of `run`.
+
+    `rest` is of `run`, too; below `limit` offsets may be free for `head`.
+    """
+
+    tail_count: int
+    run: Run
+    head: Run
+    rest: Run | None
+    limit: int | None
 
 
 def add_run(runs: list[Run], run: Run) -> None:
@@ -97,7 +112,7 @@ class RunOrder:
         """Return the runs that stay, and those that go, given by position."""
         kept: list[Run] = []
         dropped: list[Run] = []
-        for each in runs:
+        for each, behind in zip_longest(runs, runs[1:]):
             run: Run | None = each
             while run is not None and kept and run.base_offset <= kept[-1].last_offset:
                 tail_count = 0
@@ -106,7 +121,12 @@ class RunOrder:
                         break
                     tail_count += self._cut_at(earlier, run.base_offset)[1].batches_count
                 split_head, rest = self._split_head(run, kept[-1].last_offset)
-                if self._tail_goes(kept, tail_count, run, split_head, rest):
+                later = rest or behind
+                limit = self._end_offset
+                if later is not None and later.base_offset > split_head.last_offset:
+                    limit = later.base_offset
+                pair = _Pair(tail_count, run, split_head, rest, limit)
+                if self._tail_goes(kept, pair):
                     left, tail = self._cut_at(kept.pop(), run.base_offset)
                     dropped.append(tail)
                     if left is not None:
@@ -118,9 +138,8 @@ class RunOrder:
                 kept.append(run)
         return kept, dropped
 
-    def _tail_goes(
-        self, kept: Sequence[Run], tail_count: int, run: Run, head: Run, rest: Run | None
-    ) -> bool:
+    def _tail_goes(self, kept: Sequence[Run], pair: _Pair) -> bool:
+        tail_count, run, head, rest, limit = pair
         if tail_count != head.batches_count:
             return tail_count < head.batches_count
         left, tail = self._cut_at(kept[-1], run.base_offset)
@@ -129,6 +148,10 @@ class RunOrder:
         tail_fits, head_fits = self._fits_index(tail), self._fits_index(head)
         if tail_fits is not head_fits:
             return head_fits
+        tail_has_room = head.base_offset - before > _offsets_count(tail)
+        head_has_room = limit is None or limit - tail.last_offset > _offsets_count(head)
+        if tail_has_room is not head_has_room:
+            return tail_has_room
         if tail.base_offset == before + 1:
             return False
         if head.base_offset == before + 1:
@@ -183,6 +206,9 @@ class RunOrder:
         for table in self._tables(run):
             column = table.last_offset if by_last else table.base_offset
             row = int(np.searchsorted(column, offset))
+            if not by_last and row < table.row_count and table.magic[row] < MAGIC_V2:
+                # The header of a legacy wrapper tells the last offset only.
+                row += self._first_offset_at(int(table.pos[row])) < offset
             if row:
                 last = row - 1
                 before = Run(

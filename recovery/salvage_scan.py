@@ -18,18 +18,18 @@ A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspici
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.batch_content import BatchContent
 from recovery.run_order import Run, RunOrder, add_run, first_offset
-from storage.checksum import load_crc32c
-from storage.formats.record_batch import CRC_POS, CRC_START_POS, HEADER_BYTES, MAGIC_V2
+from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.positioned_file import FileRange
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from storage.segment import Segment
 
 ORDER_CHECK_ID = "BAT-3"
-PROOF_BYTES = 16 << 20  # how far a batch is followed whose header alone may be damaged
-_CHUNK_BYTES = 1 << 20
+BUDGET_BYTES = 64 << 20  # of searches, with so many times the size of the segment
+BUDGET_PER_BYTE = 16
+MAX_DEPTH = 50  # batches with a wrong offset, each found behind the one before
 
 
 class Loss(NamedTuple):
@@ -139,7 +140,9 @@ class _Salvage:
         self._is_last = is_last
         self._end_offset = end_offset
         self._order = RunOrder(segment, base_offset, end_offset, entries)
+        self._content = BatchContent(segment)
         self._log_bytes = segment.file_bytes
+        self._budget_bytes = BUDGET_BYTES + BUDGET_PER_BYTE * self._log_bytes
         self._has_legacy = False
         self._beyond: list[Run] = []
         self._verdicts: list[Verdict] = []
@@ -155,33 +158,64 @@ class _Salvage:
             self._log_bytes,
             tuple(joined),
             tuple(self._losses(joined)),
-            tuple(self._suspicions),
+            tuple(self._suspicions_of(joined)),
         )
+
+    def _suspicions_of(self, runs: Sequence[Run]) -> Iterator[Verdict]:
+        """Give those of batches that stay, each once, though it was met by several searches."""
+        for each in sorted(set(self._suspicions)):
+            place = bisect_right(runs, each.start_pos, key=_end_pos_of)
+            if place < len(runs) and runs[place].start_pos <= each.start_pos:
+                yield each
 
     # -- finding
 
-    def _find(self, start_pos: int, end_pos: int, last_offset: int) -> list[Run]:
-        """Give the runs of a stretch whose offsets are above `last_offset`."""
+    def _find(
+        self, start_pos: int, end_pos: int, last_offset: int, depth: int = 0
+    ) -> Sequence[Run]:
+        """Give the runs of a stretch whose offsets are above `last_offset`.
+
+        Each batch that may have a wrong offset is a reason to search the stretch behind it again.
+        """
         beyond_count = len(self._beyond)
-        found = self._without_content(self._scan(start_pos, end_pos, last_offset), start_pos)
+        found = self._content.left_out(self._scan(start_pos, end_pos, last_offset), start_pos)
         runs, dropped = self._order.in_order(found)
         for each in dropped:
             self._note(each, ORDER_CHECK_ID, "offset {} contradicts those of its neighbours")
+        if depth == MAX_DEPTH or self._budget_bytes <= 0:
+            return runs
         dropped += self._beyond[beyond_count:]
-        starts = [each.start_pos for each in (*runs, *dropped)]
-        more: list[Run] = []
-        for gone in dropped:
-            # Its offset was the lower bound of the search behind it, where nothing was found then.
-            after = min((each for each in starts if each >= gone.end_pos), default=end_pos)
-            if gone.end_pos < after:
-                before = [each.last_offset for each in runs if each.end_pos <= gone.start_pos]
-                more += self._find(gone.end_pos, after, max([last_offset, *before]))
-        runs, _ = self._order.in_order(sorted([*runs, *more]))
-        more = [*self._behind_jumps(runs, end_pos, last_offset)]
-        more += [*self._led_to(runs, start_pos, end_pos, last_offset)]
-        return self._order.in_order(sorted([*runs, *more]))[0] if more else runs
+        for search in (
+            partial(self._behind_dropped, dropped),
+            self._behind_jumps,
+            partial(self._led_to, start_pos),
+        ):
+            more = [*search(runs, end_pos, last_offset, depth + 1)]
+            if more:
+                runs, _ = self._order.in_order(sorted([*runs, *more]))
+        return runs
 
-    def _behind_jumps(self, runs: Sequence[Run], end_pos: int, last_offset: int) -> Iterator[Run]:
+    def _behind_dropped(
+        self,
+        dropped: Sequence[Run],
+        runs: Sequence[Run],
+        end_pos: int,
+        last_offset: int,
+        depth: int,
+    ) -> Iterator[Run]:
+        """Search behind batches that go: their offset was the lower bound of what was searched."""
+        starts = sorted(each.start_pos for each in (*runs, *dropped))
+        for gone in dropped:
+            place = bisect_left(starts, gone.end_pos)
+            after = starts[place] if place < len(starts) else end_pos
+            if gone.end_pos < after:
+                place = bisect_right(runs, gone.start_pos, key=_end_pos_of)
+                before = runs[place - 1].last_offset if place else last_offset
+                yield from self._find(gone.end_pos, after, before, depth)
+
+    def _behind_jumps(
+        self, runs: Sequence[Run], end_pos: int, last_offset: int, depth: int
+    ) -> Iterator[Run]:
         """Search behind batches that do not begin where the one before ends, as if they did.
 
         Such an offset may be a raised one: then nothing behind it was above it.
@@ -195,17 +229,20 @@ class _Salvage:
             if left is not None:
                 before = left.last_offset
             if last.base_offset > before + 1:
-                yield from self._scan(run.end_pos, gap_end, before)
+                yield from self._find(run.end_pos, gap_end, before, depth)
 
     def _led_to(
-        self, runs: Sequence[Run], start_pos: int, end_pos: int, last_offset: int
+        self, start_pos: int, runs: Sequence[Run], end_pos: int, last_offset: int, depth: int
     ) -> Iterator[Run]:
         """Give what was not found between runs, but lengths or entries of `.index` lead to.
 
         The search wants to see a header behind a batch, which may be damaged, too.
         """
         ends = [(start_pos, last_offset), *((each.end_pos, each.last_offset) for each in runs)]
-        starts = [*((each.start_pos, each.base_offset) for each in runs), (end_pos, None)]
+        starts = [
+            *((each.start_pos, each.base_offset) for each in runs),
+            (end_pos, self._end_offset),
+        ]
         for (pos, before), (gap_end, following) in zip(ends, starts, strict=True):
             if pos >= gap_end:
                 continue
@@ -217,7 +254,7 @@ class _Salvage:
                 is_above = before < header.base_offset <= header.last_offset
                 is_below = following is None or header.last_offset < following
                 if batch.pos > pos and batch.crc_ok and is_above and is_below:
-                    yield from self._find(batch.pos, gap_end, before)
+                    yield from self._find(batch.pos, gap_end, before, depth)
                     break
 
     def _indexed(self, start_pos: int, end_pos: int) -> Iterator[ScannedBatch]:
@@ -234,6 +271,7 @@ class _Salvage:
                 yield batch
 
     def _scan(self, start_pos: int, end_pos: int, last_offset: int) -> list[Run]:
+        self._budget_bytes -= end_pos - start_pos
         scan = BulkScan(
             self._segment,
             start_pos=start_pos,
@@ -297,46 +335,6 @@ class _Salvage:
             )
         )
 
-    # -- what is content of a batch with a damaged header
-
-    def _without_content(self, runs: list[Run], start_pos: int) -> list[Run]:
-        """Leave out runs in a batch that is whole but for what its checksum does not cover."""
-        kept: list[Run] = []
-        place, pos = 0, start_pos
-        while place < len(runs):
-            run = runs[place]
-            if run.start_pos > pos:
-                inside_count = self._inside_count(pos, runs[place:])
-                if inside_count:
-                    place += inside_count
-                    pos = runs[place].start_pos if place < len(runs) else self._log_bytes
-                    continue
-            kept.append(run)
-            pos = run.end_pos
-            place += 1
-        return kept
-
-    def _inside_count(self, pos: int, runs: Sequence[Run]) -> int:
-        """How many of the runs behind `pos` lie in the batch that begins there."""
-        source = FileRange(self._segment.file, min(self._log_bytes, pos + PROOF_BYTES))
-        head = source.read(pos, HEADER_BYTES)
-        if len(head) < HEADER_BYTES:
-            return 0
-        wanted = int.from_bytes(head[CRC_POS : CRC_POS + 4], "big")
-        boundaries = [each.start_pos for each in runs[1:]]
-        boundaries = [each for each in (*boundaries, self._log_bytes) if each <= source.end_pos]
-        checksum, value, at_pos = load_crc32c(), 0, pos + CRC_START_POS
-        for count, boundary in enumerate(boundaries, 1):
-            while at_pos < boundary:
-                chunk = source.read(at_pos, min(_CHUNK_BYTES, boundary - at_pos))
-                if not chunk or source.first_unreadable(at_pos, at_pos + len(chunk)) is not None:
-                    return 0
-                value = checksum(chunk, value)
-                at_pos += len(chunk)
-            if value == wanted:
-                return count
-        return 0
-
     # -- what goes
 
     def _losses(self, runs: Sequence[Run]) -> Iterator[Loss]:
@@ -364,7 +362,8 @@ class _Salvage:
         """The verdict that tells most of a stretch; those of the scans, sorted."""
         place = bisect_left(self._verdicts, start_pos, key=_start_pos_of)
         first: Verdict | None = None
-        for each in self._verdicts[max(place - 1, 0) :]:
+        for number in range(max(place - 1, 0), len(self._verdicts)):
+            each = self._verdicts[number]
             if each.start_pos >= end_pos:
                 break
             if each.end_pos <= start_pos:
@@ -380,6 +379,10 @@ class _Salvage:
 
 def _segment_pos_of(entry: OffsetIndexEntry) -> int:
     return entry.segment_pos
+
+
+def _end_pos_of(run: Run) -> int:
+    return run.end_pos
 
 
 def _start_pos_of(verdict: Verdict) -> int:

@@ -24,16 +24,23 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from storage.formats.record_batch import (
+    CODEC_MASK,
+    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     MIN_BATCH_LENGTH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
 )
 from storage.kernels.pure import (
+    MAX_CODEC,
     MAX_RELATIVE_OFFSET,
     MIN_LENGTH,
     PREFIX,
     PREFIX_BYTES,
+    UNUSED_ATTRIBUTES,
     Neighbours,
     compute_checksum,
     crc_start_pos,
@@ -45,7 +52,6 @@ from storage.kernels.pure import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.formats.record_batch import BatchHeader
     from storage.positioned_file import FileRange
 
 CHUNK_BYTES = 1 << 20
@@ -160,7 +166,9 @@ class Resync:
         if last_offset < offset <= min(self._neighbours.max_offset, last_offset + 2**31):
             return True
         left = source.end_pos - pos - LOG_OVERHEAD_BYTES
-        return 0 <= magic <= MAGIC_V2 and length <= left and _has_possible_length(prefix)
+        if 0 <= magic <= MAGIC_V2 and length <= left and _has_possible_length(prefix):
+            return True
+        return _has_possible_fields(source.read(pos, HEADER_BYTES))
 
     def is_verified(self, pos: int) -> bool:
         """Tell whether the bytes at `pos` are a batch that proves itself (but for what follows)."""
@@ -263,3 +271,20 @@ class Resync:
 def _has_possible_length(buf: bytearray | bytes, at: int = 0) -> bool:
     _, length, _, magic = PREFIX.unpack_from(buf, at)
     return bool(length >= (MIN_BATCH_LENGTH if magic >= MAGIC_V2 else MIN_LENGTH))
+
+
+def _has_possible_fields(head: bytes) -> bool:
+    """Tell whether what the checksum covers may be of a v2 header with records, whatever is before.
+
+    Offset, length and magic may all be damaged where a batch that follows is.
+    """
+    if len(head) < HEADER_BYTES:
+        return False
+    header = BatchHeader._make(HEADER.unpack(head))
+    return (
+        not header.attributes & UNUSED_ATTRIBUTES
+        and header.attributes & CODEC_MASK <= MAX_CODEC
+        and 1 <= header.records_count <= header.last_offset_delta + 1
+        and (header.producer_id == NO_PRODUCER_ID) == (header.producer_epoch == NO_PRODUCER_EPOCH)
+        and min(header.producer_id, header.producer_epoch, header.base_sequence) >= NO_PRODUCER_ID
+    )

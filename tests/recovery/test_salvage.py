@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery import batch_content
 from recovery.salvage_scan import SalvagedSegment, salvage_segment
 from storage.formats.offset_index import parse_entries
 from storage.formats.record import Record
 from storage.kernels.protocol import VerdictKind
+from storage.positioned_file import FileRange
 from tests.batches import encoded_batch
 from tests.damage.faults import Batch, read_batches
 
@@ -364,3 +366,133 @@ def test_index_decides_one_against_one(tmp_path: Path) -> None:
     assert (starts[2], starts[3]) in found.kept_ranges
     wrong = parse_entries(struct.pack(">ii", 5, starts[3]) + struct.pack(">ii", 4, starts[2]))
     assert salvage_segment(str(path), 0, end_offset=12, entries=wrong).losses
+
+
+def test_behind_raised_offsets_that_fall(tmp_path: Path) -> None:
+    """Each is found only behind the one before, and what is good behind the last of them."""
+    parts, starts = dense(30)
+    for number in range(0, 8, 2):
+        parts[number] = moved(parts[number], (1 << 20) - number * 1000)
+        parts[number + 1] = parts[number + 1][:-1] + b"?"
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(parts))
+    for end_offset in (None, 60):
+        found = salvage_segment(str(path), 0, end_offset=end_offset)
+        assert found.kept_ranges == ((starts[8], starts[30]),)
+
+
+def test_behind_a_raised_offset_and_one_above_the_end(tmp_path: Path) -> None:
+    parts, starts = dense(40)
+    parts[7] = parts[7][:-1] + b"?"
+    parts[9] = moved(parts[9], 50)
+    parts[10] = moved(parts[10], 1 << 18)
+    damaged = bytearray(b"".join(parts))
+    for place in (6, 11):
+        damaged[starts[11] + place] ^= 0x24
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(damaged)
+    found = salvage_segment(str(path), 0, end_offset=80)
+    assert found.kept_ranges == (
+        (0, starts[7]), (starts[8], starts[9]), (starts[12], starts[40]),
+    )  # fmt: skip
+
+
+def test_many_batches_above_the_end(tmp_path: Path) -> None:
+    """None of them is looked for again, one behind the other."""
+    parts = [moved(each, (1 << 30) + 2 * number) for number, each in enumerate(dense(1200)[0])]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(parts))
+    found = salvage_segment(str(path), 0, end_offset=2400)
+    assert found.kept_ranges == ()
+    assert offsets_of(found) == {*range(2400)}
+
+
+def test_many_raised_offsets_behind_each_other(tmp_path: Path) -> None:
+    """More than are followed: the search ends, and what it has stays."""
+    parts, starts = dense(800)
+    for number in range(10, 790, 2):
+        parts[number] = moved(parts[number], (1 << 30) - number * 1000)
+        parts[number + 1] = parts[number + 1][:-1] + b"?"
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(parts))
+    found = salvage_segment(str(path), 0)
+    assert found.kept_ranges[0][0] == 0
+    assert found.kept_ranges[0][1] >= starts[10]
+
+
+def test_content_of_damaged_batches_has_a_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind each of many damaged batches the rest is not read again, boundary by boundary."""
+    monkeypatch.setattr(batch_content, "BUDGET_BYTES", 0)
+    parts, _ = dense(400)
+    damaged = [each[:-1] + b"?" if number % 2 else each for number, each in enumerate(parts)]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(damaged))
+    read_count = 0
+    read = FileRange.read
+
+    def counted(source: FileRange, pos: int, count: int) -> bytes:
+        nonlocal read_count
+        read_count += count > 1000
+        return read(source, pos, count)
+
+    monkeypatch.setattr(FileRange, "read", counted)
+    assert len(salvage_segment(str(path), 0).kept_ranges) == 200
+    assert read_count < 20
+
+
+def test_a_good_batch_between_damaged_headers(tmp_path: Path) -> None:
+    """Neither lengths lead to it, nor is offset or length of what follows possible."""
+    parts, starts = dense()
+    damaged = bytearray(b"".join(parts))
+    for number, places in ((5, (11, 29)), (7, (0, 10))):
+        for place in places:
+            damaged[starts[number] + place] ^= 0x10
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(damaged)
+    found = salvage_segment(str(path), 0, end_offset=20)
+    assert found.kept_ranges == (
+        (0, starts[5]), (starts[6], starts[7]), (starts[8], starts[10]),
+    )  # fmt: skip
+
+
+def test_the_batch_goes_that_has_room_elsewhere(tmp_path: Path) -> None:
+    """The first says the offsets of the third; only it finds others between its neighbours."""
+    counts = (3, 1, 4, 1, 5)
+    offsets = [sum(counts[:number]) for number in range(6)]
+    parts = [
+        encoded_batch(offset, records(*[b"v"] * count))
+        for offset, count in zip(offsets, counts, strict=False)
+    ]
+    starts = [sum(map(len, parts[:number])) for number in range(6)]
+    parts[0] = moved(parts[0], 4)
+    for lost in (1, 3):
+        parts[lost] = parts[lost][:-1] + b"?"
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(parts))
+    found = salvage_segment(str(path), 0, end_offset=offsets[5])
+    assert found.kept_ranges == ((starts[2], starts[3]), (starts[4], starts[5]))
+
+
+def test_a_lowered_legacy_wrapper(golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """Its header tells the last offset only, which is above those of the batch before."""
+    original = Original(golden("kafka-0.10.2-legacy") / "v1-gzip-0/00000000000000000000.log")
+    data = bytearray(original.data)
+    batch = original.batches[3]
+    data[batch.pos + 7] ^= 4
+    assert original.first_offset(3) <= batch.last_offset - 4
+    found = salvage(tmp_path / "00000000000000000000.log", original, data)
+    assert original.kept_numbers(found) == {0, 1, 2, 4}
+
+
+def test_a_suspicion_is_of_a_batch_that_stays(tmp_path: Path) -> None:
+    parts, starts = dense()
+    later = [each[:15] + b"\1" + each[16:] for each in parts]
+    later[6] = moved(parts[6], 15)  # of epoch 0 again, and its offset is not its own
+    later[8] = parts[8]
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(later))
+    found = salvage_segment(str(path), 0, end_offset=20)
+    assert found.kept_ranges == ((0, starts[6]), (starts[7], starts[10]))
+    assert [each.start_pos for each in found.suspicions] == [starts[8]]

@@ -43,14 +43,13 @@ class Run(NamedTuple):
 class _Pair(NamedTuple):
     """Batches that contradict each other: `tail_count` of those that stay so far, `head` of `run`.
 
-    `rest` is of `run`, too; below `limit` offsets may be free for `head`.
+    `later` is what comes behind `head`, of `run` or not.
     """
 
     tail_count: int
     run: Run
     head: Run
-    rest: Run | None
-    limit: int | None
+    later: Run | None
 
 
 def add_run(runs: list[Run], run: Run) -> None:
@@ -121,12 +120,7 @@ class RunOrder:
                         break
                     tail_count += self._cut_at(earlier, run.base_offset)[1].batches_count
                 split_head, rest = self._split_head(run, kept[-1].last_offset)
-                later = rest or behind
-                limit = self._end_offset
-                if later is not None and later.base_offset > split_head.last_offset:
-                    limit = later.base_offset
-                pair = _Pair(tail_count, run, split_head, rest, limit)
-                if self._tail_goes(kept, pair):
+                if self._tail_goes(kept, _Pair(tail_count, run, split_head, rest or behind)):
                     left, tail = self._cut_at(kept.pop(), run.base_offset)
                     dropped.append(tail)
                     if left is not None:
@@ -139,7 +133,7 @@ class RunOrder:
         return kept, dropped
 
     def _tail_goes(self, kept: Sequence[Run], pair: _Pair) -> bool:
-        tail_count, run, head, rest, limit = pair
+        tail_count, run, head, later = pair
         if tail_count != head.batches_count:
             return tail_count < head.batches_count
         left, tail = self._cut_at(kept[-1], run.base_offset)
@@ -148,6 +142,10 @@ class RunOrder:
         tail_fits, head_fits = self._fits_index(tail), self._fits_index(head)
         if tail_fits is not head_fits:
             return head_fits
+        limit = following = self._end_offset
+        if later is not None:
+            limit = later.base_offset if later.base_offset > head.last_offset else limit
+            following = later.base_offset if later.start_pos == head.end_pos else None
         tail_has_room = head.base_offset - before > _offsets_count(tail)
         head_has_room = limit is None or limit - tail.last_offset > _offsets_count(head)
         if tail_has_room is not head_has_room:
@@ -156,7 +154,6 @@ class RunOrder:
             return False
         if head.base_offset == before + 1:
             return True
-        following = self._end_offset if rest is None else rest.base_offset
         if following == head.last_offset + 1:
             return True
         end_before = 0 if len(kept) == 1 else kept[-2].end_pos

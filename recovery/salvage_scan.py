@@ -204,14 +204,16 @@ class _Salvage:
         depth: int,
     ) -> Iterator[Run]:
         """Search behind batches that go: their offset was the lower bound of what was searched."""
-        starts = sorted(each.start_pos for each in (*runs, *dropped))
-        for gone in dropped:
-            place = bisect_left(starts, gone.end_pos)
-            after = starts[place] if place < len(starts) else end_pos
-            if gone.end_pos < after:
-                place = bisect_right(runs, gone.start_pos, key=_end_pos_of)
-                before = runs[place - 1].last_offset if place else last_offset
-                yield from self._find(gone.end_pos, after, before, depth)
+        pos, before, bound = 0, last_offset, last_offset
+        stays = set(runs)
+        for each in sorted([*runs, *dropped]):
+            if bound > before and pos < each.start_pos:
+                yield from self._find(pos, each.start_pos, before, depth)
+            pos, bound = each.end_pos, max(bound, each.last_offset)
+            if each in stays:
+                before = each.last_offset
+        if bound > before and pos < end_pos:
+            yield from self._find(pos, end_pos, before, depth)
 
     def _behind_jumps(
         self, runs: Sequence[Run], end_pos: int, last_offset: int, depth: int

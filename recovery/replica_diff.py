@@ -30,7 +30,8 @@ from recovery.truncation_transactions import TransactionChanges, cut_parts
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.kernels.protocol import HeaderTable
-from storage.lookup import END_KINDS
+from storage.log_dir import MAX_OFFSET
+from storage.lookup import END_KINDS, ORDER_CHECK_ID
 from storage.partition import Partition
 from storage.places import SegmentPlace
 from storage.segment import open_segment
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from recovery.fingerprint import Fingerprint
     from recovery.state_history import Clock
     from recovery.truncation_transactions import TransactionChange
+    from storage.kernels.protocol import Verdict
     from storage.partition_files import SegmentFiles
+    from storage.segment import Segment
 
 
 class ReplicaLog(NamedTuple):
@@ -202,10 +205,19 @@ class _Pass:
         self.notes: list[str] = []
         self._partition = partition
         self._next_offset: int | None = None
+        self._segment_start = 0  # where what was read of the segment before begins
 
     def read(self, files: SegmentFiles) -> None:
         is_active = self._partition.is_active(files)
         before = files.base_offset if self._next_offset is None else self._next_offset
+        if before > files.base_offset:
+            self.notes.append(
+                f"{files.log.path}: begins at {files.base_offset}, and the segment before it ends"
+                f" at {before}"
+            )
+            if self.sound_end_offset is None:
+                self.sound_end_offset = self._segment_start
+        self._segment_start = before
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                 scan = segment.scan_tables(is_active=is_active)
@@ -218,9 +230,7 @@ class _Pass:
                     f"{files.log.path}: position {bad.start_pos}: {bad.reason or bad.kind}"
                 )
                 if self.sound_end_offset is None:
-                    good = segment.scan_tables(end_pos=bad.start_pos, verify_crc=False)
-                    ends = [int(each.last_offset[-1]) + 1 for each in good if each.row_count]
-                    self.sound_end_offset = ends[-1] if ends else before
+                    self.sound_end_offset = _sound_end(segment, bad, before)
         except AccessError as error:
             self.notes.append(str(error))
             if self.sound_end_offset is None:
@@ -239,6 +249,23 @@ class _Pass:
         self.fingerprint = join_fingerprints(
             self.fingerprint, fingerprint(good, self.fingerprint.width_bits)
         )
+
+
+def _sound_end(segment: Segment, bad: Verdict, before: int) -> int:
+    """Where the good batches before a bad place end, `before` without one.
+
+    Of two that contradict each other the one before may have the wrong offset, too.
+    """
+    limit = MAX_OFFSET
+    if bad.check_id == ORDER_CHECK_ID:
+        for batch in segment.scan(start_pos=bad.start_pos, verify_crc=False):
+            limit = batch.header.base_offset
+            break
+    end_offset = before
+    for table in segment.scan_tables(end_pos=bad.start_pos, verify_crc=False):
+        ends = table.last_offset[table.last_offset < limit]
+        end_offset = int(ends[-1]) + 1 if len(ends) else end_offset
+    return min(end_offset, limit)
 
 
 # --- two copies -----------------------------------------------------------------------------------

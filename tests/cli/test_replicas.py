@@ -196,6 +196,48 @@ def test_damage_is_no_difference(diverged: Path, eoctl: Callable) -> None:
         assert f"broker-3/div-0: is damaged behind offset {each.base_offset}" in refused.errors
 
 
+def with_offset(path: Path, number: int, offset: int) -> int:
+    """Give a batch another base offset, which no checksum covers; returns the one that it had."""
+    data = bytearray(path.read_bytes())
+    each = read_batches(bytes(data))[number]
+    struct.pack_into(">q", data, each.pos, offset)
+    path.write_bytes(data)
+    return each.base_offset
+
+
+@pytest.mark.parametrize("number", [0, 5])
+def test_a_raised_offset_is_damage(
+    after: Path, tmp_path: Path, eoctl: Callable, number: int
+) -> None:
+    """It hides what is behind it, whatever it says of itself."""
+    shutil.copytree(after, tmp_path, dirs_exist_ok=True)
+    one, other = (tmp_path / f"broker-{each}/div-0" for each in (1, 2))
+    wrong_from = with_offset(one / LOG_NAME, number, 1 << 23)
+    found = eoctl("replicas", "compare", one, other, *JSONL)
+    assert found.status in {1, 5}
+    assert rows_of(found, "replica")[0]["sound_end_offset"] == wrong_from
+    assert only(found, "comparison")["likeness"] != "equal"
+    for follower, leader in ((one, other), (other, one)):
+        refused = eoctl("replicas", "rejoin", follower, "--leader", leader, "--unclean")
+        assert refused.status == 4
+        assert f"{one}: is damaged behind offset {wrong_from}" in refused.errors
+
+
+def test_a_raised_offset_at_the_end_of_a_segment(
+    rolled: tuple[Path, Path], eoctl: Callable
+) -> None:
+    """Only the name of the next segment contradicts it."""
+    _, other = rolled
+    one = copy_partition(other, other.parents[1] / "c" / "rolled-0")
+    with_offset(one / LOG_NAME, -1, 1 << 23)
+    found = eoctl("replicas", "compare", one, other, *JSONL)
+    assert found.status in {1, 5}
+    assert rows_of(found, "replica")[0]["sound_end_offset"] == 0
+    assert only(found, "comparison")["likeness"] != "equal"
+    refused = eoctl("replicas", "rejoin", other, "--leader", one, "--unclean")
+    assert refused.status == 4
+
+
 def test_what_a_cleaner_may_have_changed(
     golden: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eoctl: Callable
 ) -> None:

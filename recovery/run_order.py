@@ -79,6 +79,19 @@ def first_offset(segment: Segment, batch: ScannedBatch) -> int:
     return offset if first is None else min(first.offset, offset)
 
 
+def says_other_offsets(segment: Segment, batch: ScannedBatch) -> bool:
+    """Whether the messages in a v0 wrapper, which have absolute offsets, end with another one."""
+    if batch.header.magic != 0 or not batch.header.codec:
+        return False
+    offset = batch.header.base_offset
+    try:
+        for each in segment.records(batch):
+            offset = each.offset
+    except FormatError:
+        return False
+    return offset != batch.header.base_offset
+
+
 class RunOrder:
     """Leaves out as few batches of a segment as it takes for offsets to ascend."""
 

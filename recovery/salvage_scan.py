@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.batch_content import BatchContent
-from recovery.run_order import Run, RunOrder, add_run, first_offset
+from recovery.run_order import Run, RunOrder, add_run, first_offset, says_other_offsets
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.kernels.protocol import Verdict, VerdictKind
@@ -122,6 +122,8 @@ def _goes_on(segment: Segment, found: SalvagedSegment) -> bool:
     scan = segment.scan(start_pos=pos, resume=False)
     batch = next(scan, None)
     if batch is None or batch.pos != pos or any(e.start_pos == pos for e in scan.verdicts):
+        return False
+    if says_other_offsets(segment, batch):
         return False
     return first_offset(segment, batch) == found.end_offset
 
@@ -319,6 +321,9 @@ class _Salvage:
         is_beyond = self._end_offset is not None and header.last_offset >= self._end_offset
         base_offset = first_offset(self._segment, batch)
         run = Run(batch.pos, end_pos, base_offset, header.last_offset, 1)
+        if says_other_offsets(self._segment, batch):
+            self._note(run, ORDER_CHECK_ID, "its last message does not have its offset")
+            return
         self._add(self._beyond if is_beyond else runs, run)
 
     def _add(self, into: list[Run], run: Run) -> None:

@@ -486,6 +486,18 @@ def test_a_lowered_legacy_wrapper(golden: Callable[[str], Path], tmp_path: Path)
     assert original.kept_numbers(found) == {0, 1, 2, 4}
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, 4])
+@pytest.mark.parametrize("bit", [1, 4, 16, 64])
+def test_a_wrong_offset_of_a_wrapper_of_absolute_ones(
+    golden: Callable[[str], Path], tmp_path: Path, number: int, bit: int
+) -> None:
+    original = Original(golden("kafka-0.10.2-legacy") / "v0-snappy-0/00000000000000000000.log")
+    data = bytearray(original.data)
+    data[original.batches[number].pos + 7] ^= bit
+    found = salvage(tmp_path / "00000000000000000000.log", original, data)
+    assert original.kept_numbers(found) == {0, 1, 2, 3, 4} - {number}
+
+
 def test_a_suspicion_is_of_a_batch_that_stays(tmp_path: Path) -> None:
     parts, starts = dense()
     later = [each[:15] + b"\1" + each[16:] for each in parts]

@@ -18,7 +18,7 @@ def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     bare |= {"EOCTL_KAFKA_LIBS": "/nonexistent", "EOCTL_REQUIRE": "", **environment}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/broker", "-p", "no:cacheprovider", *arguments],
-        cwd=ROOT, env=bare, capture_output=True, text=True, check=False, timeout=120,
+        cwd=ROOT, env=bare, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ from storage import fsio
 from storage.broker_lock import take
 from storage.discovery import select_partition
 from storage.errors import EoctlError, RefusedError, UsageError
-from storage.log_dir import TopicPartition, read_log_dir
+from storage.log_dir import GROUPS_TOPIC, TopicPartition, read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import ProducerIdAndEpoch
@@ -207,6 +207,9 @@ class _Run:
         # The coordinator has finished what an earlier run had begun: the offsets are those of it.
         self.sources = [_Source(each, options, self.notes.append) for each in sources]
         self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
+        # Whether they can be committed shows before anything is sent.
+        self.offsets.create_topic(self.partitions)
+        self.partitions.writer(GROUPS_TOPIC, self.offsets.partition)
         for each in self.sources:
             each.start(self.offsets.committed(each.place), options.group)
         self.places = [(each.target.name.topic, each.target.name.partition) for each in opened]

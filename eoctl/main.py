@@ -83,6 +83,9 @@ COMMANDS = {
     "producers": CommandEntry(
         "eoctl.commands.producers", "Count producer ids, and estimate the heap they take."
     ),
+    "lease-pid": CommandEntry(
+        "eoctl.commands.lease_pid", "Lease producer ids to applications; old holders are fenced."
+    ),
     "duplicates": CommandEntry(
         "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
     ),

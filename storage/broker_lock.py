@@ -22,9 +22,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import sys
 import threading
-from contextlib import contextmanager, suppress
+import time
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from struct import Struct
@@ -48,6 +50,8 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVA
 _held: dict[FileId, int] = {}
 # No thread closes a descriptor of a lock file while another one takes that lock.
 _guard = threading.RLock()
+
+_TURN_SECONDS = (0.0005, 0.004)
 
 # struct flock of Linux, native alignment: l_type, l_whence, l_start, l_len, l_pid.
 FLOCK = Struct("@hhlli0l")
@@ -183,6 +187,35 @@ def take(
     finally:
         for file in files:
             _release(file)
+
+
+@contextmanager
+def take_in_turn(
+    log_dirs: Iterable[str | os.PathLike[str]],
+    wait_ms: int,
+    *,
+    broker_is_stopped: bool = False,
+    fs: FileSystem | None = None,
+) -> Iterator[TakenLocks]:
+    """As `take`, but wait for one who holds a lock, for at most about `wait_ms`.
+
+    For those who hold it briefly and in turns. A broker holds it for as long as it runs, and does
+    not start while somebody else does.
+    """
+    end_s = time.monotonic() + wait_ms / 1000
+    directories = [*log_dirs]
+    with ExitStack() as stack:
+        while True:
+            try:
+                lock = take(directories, broker_is_stopped=broker_is_stopped, fs=fs)
+                taken = stack.enter_context(lock)
+                break
+            except LockHeldError as error:
+                if error.pid == os.getpid() or time.monotonic() >= end_s:
+                    raise
+            # Drawn, so that those who wait do not come all at once.
+            time.sleep(random.uniform(*_TURN_SECONDS))  # noqa: S311
+        yield taken
 
 
 def _take_one(fs: FileSystem, path: str, files: list[OpenFile], *, broker_is_stopped: bool) -> bool:

@@ -36,6 +36,7 @@ METADATA_TOPIC = "__cluster_metadata"
 GROUPS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.producer_ids`
 REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 LOG_START_NAME = "log-start-offset-checkpoint"

@@ -27,6 +27,7 @@ from storage.log_config import read_log_config
 from storage.log_dir import (
     COORDINATOR_TOPICS,
     PARTITION_METADATA_NAME,
+    PRODUCER_IDS_TOPIC,
     PartitionDir,
     parse_partition_name,
     read_log_dir,
@@ -44,7 +45,7 @@ RESERVED_DIRECTORY_IDS = 100  # unassigned, lost, migrating and so on
 class TargetOptions(NamedTuple):
     """What the user says of the partition.
 
-    `may_be_internal`: what is written is a coordinator's, so the topic may be one of theirs.
+    `may_be_internal`: what is written is a coordinator's or our own, and the topic may be one such.
     """
 
     metadata_dir: str | None = None
@@ -163,6 +164,8 @@ def _require_writable(path: str, name: PartitionName, options: TargetOptions) ->
     # Their records are the coordinators' own, and no client may write them.
     if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
         raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
+    if name.topic == PRODUCER_IDS_TOPIC and not options.may_be_internal:
+        raise RefusedError(f"{path}: only eoctl lease-pid writes to {name.topic}")
     require_live(path, name)
 
 

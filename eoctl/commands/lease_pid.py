@@ -1,0 +1,226 @@
+"""`eoctl lease-pid`: producer ids on lease, from a durable sequence that many processes share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.output import OutputFormat
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.clients.lease_run import Answer
+    from eoctl.clients.producer_id_topic import IdOptions
+
+LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
+AppId = Annotated[str, typer.Option(metavar="ID", help="Whose producer id it is.")]
+ExpiryMs = Annotated[
+    int, typer.Option(min=1, max=2**53, metavar="MS", help="So long from now the lease lasts.")
+]
+Generation = Annotated[
+    int, typer.Option(min=0, max=32767, metavar="N", help="The one that acquire has answered.")
+]
+WaitMs = Annotated[
+    int, typer.Option(min=0, metavar="MS", help="For another process to let go of the lock.")
+]
+TopicId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Of the topic, if the cluster does not know it.")
+]
+SingleCopy = Annotated[
+    bool, typer.Option("--single-copy", help="Other replicas of the topic do not count.")
+]
+BlockSize = Annotated[
+    int,
+    typer.Option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
+]
+Now = Annotated[
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that leases go by [wall].")
+]
+
+
+def acquire(
+    log_dir: LogDir,
+    app_id: AppId,
+    expiry_ms: ExpiryMs,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="Of a partition; may be repeated.")
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Its number; one for each --topic."),
+    ] = None,
+    block_size: BlockSize = 1000,
+    wait_ms: WaitMs = 5000,
+    metadata_dir: options.MetadataDir = None,
+    topic_id: TopicId = None,
+    single_copy: SingleCopy = False,
+    now: Now = None,
+    producer_expiry_ms: options.ProducerExpiryMs = None,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Lease a producer id; the same app id gets its own again, and who had it is fenced."""
+    from eoctl.clients import lease_run
+    from storage.fsio import FileSystem
+
+    topics, numbers = topic or [], partition or []
+    chosen = _options(
+        output,
+        metadata_dir,
+        topic_id,
+        single_copy,
+        broker_is_stopped,
+        wait_ms,
+        now,
+        producer_expiry_ms,
+    )._replace(block_size=block_size)
+    if len(topics) != len(numbers):
+        raise UsageError(
+            f"{len(topics)} --topic and {len(numbers)} --partition",
+            next_step="--topic T --partition P for each partition",
+        )
+    partitions = tuple(zip(topics, numbers, strict=True))
+    if len(set(partitions)) < len(partitions):
+        raise UsageError("a partition is named twice")
+    answer = lease_run.acquire(log_dir, app_id, expiry_ms, partitions, chosen, FileSystem())
+    return _print("lease", lease_run.LeaseRow._fields, answer, output)
+
+
+def renew(
+    log_dir: LogDir,
+    app_id: AppId,
+    generation: Generation,
+    expiry_ms: ExpiryMs,
+    wait_ms: WaitMs = 5000,
+    metadata_dir: options.MetadataDir = None,
+    topic_id: TopicId = None,
+    single_copy: SingleCopy = False,
+    now: Now = None,
+    producer_expiry_ms: options.ProducerExpiryMs = None,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Let a lease last so long from now on; refused to who holds it no more."""
+    from eoctl.clients import lease_run
+    from storage.fsio import FileSystem
+
+    chosen = _options(
+        output,
+        metadata_dir,
+        topic_id,
+        single_copy,
+        broker_is_stopped,
+        wait_ms,
+        now,
+        producer_expiry_ms,
+    )
+    answer = lease_run.renew(log_dir, app_id, generation, expiry_ms, chosen, FileSystem())
+    return _print("lease", lease_run.LeaseRow._fields, answer, output)
+
+
+def release(
+    log_dir: LogDir,
+    app_id: AppId,
+    generation: Generation,
+    wait_ms: WaitMs = 5000,
+    metadata_dir: options.MetadataDir = None,
+    topic_id: TopicId = None,
+    single_copy: SingleCopy = False,
+    now: Now = None,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Give a lease up; refused to who holds it no more."""
+    from eoctl.clients import lease_run
+    from storage.fsio import FileSystem
+
+    chosen = _options(
+        output, metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now, None
+    )
+    answer = lease_run.release(log_dir, app_id, generation, chosen, FileSystem())
+    return _print("released", lease_run.ListRow._fields, answer, output)
+
+
+def list_leases(
+    log_dir: LogDir, now: Now = None, output: options.Output = OutputFormat.TEXT
+) -> int:
+    """List all leases, and how far the sequence of ids has come; takes no lock."""
+    from eoctl.clients import lease_run
+    from eoctl.output import Report, emit, line, use_format
+
+    use_format(output)
+    answer, sequence = lease_run.list_leases(log_dir, now)
+    status = _print("lease", lease_run.ListRow._fields, answer, output)
+    if output is OutputFormat.TEXT:
+        line("")
+    emit(Report("sequence", lease_run.SequenceRow._fields, [sequence]), output)
+    return status
+
+
+def expire(
+    log_dir: LogDir,
+    producer_expiry_ms: options.ProducerExpiryMs = None,
+    wait_ms: WaitMs = 5000,
+    metadata_dir: options.MetadataDir = None,
+    topic_id: TopicId = None,
+    single_copy: SingleCopy = False,
+    now: Now = None,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Free the ids of leases that nobody holds and that no producer state knows any more."""
+    from eoctl.clients import lease_run
+    from storage.fsio import FileSystem
+
+    chosen = _options(
+        output,
+        metadata_dir,
+        topic_id,
+        single_copy,
+        broker_is_stopped,
+        wait_ms,
+        now,
+        producer_expiry_ms,
+    )
+    answer = lease_run.expire(log_dir, chosen, FileSystem())
+    return _print("expired", lease_run.ExpireRow._fields, answer, output)
+
+
+def _options(
+    output: OutputFormat,
+    metadata_dir: str | None,
+    topic_id: str | None,
+    single_copy: bool,
+    broker_is_stopped: bool,
+    wait_ms: int,
+    now: str | None,
+    producer_expiry_ms: int | None,
+) -> IdOptions:
+    from eoctl.clients.producer_id_topic import IdOptions
+    from eoctl.output import use_format
+
+    use_format(output)
+    chosen = IdOptions(metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now=now)
+    if producer_expiry_ms is not None:
+        chosen = chosen._replace(expiration_ms=producer_expiry_ms)
+    return chosen
+
+
+def _print(kind: str, columns: Sequence[str], answer: Answer, output: OutputFormat) -> int:
+    from eoctl.output import Report, emit
+
+    emit(Report(kind, tuple(columns), answer.rows, answer.notes), output)
+    return answer.status
+
+
+SUBCOMMANDS = {
+    "acquire": acquire,
+    "renew": renew,
+    "release": release,
+    "list": list_leases,
+    "expire": expire,
+}

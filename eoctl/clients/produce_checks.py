@@ -28,7 +28,14 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
     if options.timestamp_ms is not None and options.timestamp_ms < 0:
         raise UsageError(f"--timestamp: {options.timestamp_ms} ms is before 1970")
     transactions = options.transactions
+    if options.lease is not None and options.producer_id is not None:
+        raise UsageError("--lease and --producer-id: the lease says which id it is")
     has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
+    if options.lease is not None and has_epochs:
+        raise UsageError(
+            "--lease: the generation is the epoch, and each transaction would take another one",
+            next_step="--transaction-version 1",
+        )
     if options.base_sequence and has_epochs:
         raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
     if options.transactional is not None:
@@ -52,6 +59,7 @@ def _check_transactional(options: ProduceOptions) -> None:
         "--producer-epoch": options.producer_epoch,
         "--base-sequence": options.base_sequence,
         "--producer-session": options.session,
+        "--lease": options.lease,
     }
     for option, value in given.items():
         if value is not None:
@@ -59,6 +67,29 @@ def _check_transactional(options: ProduceOptions) -> None:
                 f"{option} and --transactional-id exclude each other: its coordinator says who the"
                 " producer is, and fences whoever was that before"
             )
+
+
+def as_holder(targets: Sequence[Target], options: ProduceOptions) -> ProduceOptions:
+    """Complete the options with id and epoch of a lease; the caller holds the lock, if it writes.
+
+    With an epoch, or a session that has one, it must still be that of the lease.
+
+    Raises:
+        LeaseError: the lease is not held, or by another one.
+        RefusedError: its log is damaged.
+    """
+    if options.lease is None:
+        return options
+    from eoctl.clients.produce_session import load_session
+    from eoctl.clients.producer_id_topic import look_at_ids
+
+    generation = options.producer_epoch
+    if generation is None and options.session is not None:
+        session = load_session(options.session)
+        generation = None if session is None else session.producer_epoch
+    opened = look_at_ids(targets[0].log_dir_path, options.now)
+    lease = opened.ids.require_held(options.lease, generation)
+    return options._replace(producer_id=lease.producer_id, producer_epoch=lease.generation)
 
 
 def session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions
-from eoctl.clients.produce_checks import check_call, session_arguments
+from eoctl.clients.produce_checks import as_holder, check_call, session_arguments
 from eoctl.clients.produce_report import ProduceResult, link_counts, report_of
 from eoctl.clients.produce_session import SessionPartition
 from eoctl.clients.producer import PartitionProducer, Sending
@@ -70,6 +70,7 @@ class ProduceOptions(NamedTuple):
     base_sequence: int | None = None
     transactions: Transactions | None = None
     transactional: TransactionalOptions | None = None
+    lease: str | None = None
     session: str | None = None
     in_flight: int = 1
     faults: Faults | None = None
@@ -101,7 +102,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     targets = [resolve_target(each, options.target) for each in paths]
     fs = fsio.FileSystem()
     if not options.write.change.apply:
-        return _Run(targets, options, fs, source).run()
+        return _Run(targets, as_holder(targets, options), fs, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
         paths = [each.path for each in targets]
@@ -112,7 +113,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
         resume(fs, log_dirs, COMMAND, [arguments_of(each) for each in paths])
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(targets, options, fs, source).run()
+        return _Run(targets, as_holder(targets, options), fs, source).run()
 
 
 class _Run:

@@ -90,6 +90,9 @@ def command(
         int | None,
         typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: what the log expects."),
     ] = None,
+    lease: Annotated[
+        str | None, typer.Option(metavar="APP", help="As who has leased it: eoctl lease-pid.")
+    ] = None,
     leader_epoch: Annotated[
         int | None,
         typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
@@ -225,6 +228,7 @@ def command(
         else TransactionalOptions(
             transactional_id, transaction_timeout_ms, version=transaction_version
         ),
+        lease=lease,
         session=producer_session,
         in_flight=in_flight,
         faults=None if fault is None else parse_faults(fault),

@@ -16,9 +16,10 @@ import pytest
 from recovery.journal import UNFINISHED_NAME
 from storage.formats.producer_id_record import FIRST_ID
 from storage.producer_ids import DIRECTORY_NAME
+from storage.producer_state import AppendError
 from storage.record_builder import ProducerIdentity
 from tests.changes import notes_of, rows_of
-from tests.writing import NEW_TOPIC, NOW_MS, batch, content, open_writer
+from tests.writing import NEW_TOPIC, NOW_MS, batch, content, headers_of, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -364,6 +365,87 @@ def test_produce_leaves_it_alone(
     found = eoctl("produce", log_dir / DIRECTORY_NAME, os.devnull, *NEW_TOPIC, "--apply")
     assert found.status == 4
     assert "only eoctl lease-pid writes to" in found.errors
+
+
+# --- produce --lease ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def produce(eoctl: Callable[..., Outcome], log_dir: Path, tmp_path: Path) -> Callable[..., Outcome]:
+    def call(lines: int, *more: object) -> Outcome:
+        (tmp_path / "input").write_bytes(b"line\n" * lines)
+        place = (log_dir / "t-0", tmp_path / "input")
+        return eoctl("produce", *place, "--apply", *NEW_TOPIC, "--lease", "a", *AT, *JSONL, *more)
+
+    return call
+
+
+def test_produce_writes_as_the_holder(
+    acquire: Callable[..., list[dict[str, Any]]], produce: Callable[..., Outcome], log_dir: Path
+) -> None:
+    """Id, generation and sequence are those of the lease; the one before is fenced, also by the log."""
+    acquire("other")
+    acquire("a")
+    assert produce(3).status == 0
+    assert produce(2, "--producer-epoch", 0).status == 0
+    acquire("a")
+    fenced = produce(2, "--producer-epoch", 0)
+    assert fenced.status == 4
+    assert "PRODUCER_FENCED: generation 0 of a: another one has acquired it" in fenced.errors
+    assert produce(4, "--producer-epoch", 1).status == 0
+    found = [each[-4:-1] for each in headers_of(log_dir / "t-0")]
+    assert found == [(FIRST_ID + 1, 0, 0), (FIRST_ID + 1, 0, 3), (FIRST_ID + 1, 1, 0)]
+    with pytest.raises(AppendError, match="INVALID_PRODUCER_EPOCH"):
+        open_writer(log_dir / "t-0").append(batch(1, (FIRST_ID + 1, 0, 5)))
+
+
+def test_a_session_is_fenced(
+    acquire: Callable[..., list[dict[str, Any]]], produce: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    session = ("--producer-session", tmp_path / "session")
+    acquire("a")
+    assert produce(3, *session).status == 0
+    assert produce(5, *session).status == 0
+    acquire("a")
+    fenced = produce(7, *session)
+    assert fenced.status == 4
+    assert "PRODUCER_FENCED: generation 0 of a" in fenced.errors
+
+
+@pytest.mark.parametrize(
+    "more, status, words",
+    [
+        (("--producer-id", 7), 2, "--lease and --producer-id"),
+        (("--txn-records", 2), 2, "--transaction-version 1"),
+        (("--now", NOW_MS + HOUR_MS), 4, "INVALID_PRODUCER_ID_MAPPING: the lease of a has lapsed"),
+        (("--lease", "b"), 4, "INVALID_PRODUCER_ID_MAPPING: b has no producer id"),
+        (("--producer-epoch", 1), 4, "it has not, the last one is 0"),
+    ],
+)
+def test_produce_without_the_lease(
+    acquire: Callable[..., list[dict[str, Any]]],
+    produce: Callable[..., Outcome],
+    log_dir: Path,
+    more: tuple[object, ...],
+    status: int,
+    words: str,
+) -> None:
+    acquire("a")
+    found = produce(1, *more)
+    assert found.status == status
+    assert words in found.errors
+    assert not (log_dir / "t-0").exists()
+
+
+def test_transactions_of_the_holder(
+    acquire: Callable[..., list[dict[str, Any]]], produce: Callable[..., Outcome], log_dir: Path
+) -> None:
+    acquire("a")
+    assert produce(4, "--txn-records", 2, "--transaction-version", 1).status == 0
+    assert {each[-4:-2] for each in headers_of(log_dir / "t-0")} == {(FIRST_ID, 0)}
+
+
+# --- clusters -------------------------------------------------------------------------------------
 
 
 def test_in_a_cluster_the_topic_must_be_known(eoctl: Callable[..., Outcome], kafka: Path) -> None:

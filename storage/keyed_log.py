@@ -127,6 +127,7 @@ class KeyedLog:
         self._older_bytes = 0  # of the segments before the last one
         self._seen = _Seen()
         self._is_known = False
+        self._is_durable = False  # of what was read: its writer may have been killed before a sync
         self._tail = empty_tail(0, self._config.index_interval_bytes)
 
     def close(self) -> None:
@@ -311,6 +312,18 @@ class KeyedLog:
 
     # -- writing
 
+    def sync(self) -> None:
+        """Make durable what was read. Raises AccessError."""
+        if self._fs is None:
+            raise ValueError("opened for reading")
+        if self._seen.base_offsets:
+            path = str(Path(self.directory, f"{self._seen.base_offsets[-1]:020d}.log"))
+            with os_errors(path), self._fs.open_existing(path) as file:
+                self._fs.fsync(file)
+            sync_dir(self._fs, self.directory)
+            sync_dir(self._fs, Path(self.directory).parent)
+        self._is_durable = True
+
     def put(self, changes: Iterable[Entry | Forgotten]) -> None:
         """Change entries in one step, durably; call it after `refresh`, under the same lock.
 
@@ -321,6 +334,8 @@ class KeyedLog:
         if self._fs is None:
             raise ValueError("opened for reading")
         try:
+            if not self._is_durable:
+                self.sync()
             log_bytes = self._older_bytes + self._seen.end_pos
             if log_bytes >= max(COMPACT_BYTES, COMPACT_RATIO * self._held_bytes):
                 self._compact(self._fs)

@@ -149,6 +149,10 @@ class ProducerIds:
         """Read what other processes have written. Raises RefusedError, AccessError."""
         self._log.refresh()
 
+    def sync(self) -> None:
+        """Make durable what the last refresh has read. Raises AccessError."""
+        self._log.sync()
+
     @property
     def cut_bytes(self) -> int:
         """What crashes left at the end of the log, and was cut off."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.produce_run import ProduceOptions
     from eoctl.clients.target import Target
+    from storage.fsio import FileSystem
 
 
 def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -> None:
@@ -69,8 +70,10 @@ def _check_transactional(options: ProduceOptions) -> None:
             )
 
 
-def as_holder(targets: Sequence[Target], options: ProduceOptions) -> ProduceOptions:
-    """Complete the options with id and epoch of a lease; the caller holds the lock, if it writes.
+def as_holder(
+    targets: Sequence[Target], options: ProduceOptions, fs: FileSystem | None = None
+) -> ProduceOptions:
+    """Complete the options with id and epoch of a lease; with `fs` the caller holds the lock.
 
     With an epoch, or a session that has one, it must still be that of the lease.
 
@@ -87,7 +90,7 @@ def as_holder(targets: Sequence[Target], options: ProduceOptions) -> ProduceOpti
     if generation is None and options.session is not None:
         session = load_session(options.session)
         generation = None if session is None else session.producer_epoch
-    opened = look_at_ids(targets[0].log_dir_path, options.now)
+    opened = look_at_ids(targets[0].log_dir_path, options.now, fs)
     lease = opened.ids.require_held(options.lease, generation)
     return options._replace(producer_id=lease.producer_id, producer_epoch=lease.generation)
 

@@ -113,7 +113,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
         resume(fs, log_dirs, COMMAND, [arguments_of(each) for each in paths])
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(targets, as_holder(targets, options), fs, source).run()
+        return _Run(targets, as_holder(targets, options, fs), fs, source).run()
 
 
 class _Run:

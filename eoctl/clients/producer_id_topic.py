@@ -127,8 +127,10 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
     return OpenIds(ids, log_dir, Clock(now.ms, options.expiration_ms), now, notes)
 
 
-def look_at_ids(path: str, now_option: str | None) -> OpenIds:
+def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None) -> OpenIds:
     """Read the producer ids of a log dir, which others may be changing; no lock is taken.
+
+    With `fs` the caller holds the lock, and what is read is made durable: it acts upon it.
 
     Raises:
         RefusedError: they are damaged.
@@ -136,7 +138,7 @@ def look_at_ids(path: str, now_option: str | None) -> OpenIds:
     """
     log_dir = _require_log_dir(path)
     now = resolve_now(now_option or NowSource.WALL, [path], is_live=False)
-    ids = ProducerIds.at(path, None, now_ms=clock_of(now))
+    ids = ProducerIds.at(path, fs, now_ms=clock_of(now))
     for left in reversed(range(_LOOKS)):
         try:
             ids.refresh()
@@ -144,6 +146,8 @@ def look_at_ids(path: str, now_option: str | None) -> OpenIds:
         except (RefusedError, AccessError):  # half a change, or a segment that was removed
             if not left:
                 raise
+    if fs is not None:
+        ids.sync()
     return OpenIds(ids, log_dir, Clock(now.ms), now, [])
 
 

@@ -299,7 +299,8 @@ def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> No
     path = os.fspath(path)
     directory = Path(path).parent
     require_owner(directory)
-    temp = _create_temp(fs, path, data, None)
+    # Of its own: no lock keeps another process from adding the same file now.
+    temp = _create_temp(fs, f"{path}.{os.getpid()}", data, None)
     try:
         with os_errors(path):
             fs.link(temp, path)

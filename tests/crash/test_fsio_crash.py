@@ -62,7 +62,8 @@ def check_old_or_new(root: Path, state: CrashState, *, old: bytes | None = OLD) 
         status = (root / "file").stat()
         assert stat.S_IMODE(status.st_mode) == 0o640
         assert os.geteuid() != 0 or (status.st_uid, status.st_gid) == OWNER
-    assert {path.name for path in root.iterdir()} <= {"file", TEMP}
+    # A file that is added has a temporary name of its process.
+    assert {path.name for path in root.iterdir()} <= {"file", TEMP, f"file.{os.getpid()}.eoctl-tmp"}
 
 
 REPLACING = {

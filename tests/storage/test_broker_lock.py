@@ -445,7 +445,8 @@ def test_a_missing_lock_file_is_made_by_the_given_file_system(log_dirs: list[Pat
     (log_dirs[1] / ".lock").touch()
     with take(log_dirs, fs=Noting()):
         pass
-    assert made == [str(log_dirs[0] / ".lock.eoctl-tmp")]  # and linked to its name when it is whole
+    # And linked to its name when it is whole.
+    assert made == [str(log_dirs[0] / f".lock.{os.getpid()}.eoctl-tmp")]
     assert [path.name for path in log_dirs[0].iterdir()] == [".lock"]
 
 

@@ -377,20 +377,21 @@ def test_adding_never_replaces(fs: FileSystem, path: Path) -> None:
 
 def test_any_failing_call_of_adding(path: Path) -> None:
     path.unlink()
+    temp = temp_of(Path(f"{path}.{os.getpid()}"))  # each process has its own
     calls = calls_of(lambda fs: fsio.add_file(fs, path, NEW))
     assert calls[-3:] == ["link", "unlink", "fsync_dir"]
     for fails_at, call in enumerate(calls):
         path.unlink(missing_ok=True)
-        temp_of(path).unlink(missing_ok=True)
+        temp.unlink(missing_ok=True)
         fs = FailingFileSystem(fails_at, errno.ENOSPC)
         if fails_at == len(calls) - 2:  # a second name stays, for the next run to remove
             fsio.add_file(fs, path, NEW)
-            assert fsio.remove_leftovers(FileSystem(), path.parent) == [str(temp_of(path))]
+            assert fsio.remove_leftovers(FileSystem(), path.parent) == [str(temp)]
         else:
             with pytest.raises(AccessError):
                 fsio.add_file(fs, path, NEW)
             assert path.exists() is (call == "fsync_dir")
-            assert not temp_of(path).exists()
+            assert not temp.exists()
 
 
 def test_removing_syncs_the_directory_also_when_nothing_is_there(path: Path) -> None:
@@ -520,3 +521,25 @@ def test_the_first_error_counts_when_closing_fails_too(path: Path) -> None:
     fs = FailingFileSystem(1, errno.EIO)
     with pytest.raises(OSError, match="Input/output"), fs.open_existing(path):
         pass
+
+
+class RacedFileSystem(FileSystem):
+    """Lets another process add the same file just before this one does."""
+
+    def link(self, old: fsio.StrPath, new: fsio.StrPath) -> None:
+        child = os.fork()
+        if not child:
+            try:
+                fsio.add_file(FileSystem(), new, NEW)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        super().link(old, new)
+
+
+def test_two_processes_that_add_one_file(tmp_path: Path) -> None:
+    """The first one has added it, the other one is told so, and nothing else is left."""
+    with pytest.raises(AccessError) as caught:
+        fsio.add_file(RacedFileSystem(), tmp_path / "file", b"other")
+    assert caught.value.errno == errno.EEXIST
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": NEW}

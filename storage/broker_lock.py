@@ -51,7 +51,7 @@ _held: dict[FileId, int] = {}
 # No thread closes a descriptor of a lock file while another one takes that lock.
 _guard = threading.RLock()
 
-_TURN_SECONDS = (0.0005, 0.004)
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.001, 0.02
 
 # struct flock of Linux, native alignment: l_type, l_whence, l_start, l_len, l_pid.
 FLOCK = Struct("@hhlli0l")
@@ -203,6 +203,7 @@ def take_in_turn(
     not start while somebody else does.
     """
     end_s = time.monotonic() + wait_ms / 1000
+    pause_s = _FIRST_WAIT_S
     directories = [*log_dirs]
     with ExitStack() as stack:
         while True:
@@ -214,7 +215,8 @@ def take_in_turn(
                 if error.pid == os.getpid() or time.monotonic() >= end_s:
                     raise
             # Drawn, so that those who wait do not come all at once.
-            time.sleep(random.uniform(*_TURN_SECONDS))  # noqa: S311
+            time.sleep(random.uniform(0, pause_s))  # noqa: S311
+            pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
         yield taken
 
 

@@ -167,7 +167,6 @@ class TransactionCoordinator:
             transactional_id,
             self._new_producer_id(),
             timeout_ms,
-            version=self.settings.transaction_version,
             now_ms=now_ms,
         )
         if metadata.status is ONGOING:
@@ -341,8 +340,11 @@ class TransactionCoordinator:
     # -- records
 
     def _put(self, metadata: Metadata) -> None:
-        self._append(metadata.state.transactional_id, encode_value(metadata.state))
-        self._ids[metadata.state.transactional_id] = metadata
+        # The cluster tells the version, whatever the record before this one has.
+        version = min(self.settings.transaction_version, 1)
+        state = metadata.state._replace(version=version)
+        self._append(state.transactional_id, encode_value(state))
+        self._ids[state.transactional_id] = metadata._replace(state=state)
 
     def _append(self, transactional_id: str, value: bytes | None) -> None:
         place = self._places.get(transactional_id)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_MS = 60_000  # transaction.timeout.ms of a producer
 EPOCH_BUMP_VERSION = 2  # of transaction.version, from which on an end raises the epoch
 NO_TIMESTAMP = -1
+NO_TIMEOUT_MS = 2**31 - 1  # of a two-phase commit (KIP-939), which only its producer ends
 
 EMPTY, ONGOING = TransactionStatus.EMPTY, TransactionStatus.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT
@@ -84,12 +85,12 @@ class Metadata(NamedTuple):
 
 
 def new_metadata(
-    transactional_id: str, producer_id: int, timeout_ms: int, *, version: int, now_ms: int
+    transactional_id: str, producer_id: int, timeout_ms: int, *, now_ms: int
 ) -> Metadata:
     """Return what is known of an id before its first `init`; it has no epoch, and no record yet."""
     state = TransactionState(
         transactional_id=transactional_id,
-        version=min(version, 1),
+        version=0,
         producer_id=producer_id,
         previous_producer_id=NO_PRODUCER_ID,
         next_producer_id=NO_PRODUCER_ID,
@@ -126,7 +127,7 @@ def init(
     """Begin a new session of an id: what any older one does from now on is fenced.
 
     Args:
-        metadata: not Ongoing: that is aborted first (`end` with `is_fence`).
+        metadata: not Ongoing: that is aborted first (`fence`).
         timeout_ms: transaction.timeout.ms of the producer.
         expected: who the producer is, if it goes on after an error (KIP-360).
         now_ms: the clock.
@@ -258,7 +259,9 @@ def add_partitions(
 def is_timed_out(metadata: Metadata, now_ms: int) -> bool:
     """Whether a transaction has gone on longer than its producer may take."""
     state = metadata.state
-    return metadata.status is ONGOING and state.start_timestamp_ms + state.timeout_ms < now_ms
+    if metadata.status is not ONGOING or state.timeout_ms == NO_TIMEOUT_MS:
+        return False
+    return state.start_timestamp_ms + state.timeout_ms < now_ms
 
 
 def is_expired(metadata: Metadata, now_ms: int, expiration_ms: int) -> bool:
@@ -288,9 +291,9 @@ def end(
             INVALID_TXN_STATE.
     """
     is_bumped = version >= EPOCH_BUMP_VERSION
-    is_retry = is_bumped and _is_retried_end(metadata, producer)
+    is_retry = False
     if is_bumped:
-        _require_may_end(metadata, producer, is_retry=is_retry)
+        is_retry = _require_may_end(metadata, producer)
     else:
         require_producer(metadata, producer)
     status = metadata.status
@@ -315,7 +318,8 @@ def fence(
 ) -> Metadata:
     """Abort an ongoing transaction for its coordinator, with the epoch raised.
 
-    No producer is ever given that epoch: the next `init` raises it again.
+    The next `init` raises it again. Only a producer of version 2 that names the epoch of the
+    transaction goes on with the raised one, as after an end of its own.
     """
     if version >= EPOCH_BUMP_VERSION:
         return _prepare(metadata, PREPARE_ABORT, version, now_ms, new_producer_id)
@@ -327,28 +331,30 @@ def fence(
     return _prepare(raised, PREPARE_ABORT, version, now_ms, new_producer_id)
 
 
-def _is_retried_end(metadata: Metadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the epoch was raised by the end that is asked for, or the producer id changed."""
-    state = metadata.state
-    is_overflow = (
+def _require_may_end(metadata: Metadata, producer: ProducerIdAndEpoch) -> bool:
+    """Refuse an end from another producer than the newest; returns whether it is asked for again.
+
+    It is if the epoch was raised since, or if the producer id was used up by it.
+    """
+    status, state = metadata.status, metadata.state
+    is_used_up = (
         state.previous_producer_id == producer.producer_id
         and producer.producer_epoch == MAX_PRODUCER_EPOCH - 1
         and state.producer_epoch == 0
     )
-    return is_overflow or (
-        state.producer_id == producer.producer_id
-        and state.producer_epoch == producer.producer_epoch + 1
-    )
-
-
-def _require_may_end(metadata: Metadata, producer: ProducerIdAndEpoch, *, is_retry: bool) -> None:
-    status, state = metadata.status, metadata.state
-    if is_retry and (status in PREPARED or status in COMPLETED):
-        return
-    if state.producer_id != producer.producer_id:
+    if state.producer_id != producer.producer_id and not is_used_up:
         raise _unmapped(metadata, producer)
-    if status in PREPARED or state.producer_epoch != producer.producer_epoch:
+    is_raised = state.producer_epoch == producer.producer_epoch + 1
+    is_newest = state.producer_epoch == producer.producer_epoch
+    if status in PREPARED:
+        is_right = is_raised
+    elif status in COMPLETED:
+        is_right = is_raised or is_used_up or is_newest
+    else:
+        is_right = is_newest
+    if not is_right:
         raise _fenced(metadata, producer.producer_epoch)
+    return is_raised or is_used_up
 
 
 def _prepare(

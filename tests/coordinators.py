@@ -154,6 +154,7 @@ class MemoryPartitions:
             CONFIG,
             leader_epoch=self.leader_epoch,
             now_ms=self._now_ms,
+            expiration_ms=2**62,
         )
 
 

@@ -136,7 +136,9 @@ class CoordinatorLog:
                 exc.pos = 0  # a place in the key or the value is no place in the file
                 self._add_problem(exc.located(segment.path, batch.pos))
                 continue
-            if transactional_id not in self.ids and not self._belongs(transactional_id, number):
+            newest = self.ids.get(transactional_id)
+            is_home = newest is not None and newest.partition == number
+            if not is_home and not self._belongs(transactional_id, number):
                 self.misplaced_count += 1
                 continue
             self.ids[transactional_id] = IdRecord(transactional_id, number, record.offset, state)

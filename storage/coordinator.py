@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from storage.errors import RefusedError
 from storage.formats.transaction_state import encode_key, encode_value
 from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
+from storage.producer_state import AppendError
 from storage.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import (
     EPOCH_BUMP_VERSION,
@@ -59,12 +61,22 @@ _NOBODY = ProducerIdentity()
 class Partitions(Protocol):
     """The partitions that a coordinator writes to."""
 
+    def is_here(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition already."""
+
     def writer(self, topic: str, partition: int) -> PartitionWriter:
         """Return the writer of a partition, which stays the same one.
 
         Raises:
             EoctlError: it is not here, or cannot be written to.
         """
+
+
+class Waiting(NamedTuple):
+    """A decided transaction that cannot be finished now."""
+
+    metadata: Metadata
+    reason: str
 
 
 class ClusterSettings(NamedTuple):
@@ -276,25 +288,29 @@ class TransactionCoordinator:
 
     # -- what a coordinator does by itself
 
-    def complete_prepared(self) -> list[Metadata]:
-        """Finish what was decided; returns those that cannot be: a partition is not here.
+    def complete_prepared(self) -> list[Waiting]:
+        """Finish what was decided; returns what cannot be finished, and keeps nothing else waiting.
 
         Raises:
-            AppendError, AccessError: a record or a marker could not be written.
+            AccessError: a record or a marker could not be written.
         """
         waiting = []
         for metadata in [each for each in self if each.status in PREPARED]:
-            try:
-                for each in metadata.state.partitions or ():
-                    self._partitions.writer(*each)
-            except CoordinatorError:
-                waiting.append(metadata)
+            missing = self._missing(metadata)
+            if missing:
+                waiting.append(Waiting(metadata, f"{missing} is not here"))
                 continue
-            self._complete(metadata)
+            try:
+                self._complete(metadata)
+            except (RefusedError, AppendError) as exc:
+                waiting.append(Waiting(metadata, str(exc)))
         return waiting
 
     def abort_timed_out(self) -> list[str]:
-        """Abort what has gone on for too long, and fence its producers; returns their ids."""
+        """Abort what has gone on for too long, and fence its producers; returns their ids.
+
+        Where a partition is not here, that is decided and not finished.
+        """
         now_ms = self._now_ms()
         late = [each for each in self if is_timed_out(each, now_ms)]
         for metadata in late:
@@ -319,7 +335,15 @@ class TransactionCoordinator:
             new_producer_id=self._new_producer_id,
         )
         self._put(prepared)
-        self._complete(prepared)
+        if not self._missing(prepared):
+            self._complete(prepared)
+
+    def _missing(self, metadata: Metadata) -> str:
+        """The first partition of a transaction that is not here; "" if all are."""
+        for topic, partition in metadata.state.partitions or ():
+            if not self._partitions.is_here(topic, partition):
+                return f"{topic}-{partition}"
+        return ""
 
     def _complete(self, prepared: Metadata) -> Metadata:
         state = prepared.state

@@ -131,6 +131,9 @@ class MemoryPartitions:
         self._fuse = fuse or Fuse()
         self._writers: dict[Where, PartitionWriter] = {}
 
+    def is_here(self, topic: str, partition: int) -> bool:
+        return (topic, partition) in self.logs
+
     def writer(self, topic: str, partition: int) -> PartitionWriter:
         where = (topic, partition)
         if where not in self._writers:

@@ -59,6 +59,11 @@ class OpenPartitions:
         self._opened[target.name.topic, target.name.partition] = opened
         return opened
 
+    def is_here(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition already, or will be when this is applied."""
+        is_open = (topic, partition) in self._opened
+        return is_open or Path(self._log_dir_path, f"{topic}-{partition}").is_dir()
+
     def writer(self, topic: str, partition: int) -> PartitionWriter:
         """Return the writer of a partition; see `storage.coordinator.Partitions`."""
         found = self._opened.get((topic, partition))

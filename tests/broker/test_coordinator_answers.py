@@ -11,7 +11,10 @@ from tests.coordinator_cases import rows, table
 from tests.coordinators import Commands, is_same_answer
 from tests.kafka import coordinator_answers
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(not coordinator_answers.has_compiler(), reason="this Java has no compiler"),
+]
 
 
 def test_it_still_says_what_is_noted() -> None:

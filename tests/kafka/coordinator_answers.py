@@ -17,6 +17,16 @@ PROGRAM = Path(__file__).with_name("CoordinatorAnswers.java")
 NOTED = Path(__file__).parents[1] / "golden" / "kafka-4.3.1-coordinator.answers.xz"
 
 
+def has_compiler() -> bool:
+    """Whether a Java is there that runs a source file."""
+    if jars.missing_tool("java"):
+        return False
+    listed = subprocess.run(
+        [jars.tool("java"), "--list-modules"], capture_output=True, text=True, check=False
+    )
+    return "jdk.compiler" in listed.stdout
+
+
 def ask(cases: Sequence[str]) -> list[str]:
     """The answers of a coordinator of Kafka's jars to each case; needs a Java with its compiler."""
     asked = subprocess.run(

@@ -39,7 +39,6 @@ from storage.errors import EoctlError, UsageError
 from storage.log_dir import read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
-from storage.transaction_metadata import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -303,6 +302,8 @@ class _Run:
         transactional = self.transactional
         if transactional is None:
             return None
+        from storage.transaction_metadata import ProducerIdAndEpoch
+
         names = [each.target.name for each in self.opened]
         places = [(each.topic, each.partition) for each in names]
 

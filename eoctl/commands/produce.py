@@ -175,7 +175,6 @@ def command(
     from eoctl.clients.streams import open_input, separator_bytes
     from eoctl.clients.target import TargetOptions
     from eoctl.clients.topic_producer import Transactions
-    from eoctl.clients.transactional import TransactionalOptions
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
@@ -198,6 +197,13 @@ def command(
             abort_every,
             2 if transaction_version is None else transaction_version,
             coordinator_epoch,
+        )
+    transactional = None
+    if transactional_id is not None:
+        from eoctl.clients.transactional import TransactionalOptions
+
+        transactional = TransactionalOptions(
+            transactional_id, transaction_timeout_ms, version=transaction_version
         )
     chosen = ProduceOptions(
         target=TargetOptions(metadata_dir, topic_id, single_copy),
@@ -223,11 +229,7 @@ def command(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         transactions=transactions,
-        transactional=None
-        if transactional_id is None
-        else TransactionalOptions(
-            transactional_id, transaction_timeout_ms, version=transaction_version
-        ),
+        transactional=transactional,
         lease=lease,
         session=producer_session,
         in_flight=in_flight,

@@ -25,6 +25,7 @@ import numpy as np
 from bench.audit import audit_lines
 from bench.check import check_lines
 from bench.consume import consume_lines
+from bench.copy import copy_lines
 from bench.lease import lease_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
@@ -245,6 +246,7 @@ def main() -> None:
             lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
             lines += ["", *transaction_lines(40_000, chosen.runs)]
             lines += ["", *lease_lines(chosen.runs)]
+            lines += ["", *copy_lines(chosen.mib, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *audit_lines(2 * chosen.mib, chosen.runs, has_java=not reason)]
     text = "\n".join(lines)

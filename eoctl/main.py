@@ -58,6 +58,9 @@ COMMANDS = {
     "consume": CommandEntry(
         "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
     ),
+    "copy": CommandEntry(
+        "eoctl.commands.copy", "Append one partition to another one, exactly once."
+    ),
     "repair": CommandEntry(
         "eoctl.commands.repair", "Mend damaged partitions: as a broker would, or losing less."
     ),

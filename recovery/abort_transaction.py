@@ -75,7 +75,7 @@ class _FilesStore(PlannedStore):
         super().open_log(base_offset, log_bytes)
         self._name = f"{base_offset:020d}.log"
 
-    def append(self, batch: bytes | bytearray) -> None:
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
         super().append(batch)
         self.batch = bytes(batch)
         self.contents[self._name] = self.batch

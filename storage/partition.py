@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from storage import lookup
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_V2
-from storage.log_dir import LEADER_EPOCHS_NAME, MAX_OFFSET, StoppedState
+from storage.log_dir import (
+    LEADER_EPOCHS_NAME,
+    MAX_OFFSET,
+    PARTITION_METADATA_NAME,
+    StoppedState,
+)
 from storage.partition_files import list_partition
 from storage.positioned_file import PositionedFile
 from storage.segment import open_segment
@@ -167,6 +172,16 @@ class Partition:
             return parse_leader_epochs(data)
         except FormatError as exc:
             self.problems.append(exc.located(entry.path))
+            return None
+
+    def topic_id(self) -> str | None:
+        """The id in `partition.metadata`; None if missing or unreadable."""
+        from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+
+        data = self.read_file(self.files.other(PARTITION_METADATA_NAME))
+        try:
+            return None if data is None else format_uuid(parse_partition_metadata(data).topic_id)
+        except FormatError:
             return None
 
     def aborted_transactions(self, files: SegmentFiles) -> list[AbortedTxn] | None:

@@ -130,7 +130,7 @@ class PlannedStore:
         self._log_path = self._path(f"{base_offset:020d}.log")
         self._note(self._log_path, 0, appends=True)
 
-    def append(self, batch: bytes | bytearray) -> None:
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
         """Write a batch at the end of the `.log`."""
         self._appended_bytes += len(batch)
 
@@ -223,7 +223,7 @@ class FileStore(PlannedStore):
                 next_step="run it again",
             )
 
-    def append(self, batch: bytes | bytearray) -> None:
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
         """Write a batch; what a failed write left of it is cut off again."""
         if self._log is None:
             raise ValueError("no log is open")

@@ -20,18 +20,16 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import FormatError, RefusedError
+from storage.client_batch import parse_client_batch, require_valid
+from storage.errors import RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.formats.record_batch import (
-    CONTROL_MASK,
     CRC,
     CRC_POS,
     HEADER,
     LOG_APPEND_TIME_MASK,
-    MAGIC_V2,
     NO_PRODUCER_ID,
     PLACE,
-    TRANSACTIONAL_MASK,
     BatchHeader,
     compute_crc,
     parse_header,
@@ -161,9 +159,22 @@ class PartitionWriter:
             AccessError: it could not be written. The writer takes no further batch, and `close`
                 only lets go of the files: the partition has to be recovered.
         """
+        return self._append(parse_client_batch(batch, self.end_offset), batch, origin)
+
+    def append_copy(self, header: BatchHeader, batch: bytearray | memoryview) -> Appended:
+        """Append a batch made of one of another log, as `append`; it is stamped in place.
+
+        `header` is its own, but for the checksum, which is right. It may have LogAppendTime, and
+        the time of the other leader's append.
+        """
+        return self._append(header, batch, _CLIENT)
+
+    def _append(
+        self, header: BatchHeader, batch: bytes | bytearray | memoryview, origin: Origin
+    ) -> Appended:
         if self._state is not _READY:
             raise ValueError("closed, or an earlier append has failed")
-        header = self._checked(batch)
+        require_valid(header, self.config, self.end_offset)
         duplicate = None
         if header.producer_id != NO_PRODUCER_ID and origin is _CLIENT:
             duplicate = self.producers.find_duplicate(header)
@@ -252,7 +263,10 @@ class PartitionWriter:
         return self.producers.entries() if self._must_roll(header) else None
 
     def _write(
-        self, header: BatchHeader, batch: bytes, roll_entries: list[ProducerEntry] | None
+        self,
+        header: BatchHeader,
+        batch: bytes | bytearray | memoryview,
+        roll_entries: list[ProducerEntry] | None,
     ) -> None:
         self.store.begin()
         if not self._epochs or self._epochs[-1].epoch < self.leader_epoch:
@@ -281,59 +295,6 @@ class PartitionWriter:
         if self._flush is FlushPolicy.SEGMENT:
             self.store.start_writeback(self._written_back_bytes)
         self._written_back_bytes = self._segment_bytes
-
-    def _checked(self, batch: bytes) -> BatchHeader:
-        """Check what a leader checks of a client's batch without looking at its records."""
-        try:
-            header = parse_header(batch, 0)
-        except FormatError as exc:
-            raise self._refusal("CORRUPT_MESSAGE", exc.message) from exc
-        if header.magic != MAGIC_V2:
-            raise self._refusal("CORRUPT_MESSAGE", f"magic {header.magic}", header)
-        batch_bytes, config = len(batch), self.config
-        if header.batch_bytes != batch_bytes:
-            raise self._refusal("CORRUPT_MESSAGE", "not exactly one batch", header)
-        if compute_crc(batch) != header.crc:
-            raise self._refusal("CORRUPT_MESSAGE", "its checksum is wrong", header)
-        if batch_bytes > config.max_message_bytes:
-            raise self._refusal(
-                "MESSAGE_TOO_LARGE",
-                f"{batch_bytes} bytes, at most {config.max_message_bytes} (max.message.bytes)",
-                header,
-            )
-        if batch_bytes > config.segment_bytes:
-            raise self._refusal(
-                "RECORD_LIST_TOO_LARGE",
-                f"{batch_bytes} bytes, at most {config.segment_bytes} (segment.bytes)",
-                header,
-            )
-        attributes = header.attributes
-        if attributes & LOG_APPEND_TIME_MASK:
-            raise self._refusal("INVALID_TIMESTAMP", "a client may not set LogAppendTime", header)
-        is_right = (
-            header.base_offset == 0
-            and header.records_count == header.last_offset_delta + 1 > 0
-            and not attributes & CONTROL_MASK
-            and (
-                header.base_sequence >= 0
-                if header.producer_id >= 0
-                else not attributes & TRANSACTIONAL_MASK
-            )
-        )
-        if not is_right:
-            raise self._refusal("INVALID_RECORD", _fault_of(header), header)
-        return header
-
-    def _refusal(
-        self, kafka_error: str, what: str, header: BatchHeader | None = None
-    ) -> AppendError:
-        producer_id = NO_PRODUCER_ID if header is None else header.producer_id
-        return AppendError(
-            kafka_error,
-            f"batch for offset {self.end_offset}: {what}",
-            producer_id=producer_id,
-            offset=self.end_offset,
-        )
 
     def _placed(self, header: BatchHeader) -> BatchHeader:
         """The header as it will be in the log; its crc is still the client's."""
@@ -408,22 +369,9 @@ class PartitionWriter:
         self.store.close_log()
 
 
-def _fault_of(header: BatchHeader) -> str:
-    """Tell why a client may not send a batch (APP-3)."""
-    faults = {
-        "its base offset is not 0": header.base_offset != 0,
-        "offsets without records": header.records_count != header.last_offset_delta + 1,
-        "it has no record": header.records_count <= 0,
-        "a client may not write control records": header.is_control,
-        "a producer id without sequence": header.producer_id >= 0 > header.base_sequence,
-        "a transaction without producer id": header.is_transactional and header.producer_id < 0,
-    }
-    return next(what for what, is_so in faults.items() if is_so)
-
-
-def _stamped(header: BatchHeader, batch: bytes) -> bytearray:
+def _stamped(header: BatchHeader, batch: bytes | bytearray | memoryview) -> bytearray | memoryview:
     """The batch as it is written: the header changes, the records do not."""
-    data = bytearray(batch)
+    data = bytearray(batch) if isinstance(batch, bytes) else batch
     if header.is_log_append_time:
         HEADER.pack_into(data, 0, *header)
         CRC.pack_into(data, CRC_POS, compute_crc(data))

@@ -36,6 +36,8 @@ def read_log(directory: Path) -> ReadLog:
                 header = batch.header
                 found = list(segment.records(batch))
                 if header.is_control:
+                    if not found:  # what a cleaner has left of a marker
+                        continue
                     is_commit = parse_control_key(found[0].key).type == ControlRecordType.COMMIT
                     for offset in waiting.pop(header.producer_id, ()):
                         is_committed[offset] = is_commit

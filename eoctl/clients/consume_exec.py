@@ -16,8 +16,7 @@ from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.position_file import Position, PositionFile, PositionOf
 from eoctl.clients.program import Program, ProgramError
 from eoctl.clients.record_writers import encode_json
-from storage.errors import EoctlError, FormatError, RefusedError
-from storage.log_dir import PARTITION_METADATA_NAME
+from storage.errors import EoctlError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -300,21 +299,10 @@ def _owner(partition: Partition, options: ConsumeOptions, execution: ExecOptions
     return PositionOf(
         partition.topic,
         partition.partition,
-        _topic_id(partition),
+        partition.topic_id(),
         str(options.isolation),
         str(execution.commit),
     )
-
-
-def _topic_id(partition: Partition) -> str | None:
-    """The topic's id, None where it is not known."""
-    from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
-
-    data = partition.read_file(partition.files.other(PARTITION_METADATA_NAME))
-    try:
-        return None if data is None else format_uuid(parse_partition_metadata(data).topic_id)
-    except FormatError:
-        return None
 
 
 def _require_outside(checkpoint: str, partition: Partition) -> None:

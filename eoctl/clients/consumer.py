@@ -1,6 +1,7 @@
 """A consumer over a partition directory: from where to where, at which isolation level, on and on.
 
-A read_committed consumer ends before the last stable offset, and is not given what was aborted
+`LogConsumer` is what consumers have in common, `Consumer` the one that is given records. A
+read_committed consumer ends before the last stable offset, and is not given what was aborted
 (`recovery.transaction_view`). Bounds, as far as checkpoints know them, are those of a client:
 nothing below the log start, and with `--until hw` nothing from the high watermark on.
 """
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import errno
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from eoctl.clients.consume_bounds import End, EndKind, Start, StartKind
 from eoctl.clients.log_damage import DamageError
 from eoctl.clients.log_reader import LogReader
+from eoctl.clients.log_walk import Given, LogWalk
 from eoctl.clients.log_watch import LogWatch
 from recovery.read_options import AbortedSource, Isolation
 from storage.discovery import select_partition
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from eoctl.clients.bulk_records import IsHidden
     from eoctl.clients.log_reader import AnyRecords
     from recovery.transaction_view import TransactionView
     from storage.kernels.protocol import HeaderTable
@@ -55,8 +59,8 @@ class Consumed(NamedTuple):
     next_offset: int = 0
 
 
-class Consumer:
-    """Gives the records of one partition, once.
+class LogConsumer(ABC, Generic[Given]):
+    """Gives what a partition has, once.
 
     Attributes:
         partition: as it is listed now.
@@ -87,7 +91,7 @@ class Consumer:
         if self._is_committed or options.end.kind is EndKind.LSO:
             self.view = self._new_view()
         self.consumed = Consumed()
-        self.reader: LogReader | None = None
+        self.reader: LogWalk[Given] | None = None
 
     def _new_view(self) -> TransactionView:
         from recovery.transaction_view import TransactionView
@@ -130,13 +134,12 @@ class Consumer:
         """
         offset = self._start_offset() if offset is None else offset
         self.consumed = Consumed(next_offset=offset)
-        self.reader = LogReader(
-            self.partition,
-            offset,
-            skip_corrupt=self._options.skip_corrupt,
-            is_hidden=self._is_hidden if self._is_committed else None,
-        )
+        self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
         return offset
+
+    @abstractmethod
+    def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogWalk[Given]:
+        """Make what reads from an offset on."""
 
     def _start_offset(self) -> int:
         log_start_offset = self.partition.log_start_offset or 0
@@ -169,7 +172,7 @@ class Consumer:
 
     # --- records ---
 
-    def records(self) -> Iterator[AnyRecords | None]:
+    def records(self) -> Iterator[Given | None]:
         """Give all records; None when all that is there was given, before waiting for more.
 
         Raises:
@@ -194,7 +197,7 @@ class Consumer:
             yield None
             self._wait(watch, reader)
 
-    def _pass(self, reader: LogReader) -> Iterator[AnyRecords]:
+    def _pass(self, reader: LogWalk[Given]) -> Iterator[Given]:
         """Read once to the end that there is now; segments may vanish meanwhile."""
         for attempt in range(RELISTS_MAX):
             try:
@@ -219,21 +222,14 @@ class Consumer:
             return
 
     def _is_full(self) -> bool:
-        limit = self._options.max_messages
-        return limit is not None and self.consumed.records >= limit
+        """Was all given that is wanted?"""
+        return False
 
-    def _count(self, records: AnyRecords) -> AnyRecords:
-        """Count what is given, cut to what is wanted."""
-        before = self.consumed
-        if self._options.max_messages is not None:
-            records = records.part(0, self._options.max_messages - before.records)
-        first = records.first_offset if before.first_offset is None else before.first_offset
-        self.consumed = Consumed(
-            before.records + records.row_count, first, records.last_offset, records.next_offset
-        )
-        return records
+    @abstractmethod
+    def _count(self, given: Given) -> Given:
+        """Count what is given, and return what of it is wanted."""
 
-    def _look_behind(self, reader: LogReader) -> None:
+    def _look_behind(self, reader: LogWalk[Given]) -> None:
         """Meet the damage at the end of a log that is read to its last stable offset."""
         view, next_offset = self.view, reader.next_offset
         is_to_end = self._options.end.kind in (EndKind.LOG_END, EndKind.LSO)
@@ -244,12 +240,16 @@ class Consumer:
 
     # --- following ---
 
-    def _wait(self, watch: LogWatch, reader: LogReader) -> None:
+    def _wait(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
         """Wait for the log to change, and take that in."""
         tail_since_s = time.monotonic()
         while not watch.wait():
             if reader.tail and time.monotonic() - tail_since_s > TAIL_GRACE_S:
                 reader.finish()
+        self._take_in(watch, reader)
+
+    def _take_in(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
+        """List the partition again, which has changed."""
         if self._options.end.kind is EndKind.HW:
             self._high_watermark = Partition.of(select_partition(self._path)).high_watermark
             if self.view is not None:
@@ -262,19 +262,54 @@ class Consumer:
         elif self.view is not None:
             self.view.update()
 
-    def _find_again(self, reader: LogReader) -> None:
+    def _find_again(self, reader: LogWalk[Given]) -> None:
         """The place where to go on is gone: the log was cut at its end or at its start."""
         offset = reader.next_offset
         first_offset = self.partition.log_start_offset or 0
         end = self.partition.log_end()
         end_offset = first_offset if end is None else max(end.offset, first_offset)
         if offset > end_offset:
-            self._tell(
-                f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
-                f" {offset - 1} were consumed already and may come again with other records"
-            )
+            self._meet_truncation(offset, end_offset)
             offset = end_offset
         elif offset < first_offset:
-            self._tell(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
+            self._meet_deletion(offset, first_offset)
             offset = first_offset
         reader.seek(offset)
+
+    def _meet_truncation(self, offset: int, end_offset: int) -> None:
+        """The log ends below `offset` now, where reading was to go on."""
+        self._tell(
+            f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
+            f" {offset - 1} were consumed already and may come again with other records"
+        )
+
+    def _meet_deletion(self, offset: int, first_offset: int) -> None:
+        """The log starts above `offset` now, where reading was to go on."""
+        self._tell(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
+
+
+class Consumer(LogConsumer["AnyRecords"]):
+    """Gives the records of one partition, once."""
+
+    def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogReader:
+        return LogReader(
+            self.partition,
+            offset,
+            skip_corrupt=self._options.skip_corrupt,
+            is_hidden=is_hidden,
+        )
+
+    def _is_full(self) -> bool:
+        limit = self._options.max_messages
+        return limit is not None and self.consumed.records >= limit
+
+    def _count(self, given: AnyRecords) -> AnyRecords:
+        """Count records, cut to what is wanted."""
+        before = self.consumed
+        if self._options.max_messages is not None:
+            given = given.part(0, self._options.max_messages - before.records)
+        first = given.first_offset if before.first_offset is None else before.first_offset
+        self.consumed = Consumed(
+            before.records + given.row_count, first, given.last_offset, given.next_offset
+        )
+        return given

@@ -31,6 +31,10 @@ class LogWatch:
     def wait(self) -> bool:
         """Sleep a moment; True if something has changed since `refresh`."""
         time.sleep(POLL_S)
+        return self.has_changed()
+
+    def has_changed(self) -> bool:
+        """True if something has changed since `refresh`."""
         return self._look() != self._seen
 
     def refresh(self, places: Iterable[Place]) -> bool:

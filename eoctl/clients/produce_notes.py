@@ -1,4 +1,4 @@
-"""What `eoctl produce` tells people: what was verified, and what it costs (design 4.5)."""
+"""What appending commands tell people: what was verified, and what it costs (design 4.5)."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING
 from recovery.recovery_price import recovery_price
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.clients.open_partition import OpenPartition
-    from eoctl.clients.topic_producer import TopicProducer
     from eoctl.clock import Now
 
 
 def notes_of(
     opened: Sequence[OpenPartition],
     now: Now,
-    topic: TopicProducer,
     *,
     is_applied: bool,
-    session_path: str | None,
+    more: Iterable[str] = (),
 ) -> Iterator[str]:
-    """Give sentences about a run that has ended."""
+    """Give sentences about a run that has ended; `more` are those of its own."""
     told: set[str] = set()
     for each in opened:
         told.update(each.target.notes)
@@ -33,10 +31,7 @@ def notes_of(
         " records were not decompressed"
     )
     yield now.describe()
-    if topic.open_count:
-        left = f"a transaction of {topic.open_count} records has no end"
-        if session_path is not None:
-            yield f"{left}: another run with --producer-session {session_path} goes on with it"
+    yield from more
     if not any(each.store.changes or each.recovery for each in opened):
         yield "nothing to append: nothing is changed"
         return

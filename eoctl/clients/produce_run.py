@@ -349,13 +349,13 @@ class _Run:
         except (EoctlError, OSError, KeyboardInterrupt) as exc:
             error = exc
         if error is not None and self.keeper is None:
-            error = _first_error(error, self.topic.abort)
+            error = first_error(error, self.topic.abort)
         not_closed = self.partitions.close()
         error = error or not_closed
         if error is None:
-            error = _first_error(error, self._save)
+            error = first_error(error, self._save)
         if self.acks is not None:
-            error = _first_error(error, self.acks.close)
+            error = first_error(error, self.acks.close)
         is_applied = self.options.write.change.apply
         pairs = zip(self.opened, self.producers, strict=True)
         return ProduceResult(
@@ -400,18 +400,20 @@ class _Run:
     def _notes(self) -> Iterator[str]:
         from eoctl.clients.produce_notes import notes_of
 
-        if self.transactional is not None:
-            yield from self.transactional.notes
+        more = [] if self.transactional is None else [*self.transactional.notes]
+        is_applied = self.options.write.change.apply
         yield from notes_of(
-            [*self.partitions],
-            self.now,
-            self.topic,
-            is_applied=self.options.write.change.apply,
-            session_path=self.options.session,
+            [*self.partitions], self.now, is_applied=is_applied, more=[*more, *self._open_end()]
         )
 
+    def _open_end(self) -> Iterator[str]:
+        path = self.options.session
+        if self.topic.open_count and path is not None:
+            left = f"a transaction of {self.topic.open_count} records has no end"
+            yield f"{left}: another run with --producer-session {path} goes on with it"
 
-def _first_error(error: BaseException | None, call: Callable[[], None]) -> BaseException | None:
+
+def first_error(error: BaseException | None, call: Callable[[], None]) -> BaseException | None:
     """Make a call that must not keep later ones from being made; the first error tells most."""
     try:
         call()

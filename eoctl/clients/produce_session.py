@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage import fsio
-from storage.checksum import crc32c
-from storage.errors import AccessError, RefusedError
+from eoctl.clients.session_file import SessionFormat
+from storage.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,11 +28,9 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
     from storage.fsio import FileSystem
 
-FORMAT = "eoctl producer session"
-VERSION = 1
-MAX_SESSION_BYTES = 16 << 20  # of 100,000 partitions it has a tenth
 DIGEST_BYTES = sha256().digest_size
 NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
+_FILE = SessionFormat("eoctl producer session", 1, "the session of a producer", NEXT_STEP)
 
 
 # Key, value and headers of a record.
@@ -103,36 +99,17 @@ def load_session(path: str) -> Session | None:
         AccessError: it cannot be read.
         RefusedError: it is none.
     """
-    import msgpack
-
-    try:
-        found_bytes = Path(path).stat().st_size
-        if not Path(path).is_file() or found_bytes > MAX_SESSION_BYTES:
-            raise RefusedError(
-                f"{path}: not the session of a producer: no file, or one of {found_bytes} bytes",
-                next_step=NEXT_STEP,
-            )
-        data = Path(path).read_bytes()
-    except FileNotFoundError:
+    found = _FILE.load(path)
+    if found is None:
         return None
-    except OSError as exc:
-        raise AccessError(exc, path) from exc
     try:
-        body, checksum = msgpack.unpackb(data)
-        if crc32c(body) != checksum:
-            raise ValueError("its checksum is wrong")  # noqa: TRY301
-        found = msgpack.unpackb(body, use_list=False)
-        if found["format"] != FORMAT or found["version"] != VERSION:
-            raise ValueError(f"format {found['format']!r}, version {found['version']!r}")  # noqa: TRY301
         session = Session(**{name: found[name] for name in Session._fields})
         session = session._replace(
             partitions=tuple(SessionPartition(*each) for each in session.partitions)
         )
         _check(session)
-    except (ValueError, TypeError, KeyError, msgpack.UnpackException) as exc:
-        raise RefusedError(
-            f"{path}: not the session of a producer, or damaged: {exc}", next_step=NEXT_STEP
-        ) from exc
+    except (ValueError, TypeError, KeyError) as exc:
+        raise _FILE.damaged(path, exc) from exc
     return session
 
 
@@ -161,11 +138,7 @@ def _check(session: Session) -> None:
 
 def save_session(fs: FileSystem, path: str, session: Session) -> None:
     """Replace the file durably. Raises AccessError."""
-    import msgpack
-
-    content = {"format": FORMAT, "version": VERSION, **session._asdict()}
-    body = msgpack.packb(content)
-    fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))
+    _FILE.save(fs, path, session._asdict())
 
 
 def digest_of(content: Content) -> bytes:

@@ -224,7 +224,7 @@ def _topic_id_to_write(
             f"{directory}: the cluster knows {name.topic} by the topic id"
             f" {format_uuid(known or ZERO_UUID)}, not {option}"
         )
-    on_disk = _read_topic_id(directory)
+    on_disk = read_topic_id(directory)
     if on_disk is not None:
         if known is not None and known != on_disk:
             raise RefusedError(
@@ -242,7 +242,8 @@ def _topic_id_to_write(
     return known
 
 
-def _read_topic_id(directory: Path) -> bytes | None:
+def read_topic_id(directory: Path) -> bytes | None:
+    """Read the id in `partition.metadata`; None without one. Raises AccessError, FormatError."""
     path = directory / PARTITION_METADATA_NAME
     try:
         return parse_partition_metadata(path.read_bytes()).topic_id

@@ -210,7 +210,7 @@ def compute_crc(batch: BytesLike) -> int:
     return crc32c(memoryview(batch)[CRC_START_POS:])
 
 
-def encode_batch(header: BatchHeader, body: bytes) -> bytes:
+def encode_batch(header: BatchHeader, body: bytes | memoryview) -> bytes:
     """A whole batch of `header` and `body` (the records, compressed as header.codec says).
 
     batch_length and crc of `header` are ignored: they are computed here.

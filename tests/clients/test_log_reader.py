@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoctl.clients import log_reader
+from eoctl.clients import log_walk
 from eoctl.clients.log_damage import DamageError
-from eoctl.clients.log_reader import MAX_OFFSET, LogReader
+from eoctl.clients.log_reader import LogReader
+from eoctl.clients.log_walk import MAX_OFFSET
 from storage.discovery import select_partition
 from storage.errors import AccessError, FormatError
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
@@ -64,7 +65,7 @@ def rows_of(found: Iterable[AnyRecords]) -> Rows:
 def read(partition: Partition, least_bytes: int, start: int, end: int) -> tuple[Any, ...]:
     """Read past damage, in bulk or plainly: records, what was skipped, where it ended."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(log_reader, "BULK_MIN_BYTES", least_bytes)
+        monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", least_bytes)
         reader = LogReader(partition, start, skip_corrupt=True)
         rows = rows_of(reader.read(end))
         tail = list(reader.tail)
@@ -149,7 +150,7 @@ def test_in_parts_as_at_once(
     partition = partition_of(tmp_path_factory.mktemp("log") / "t-0", data)
     for least_bytes in (BULK, PLAIN):
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(log_reader, "BULK_MIN_BYTES", least_bytes)
+            monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", least_bytes)
             reader = LogReader(partition, 0)
             parts: Rows = []
             for end in [*sorted(cuts), MAX_OFFSET]:
@@ -189,7 +190,7 @@ def test_the_index_is_only_a_hint(index: str, tmp_path: Path) -> None:
 def test_damage_before_the_first_record_does_not_matter(
     least_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "BULK_MIN_BYTES", least_bytes)
+    monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", least_bytes)
     data = bytearray(b"".join(batch(10 * n) for n in range(6)))
     size = len(data) // 6
     data[2 * size + 70] ^= 1  # offsets 20 to 29
@@ -251,14 +252,14 @@ def test_segments_that_cannot_be_opened(tmp_path: Path) -> None:
 
 def test_many_records_in_few_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Huge batches and long tables are given in pieces."""
-    monkeypatch.setattr(log_reader, "BULK_MIN_BYTES", BULK)
+    monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", BULK)
     data = batch(0, 70_000) + b"".join(batch(70_000 + 3000 * n, 3000) for n in range(30))
     partition = partition_of(tmp_path / "t-0", data)
     found = list(LogReader(partition, 69_990).read(150_000))
     assert offsets(found) == list(range(69_990, 150_000))
     assert max(each.row_count for each in found) <= 8192
     with monkeypatch.context() as plain:
-        plain.setattr(log_reader, "BULK_MIN_BYTES", PLAIN)
+        plain.setattr(log_walk, "BULK_MIN_BYTES", PLAIN)
         found = list(LogReader(partition, 5).read(150_000))
     assert offsets(found) == list(range(5, 150_000))
     assert max(each.row_count for each in found) <= 8192

@@ -56,7 +56,7 @@ def in_bulk(
     directory: Path, content: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> list[TableRecords]:
     """The records as a window of batches gives them."""
-    monkeypatch.setattr("eoctl.clients.log_reader.BULK_MIN_BYTES", 0)
+    monkeypatch.setattr("eoctl.clients.log_walk.BULK_MIN_BYTES", 0)
     directory.mkdir(exist_ok=True)
     numbered = [each._replace(offset_delta=n) for n, each in enumerate(content)]
     half = len(numbered) // 2

@@ -1,0 +1,142 @@
+"""A batch of the source as the copier sends it, and whether one of the destination is its copy.
+
+A batch goes as bytes: only the base offset, the leader epoch, the producer's identity and the
+transactional bit of its header change, and with them its checksum. One that a client may not send
+(`batch_reader`) is encoded anew from its records, with the codec that it had.
+
+Timestamps stay as they are. A batch of a topic with LogAppendTime keeps the bit that says so, and
+the time that consumers of the source are given: only the leader of a topic that has LogAppendTime
+itself puts its own clock there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.checksum import crc32c
+from storage.errors import RefusedError
+from storage.formats.compression import Codec
+from storage.formats.record_batch import (
+    CRC,
+    CRC_POS,
+    CRC_START_POS,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_MASK,
+    NO_LEADER_EPOCH,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    encode_batch,
+    parse_header,
+)
+from storage.record_builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from eoctl.clients.batch_reader import LogBatch
+    from storage.record_builder import ProducerIdentity
+
+MAX_BATCH_BYTES = 2**31 - 1
+
+
+def stamp(
+    source: LogBatch, identity: ProducerIdentity
+) -> tuple[BatchHeader, bytearray | memoryview]:
+    """Make the batch that is sent out of one that was read, whose bytes are overwritten.
+
+    Returns:
+        Its header, where the checksum is 0, and all of its bytes, which have the right one.
+
+    Raises:
+        FormatError, AccessError: its records had to be encoded anew, and cannot be decoded.
+        RefusedError: they do not fit into one batch.
+    """
+    if source.own_records is not None:
+        data = bytearray(_encoded(source, identity))
+        return parse_header(data, 0)._replace(crc=0), data
+    found, view = source.header, source.data
+    header = BatchHeader(  # by place: this is done for every batch
+        0,
+        found.batch_length,
+        NO_LEADER_EPOCH,
+        found.magic,
+        0,
+        found.attributes & ~TRANSACTIONAL_MASK,
+        found.last_offset_delta,
+        found.base_timestamp_ms,
+        found.max_timestamp_ms,
+        *identity,
+        found.records_count,
+    )
+    HEADER.pack_into(view, 0, *header)
+    CRC.pack_into(view, CRC_POS, crc32c(view[CRC_START_POS:]))
+    return header, view
+
+
+def _encoded(source: LogBatch, identity: ProducerIdentity) -> bytes:
+    builder = BatchBuilder(codec=Codec(source.header.codec), batch_bytes=MAX_BATCH_BYTES)
+    try:
+        is_whole = all(
+            builder.add(each.key, each.value, each.timestamp_ms, each.headers)
+            for each in source.records()
+        )
+    except ValueError as exc:
+        raise _too_large(source, str(exc)) from exc
+    if not is_whole:
+        raise _too_large(source, "they are too large together")
+    data = builder.build(identity)
+    if source.header.is_log_append_time:
+        header = parse_header(data, 0)
+        header = header._replace(attributes=header.attributes | LOG_APPEND_TIME_MASK)
+        data = encode_batch(header, memoryview(data)[HEADER_BYTES:])
+    return data
+
+
+def _too_large(source: LogBatch, why: str) -> RefusedError:
+    return RefusedError(
+        f"{source.segment.path}: position {source.batch.pos}: the records of the batch at offset"
+        f" {source.header.base_offset} cannot be encoded as one batch: {why}"
+    )
+
+
+def difference(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> str:
+    """Tell how a batch of the destination is not the copy of one of the source; "" if it is.
+
+    Args:
+        source: what was to be copied.
+        copy: what the destination has.
+        has_own_times: its leader puts its own clock in place of the timestamps.
+
+    Raises:
+        FormatError, AccessError: the records of one of them cannot be decoded.
+    """
+    if source.own_records is None and copy.own_records is None:
+        if _is_same_bytes(source, copy, has_own_times=has_own_times):
+            return ""
+        if source.header.records_count != copy.header.records_count:
+            return (
+                f"{source.header.records_count} records in the source,"
+                f" {copy.header.records_count} in the destination"
+            )
+    ours, theirs = source.records(), copy.records()
+    if len(ours) != len(theirs):
+        return f"{len(ours)} records in the source, {len(theirs)} in the destination"
+    names = ["key", "value", "headers"] + ([] if has_own_times else ["timestamp_ms"])
+    for one, other in zip(ours, theirs, strict=True):
+        for name in names:
+            if getattr(one, name) != getattr(other, name):
+                return f"{name} of source offset {one.offset}, destination offset {other.offset}"
+    is_same_type = source.header.is_log_append_time == copy.header.is_log_append_time
+    return "" if is_same_type or has_own_times else "timestamp type"
+
+
+def _is_same_bytes(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> bool:
+    one, other = source.header, copy.header
+    ignored = TRANSACTIONAL_MASK | (LOG_APPEND_TIME_MASK if has_own_times else 0)
+    is_same = (
+        (one.attributes | ignored) == (other.attributes | ignored)
+        and one.records_count == other.records_count
+        and one.base_timestamp_ms == other.base_timestamp_ms
+        and (has_own_times or one.max_timestamp_ms == other.max_timestamp_ms)
+    )
+    # Views are compared item by item, which takes ten times as long.
+    return is_same and bytes(source.data[HEADER_BYTES:]) == bytes(copy.data[HEADER_BYTES:])

@@ -1,0 +1,159 @@
+"""`eoctl copy`: append what a partition has to another one, exactly once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl.clients.compare_mode import Compare
+from eoctl.output import OutputFormat
+from recovery.read_options import Isolation
+
+if TYPE_CHECKING:
+    from eoctl.clients.copy_run import CopyResult
+
+
+class Fsync(StrEnum):
+    """What `--fsync` takes."""
+
+    BATCH = "batch"
+    SEGMENT = "segment"
+    NEVER = "never"
+
+
+def command(
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --topic a log dir.")
+    ],
+    destination: Annotated[
+        str, typer.Argument(metavar="DST", help="Another one, which may not exist yet.")
+    ],
+    apply: options.Apply = False,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Copy each partition to its number.")
+    ] = None,
+    isolation: Annotated[
+        Isolation, typer.Option(help="What of the source is copied.")
+    ] = Isolation.READ_COMMITTED,
+    start: Annotated[
+        str,
+        typer.Option("--from", metavar="WHERE", help="Where a new session begins, as consume."),
+    ] = "earliest",
+    until: Annotated[
+        str, typer.Option(metavar="WHERE", help="log-end, hw, lso, an offset (excluded).")
+    ] = "log-end",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as the source grows.")
+    ] = False,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Holds the position; default: in LOG-DIR.eoctl/copies."),
+    ] = None,
+    producer_id: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, metavar="ID", help="The copier's; default: its own."),
+    ] = None,
+    compare: Annotated[
+        Compare, typer.Option(help="What is compared at the end: this run, all, none.")
+    ] = Compare.RUN,
+    no_compare: Annotated[
+        bool, typer.Option("--no-compare", help="The same as --compare none.")
+    ] = False,
+    fsync: Annotated[Fsync, typer.Option(help="When the log is synced.")] = Fsync.SEGMENT,
+    now: Annotated[
+        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock; default: wall.")
+    ] = None,
+    leader_epoch: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
+    ] = None,
+    segment_bytes: Annotated[
+        int | None,
+        typer.Option(min=1, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    ] = None,
+    index_interval_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    ] = None,
+    index_max_bytes: Annotated[
+        int | None,
+        typer.Option(min=24, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    ] = None,
+    topic_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
+    ] = None,
+    metadata_dir: options.MetadataDir = None,
+    single_copy: Annotated[
+        bool, typer.Option("--single-copy", help="Other replicas do not count.")
+    ] = False,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: options.Output = OutputFormat.TEXT,
+) -> None:
+    """Append what a partition has to another one, exactly once, and compare the two.
+
+    Batches go as bytes, under a producer id of the copier. A second run goes on behind what the
+    destination has. By default the plan is shown; --apply does it, with no broker on DST; one may
+    be running on SRC, which is only read.
+    """
+    from eoctl.changing import ChangeOptions
+    from eoctl.clients.consume_bounds import EndKind, parse_end, parse_start
+    from eoctl.clients.consumer import ConsumeOptions
+    from eoctl.clients.copy_run import CopyOptions, copy
+    from eoctl.clients.open_partition import WriteOptions
+    from eoctl.clients.target import TargetOptions
+    from eoctl.output import use_format
+    from storage.errors import UsageError
+    from storage.partition_store import FlushPolicy
+
+    use_format(output)
+    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change.check()
+    end = parse_end(until)
+    if follow and end.kind is EndKind.OFFSET:
+        raise UsageError("--follow has no end, and --until OFFSET is one")
+    if no_compare and compare is Compare.ALL:
+        raise UsageError("--no-compare and --compare all: one of them")
+    chosen = CopyOptions(
+        consume=ConsumeOptions(parse_start(start), end, isolation, follow=follow),
+        target=TargetOptions(metadata_dir, topic_id, single_copy),
+        write=WriteOptions(
+            leader_epoch=leader_epoch,
+            segment_bytes=segment_bytes,
+            index_interval_bytes=index_interval_bytes,
+            index_max_bytes=index_max_bytes,
+            flush=FlushPolicy(fsync),
+            change=change,
+        ),
+        topic=topic,
+        now=now,
+        session=session,
+        producer_id=producer_id,
+        compare=Compare.NONE if no_compare else compare,
+    )
+    result = copy(source, destination, chosen)
+    _report(result, output)
+    if result.error is not None:
+        raise result.error
+
+
+def _report(result: CopyResult, output: OutputFormat) -> None:
+    from eoctl.changing import show_plan
+    from eoctl.clients.copy_run import CopyReport
+    from eoctl.output import Report, emit, line
+    from storage.partition_store import FileChange
+
+    is_text = output is OutputFormat.TEXT
+    for plan in result.recoveries:
+        show_plan(plan, output)
+        if is_text:
+            line("")
+    emit(Report("copy", CopyReport._fields, result.reports), output)
+    if is_text:
+        line("")
+    emit(Report("file", FileChange._fields, result.changes, result.notes), output)

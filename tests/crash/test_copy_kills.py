@@ -1,0 +1,185 @@
+"""`copy`, killed at any moment and begun again: each record once, in order, along a chain.
+
+EOCTL_KILLS=320 kills it so many times.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from storage.log_config import LogConfig
+from tests.copying import contents, require_sequences
+from tests.crash.kills import KillServer
+from tests.read_log import read_log
+from tests.writing import NEW_TOPIC, NOW_MS, batch, make_log_dir, open_writer, tail_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "104"))
+KILLS_OF_A_KIND = 15  # a kind of call among so many at least
+ROUNDS_COUNT = 6
+# An anchor after each block, blocks of a few batches, and whatever is imported once.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "eoctl.clients.copier": {"ANCHOR_BYTES": 300},
+    "eoctl.clients.batch_reader": {"GATHERED_BYTES": 300},
+    "eoctl.commands.copy": {},
+    "eoctl.clients.copy_run": {},
+    "recovery.load": {},
+    "recovery.transaction_view": {},
+}
+SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100)
+
+
+class Case(NamedTuple):
+    """A way to copy."""
+
+    name: str
+    options: tuple[object, ...] = ()
+    is_committed: bool = True
+    has_chain: bool = False
+    others_write: bool = False
+
+
+CASES = [
+    Case("plain", ("--fsync", "batch")),
+    Case("uncommitted", ("--isolation", "read_uncommitted"), is_committed=False),
+    Case("beside others", ("--fsync", "never"), others_write=True),
+    Case("chain", has_chain=True),
+]
+
+
+class World:
+    """A source with transactions, a copy of it, and maybe a copy of that."""
+
+    def __init__(self, root: Path, case: Case) -> None:
+        self.root = root
+        self.case = case
+        self.source = make_log_dir(root / "source") / "t-0"
+        self.copies = [make_log_dir(root / "one") / "t-0", make_log_dir(root / "two") / "t-0"]
+        self._epochs = Counter[int]()
+        self._rounds = 0
+        self._others = 0
+
+    def grow(self, chooser: random.Random) -> None:
+        """Batches of two producers, one of them in transactions of which every third is aborted."""
+        writer = open_writer(self.source)
+        for _ in range(ROUNDS_COUNT):
+            self._rounds += 1
+            count = chooser.randrange(1, 4)
+            value = b"%d" % self._rounds + b"." * chooser.randrange(60)
+            writer.append(batch(count, value=value, timestamp_ms=NOW_MS + self._rounds))
+            sequence = 0
+            for _ in range(chooser.randrange(3)):
+                identity = (7, self._epochs[7], sequence)
+                writer.append(batch(count, identity, value=value, is_transactional=True))
+                sequence += count
+            if sequence:
+                is_commit = bool(self._rounds % 3)
+                writer.end_transaction(7, self._epochs[7] + 1, is_commit=is_commit)
+                self._epochs[7] += 1
+        writer.close()
+
+    def write_beside(self) -> None:
+        """Somebody else appends to the copy, if it was left closed."""
+        directory = self.copies[0]
+        if directory.exists() and any(directory.glob("*.log")):
+            writer = open_writer(directory, SMALL)
+            writer.append(batch(2, (9, 0, self._others)))
+            writer.close()
+            self._others += 2
+
+    def calls(self) -> list[tuple[object, ...]]:
+        chain = [self.source, *self.copies][: 3 if self.case.has_chain else 2]
+        sizes = ("--segment-bytes", SMALL[0], "--index-interval-bytes", SMALL[2])
+        return [
+            ("copy", source, copy, "--apply", *NEW_TOPIC, *sizes, *self.case.options)
+            for source, copy in itertools.pairwise(chain)
+        ]
+
+    def require_exactly_once(self) -> None:
+        source = read_log(self.source)
+        wanted = contents(source.committed if self.case.is_committed else source.records)
+        for copy in self.copies[: len(self.calls())]:
+            found = read_log(copy)
+            mine = [each for each in found.records if each.value != b"value" or not self._others]
+            assert contents(mine) == wanted
+            assert [each.offset for each in found.records] == list(range(len(found.records)))
+            require_sequences(copy)
+            tail_at(copy, SMALL)  # it is closed
+
+
+@pytest.fixture
+def server() -> Iterator[KillServer]:
+    started = KillServer()
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_killed_at_any_moment_and_begun_again(
+    scratch: Path, case: Case, server: KillServer
+) -> None:
+    """First a kind of call, the rarest until now, then one of its calls; sometimes twice."""
+    chooser = random.Random(f"{os.environ['EOCTL_SEED']} {case.name}")
+
+    def run(call: tuple[object, ...], **more: Any) -> dict[str, Any]:
+        return server.run(*call, settings=SETTINGS, **more)
+
+    def begin(*, is_first: bool) -> World:
+        """A copy that was never run, or one that goes on, maybe behind others."""
+        made = World(scratch / "run", case)
+        made.grow(chooser)
+        if not is_first:
+            for each in made.calls():
+                assert run(each)["status"] == 0
+            if case.others_write:
+                made.write_beside()
+            made.grow(chooser)
+        return made
+
+    names: dict[tuple[bool, int], list[str]] = {}
+    for is_first in (True, False):
+        world = begin(is_first=is_first)
+        for which, each in enumerate(world.calls()):
+            ended = run(each)
+            assert ended["status"] == 0
+            names[is_first, which] = ended["calls"]
+        world.require_exactly_once()
+        shutil.rmtree(world.root)
+    per_kind: Counter[str] = Counter()
+    kills = KILLS_COUNT // len(CASES)
+    while per_kind.total() < kills:
+        is_first = chooser.random() < 0.5
+        world = begin(is_first=is_first)
+        calls = world.calls()
+        which = chooser.randrange(len(calls))
+        known = names[is_first, which]
+        kind = min(set(known), key=lambda each: (per_kind[each], chooser.random()))
+        operation = chooser.choice([n for n, each in enumerate(known) if each == kind])
+        moment = chooser.choice(["before", "middle", "after"])
+        for each in calls[:which]:
+            assert run(each)["status"] == 0
+        found = run(calls[which], operation=operation, moment=moment)
+        if found["killed"]:
+            per_kind[found["calls"][-1]] += 1
+        if chooser.random() < 0.4:  # also while it recovers
+            again_moment = chooser.choice(["before", "middle", "after"])
+            run(calls[which], operation=chooser.randrange(60), moment=again_moment)
+        if chooser.random() < 0.3:
+            world.grow(chooser)
+        for each in calls:
+            assert run(each)["status"] == 0, (operation, moment, kind, which)
+        world.require_exactly_once()
+        shutil.rmtree(world.root)
+    print(f"{case.name}: killed at {dict(per_kind)}")
+    assert min(per_kind.values()) >= kills // KILLS_OF_A_KIND
+    assert len(per_kind) >= 8

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.rebuild_jobs import is_named, rebuild_jobs
 from recovery.clusters import image_around
+from recovery.mended_checkpoints import mend_checkpoints
 from recovery.plan import absolute_path
 from recovery.recovery_price import recovery_price
 from recovery.repair import RepairJob, plan_repair, repair_many
@@ -17,6 +19,7 @@ from storage.log_dir import DirState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from recovery.mended_checkpoints import MendedCheckpoints
     from recovery.plan import Plan
     from recovery.rebuild_many import RebuildJob
     from recovery.repaired import Repaired
@@ -68,12 +71,16 @@ class RepairReport(NamedTuple):
 
 
 class PlannedRepair(NamedTuple):
-    """A plan for each log dir that has something to repair, rows, errors, and notes for people."""
+    """A plan for each log dir that has something to repair, rows, errors, and notes for people.
+
+    `is_needed`: something is to be done, whether there is a plan or only a proposal.
+    """
 
     plans: tuple[Plan, ...]
     rows: tuple[RepairReport, ...]
     errors: tuple[EoctlError, ...]
     notes: tuple[str, ...]
+    is_needed: bool
 
 
 class RepairRun:
@@ -93,10 +100,14 @@ class RepairRun:
             metadata_dir=options.metadata_dir,
             is_applied=True,
         )
-        self._work = [each for each in found if each.selected.partition.name.state is DirState.LIVE]
+        self._found = [
+            each for each in found if each.selected.partition.name.state is DirState.LIVE
+        ]
+        self._work = self._found
+        self._mended: dict[str, MendedCheckpoints] = {}
         self.notes = notes
         for each in found:
-            if each not in self._work:
+            if each not in self._found:
                 self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
 
     @property
@@ -117,8 +128,8 @@ class RepairRun:
         """What tells an unfinished plan of the same call from others, by log dir."""
         by_log_dir: dict[str, list[str]] = {}
         for each in self._work:
-            path = Path(absolute_path(each.selected.partition.path))
-            by_log_dir.setdefault(str(path.parent), []).append(path.name)
+            name = Path(absolute_path(each.selected.partition.path)).name
+            by_log_dir.setdefault(_parent_of(each), []).append(name)
         strategy = None if self._options.strategy is None else str(self._options.strategy)
         return {
             log_dir: {"log_dir": log_dir, "strategy": strategy, "partitions": sorted(names)}
@@ -133,6 +144,8 @@ class RepairRun:
         """
         # What is damaged shows best where every good batch counts.
         strategy = self._options.strategy or Strategy.SALVAGE
+        if strategy is Strategy.SALVAGE:
+            self._mend_checkpoints()
         work = [
             RepairJob(
                 each.selected,
@@ -145,13 +158,15 @@ class RepairRun:
         done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
         checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
         errors = tuple(each.error for each in checked if each.error is not None)
-        if errors and len(checked) == 1:
+        if errors and len(checked) == 1 and not self._has_mended:
             raise errors[0]
         good = [each for each in checked if each.error is None]
         notes = [*self.notes, *(note for each in good for note in each.notes)]
+        notes += (note for each in self._mended.values() for note in each.notes)
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
-            return PlannedRepair((), rows, errors, tuple(notes))
+            is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
+            return PlannedRepair((), rows, errors, (*notes, *self._told_of_salvage()), is_needed)
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
                 f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
@@ -159,7 +174,8 @@ class RepairRun:
             )
         notes += self._unsure(good)
         plans = tuple(self._plans(good))
-        return PlannedRepair(plans, tuple(_row(each) for each in good), errors, tuple(notes))
+        rows = tuple(_row(each) for each in good)
+        return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans))
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
         arguments = self.arguments()
@@ -168,16 +184,51 @@ class RepairRun:
                 each for each in repaired if str(Path(absolute_path(each.path)).parent) == log_dir
             ]
             jobs = {each.selected.partition.path: each for each in self._work}
-            known = jobs[parts[0].path].selected.log_dir if parts else None
+            of_log_dir = (each.selected for each in self._work if _parent_of(each) == log_dir)
+            known = next(of_log_dir).log_dir
             lowered = {
                 jobs[each.path].selected.partition.name: each.limits.recovery_point
                 for each in parts
                 if each.limits is not None
             }
             price = None if known is None else recovery_price(known, lowered=lowered)
-            plan = plan_repair(log_dir, parts, arguments[log_dir], price)
+            mended = self._mended.get(os.path.realpath(log_dir))
+            contents = None if mended is None else mended.contents
+            plan = plan_repair(log_dir, parts, arguments[log_dir], price, contents)
             if plan is not None:
                 yield plan
+
+    # -- checkpoints that do not parse
+
+    @property
+    def _has_mended(self) -> bool:
+        return any(each.contents for each in self._mended.values())
+
+    def _mend_checkpoints(self) -> None:
+        """Go on as if those of the log dirs that were given were mended already.
+
+        Lines of all partitions of a log dir are lost with one, so it must be meant as a whole.
+        """
+        wanted = [os.path.realpath(each) for each in self._paths]
+        self._mended, self._work = {}, []
+        for each in self._found:
+            log_dir = each.selected.log_dir
+            real = None if log_dir is None else os.path.realpath(log_dir.path)
+            if log_dir is not None and real in wanted:
+                if real not in self._mended:
+                    self._mended[real] = mend_checkpoints(log_dir)
+                selected = each.selected._replace(log_dir=self._mended[real].log_dir)
+                self._work.append(each._replace(selected=selected))
+            else:
+                self._work.append(each)
+
+    def _told_of_salvage(self) -> Iterable[str]:
+        for each in self._mended.values():
+            for name in each.contents:
+                yield (
+                    f"{each.log_dir.path}: --strategy salvage of the log dir makes {name} anew, and"
+                    " comes before anything else"
+                )
 
     # -- other replicas
 
@@ -259,6 +310,10 @@ class RepairRun:
                 is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
                 strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
             yield row._replace(strategy=strategy)
+
+
+def _parent_of(job: RebuildJob) -> str:
+    return str(Path(absolute_path(job.selected.partition.path)).parent)
 
 
 def _row(repaired: Repaired) -> RepairReport:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.plan import absolute_path
-from storage.errors import RefusedError
+from storage.errors import FormatError, RefusedError
 from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
 from storage.log_dir import METADATA_TOPIC, DirState, FileSuffix
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from recovery.plan import Plan
-    from storage.log_dir import LogDir, PartitionName
+    from storage.log_dir import LogDir, PartitionName, Problem
     from storage.partition import Partition
 
 
@@ -56,13 +56,21 @@ def require_checkpoints(log_dir: LogDir | None, why: str) -> None:
     Raises:
         RefusedError: there is one.
     """
-    for problem in () if log_dir is None else log_dir.problems:
+    if log_dir is None:
+        return
+    for problem in log_dir.problems:
         if Path(problem.path).name in OFFSET_CHECKPOINT_NAMES:
             raise RefusedError(
                 f"{problem}: a broker would not use this log dir, and what it says of the partition"
                 f" {why}",
-                next_step="correct or empty that file first",
+                next_step=_how_to_mend(problem, log_dir),
             )
+
+
+def _how_to_mend(problem: Problem, log_dir: LogDir) -> str:
+    if isinstance(problem, FormatError):
+        return f"eoctl repair {log_dir.path} --strategy salvage"
+    return "make that file readable first"
 
 
 def require_same_segments(path: str, known: Collection[str], plan: Plan) -> None:

@@ -14,7 +14,7 @@ from storage.errors import AccessError, FormatError
 from storage.log_dir import CLEANER_NAME, HIGH_WATERMARK_NAME, LOG_START_NAME, RECOVERY_POINT_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from recovery.plan import Step
@@ -34,8 +34,15 @@ class Limits(NamedTuple):
     has_log_start: bool
 
 
-def lower_checkpoints(log_dir: Path, limits: Sequence[Limits]) -> Iterator[Step]:
+def lower_checkpoints(
+    log_dir: Path, limits: Sequence[Limits], mended: Mapping[str, bytes] | None = None
+) -> Iterator[Step]:
     """Plan to lower the lines of some partitions of one log dir, each file once.
+
+    Args:
+        log_dir: absolute.
+        limits: of these partitions.
+        mended: what files are made anew from that do not parse, by name.
 
     Raises:
         AccessError, RefusedError: a checkpoint cannot be read.
@@ -48,7 +55,8 @@ def lower_checkpoints(log_dir: Path, limits: Sequence[Limits]) -> Iterator[Step]
         (CLEANER_NAME, "first dirty offset"),
     ):
         path = log_dir / name
-        data = read_whole(path)
+        is_mended = mended is not None and name in mended
+        data = mended[name] if mended is not None and is_mended else read_whole(path)
         if data is None:
             continue
         lowered, changes = data, []
@@ -66,8 +74,10 @@ def lower_checkpoints(log_dir: Path, limits: Sequence[Limits]) -> Iterator[Step]
                 raise error.located(str(path)) from error
             if lowered != before:
                 changes.append("line goes" if is_removed else f"at most {limit}")
-        if changes:
-            change = changes[0] if len(changes) == 1 else f"lowered, {len(changes)} partitions"
+        change = changes[0] if len(changes) == 1 else f"lowered, {len(changes)} partitions"
+        if is_mended:
+            change = "made anew from the lines that parse"
+        if changes or is_mended:
             yield replace_step(str(path), lowered, f"{what}: {change}")
 
 

@@ -96,6 +96,7 @@ def plan_repair(
     repaired: Sequence[Repaired],
     arguments: Mapping[str, Any],
     recovery: RecoveryPrice | None,
+    checkpoints: Mapping[str, bytes] | None = None,
 ) -> Plan | None:
     """Put the repairs of partitions of one log dir together; None: nothing is to be done.
 
@@ -104,13 +105,14 @@ def plan_repair(
         repaired: those without an error.
         arguments: what was asked for.
         recovery: what the next start without the clean-shutdown marker recovers; None: not known.
+        checkpoints: those that are mended, by name.
 
     Raises:
         RefusedError, AccessError, FormatError: as `make_plan` and `lower_checkpoints`.
     """
     limits = [each.limits for each in repaired if each.limits is not None]
     steps = [
-        *lower_checkpoints(Path(log_dir), limits),
+        *lower_checkpoints(Path(log_dir), limits, checkpoints),
         *(step for each in repaired for step in each.steps),
     ]
     if not steps:

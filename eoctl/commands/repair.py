@@ -92,7 +92,7 @@ def _show(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputFormat
         notes.append(f"nothing was changed: eoctl apply {change.save_plan} does it")
     elif planned.plans:
         notes.append("this is a plan, nothing was changed: --apply does it")
-    elif any(each.strategy != "none" and each.steps_count for each in planned.rows):
+    elif planned.is_needed:
         notes.append("nothing was changed: --strategy shows the plan of one")
     else:
         notes.append("there is nothing to repair: nothing would be changed")

@@ -18,6 +18,7 @@ CheckpointFile, LogCleanerManager.
 from __future__ import annotations
 
 import os
+import shlex
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -261,7 +262,8 @@ def _check_checkpoints(
         if action is not None and error.check_id == "DIR-7":
             if is_strict or not isinstance(error, NotANumberError):
                 action = REFUSES if name in read_first else LOSES_LOG_DIR
-            collector.add_error(error, broker_action=action)
+            fix = f"eoctl repair {shlex.quote(log_dir.path)} --strategy salvage"
+            collector.add_error(error, broker_action=action, fix=fix)
     told = {error.path for error in _format_errors(log_dir)}
     for name in _CHECKPOINT_ACTIONS:
         path = Path(log_dir.path, name)

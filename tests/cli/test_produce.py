@@ -533,7 +533,8 @@ def test_checkpoints_that_cannot_be_read(
     eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[..., Path]
 ) -> None:
     (log_dir / "recovery-point-offset-checkpoint").write_text("xxx")
-    refused(eoctl("produce", log_dir / "plain-0", lines(b"v"), *NOW), "correct or empty that file")
+    how = f"eoctl repair {log_dir} --strategy salvage"
+    refused(eoctl("produce", log_dir / "plain-0", lines(b"v"), *NOW), how)
 
 
 def test_leader_epochs(

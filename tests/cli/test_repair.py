@@ -425,6 +425,89 @@ def test_a_log_start_beyond_the_log(
     assert again.status == 0, again.text
 
 
+# --- checkpoints that do not parse ----------------------------------------------------------------
+
+CHECKPOINTS = {kind: f"{kind}-offset-checkpoint" for kind in ("recovery-point", "replication")}
+SOON = "2026-11-21T03:04:00Z"  # after the stop: no transaction is late
+CHECKPOINTS |= {kind: f"{kind}-offset-checkpoint" for kind in ("log-start", "cleaner")}
+
+
+@pytest.mark.parametrize("state", ["clean", "crash"])
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS.values()))
+def test_a_checkpoint_that_does_not_parse(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, state: str, name: str
+) -> None:
+    """A broker loses the log dir (DIR-7): what parses stays, and then it is a log dir again."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / state, tmp_path / "log-dir")
+    (log_dir / name).write_text("0\n1\nplain 0\n")
+    before = tree_of(log_dir)
+    refused = eoctl("truncate", log_dir / "plain-0", "--to-offset", "20", "--single-copy")
+    assert refused.status == 4
+    assert f"eoctl repair {log_dir} --strategy salvage" in refused.errors
+    shown = eoctl("repair", log_dir, *JSONL)
+    assert shown.status == 0, shown.errors
+    assert any(f"--strategy salvage of the log dir makes {name} anew" in e for e in notes_of(shown))
+    assert not any("nothing to repair" in each for each in notes_of(shown))
+
+    done = eoctl("repair", log_dir, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    assert name in [row["file"] for row in rows_of(done, "step")]
+    (told,) = [each for each in notes_of(done) if "no broker could use it" in each]
+    assert "0 lines stay, 1 are lost" in told
+    assert (log_dir / name).read_text().startswith("0\n")
+    found = eoctl("check", log_dir, "--now", SOON, *JSONL)
+    assert found.status == 0, found.text
+    again = eoctl("repair", log_dir, "--strategy", "salvage", *JSONL)
+    assert (again.status, rows_of(again, "step")) == (0, [])
+    assert eoctl("undo", journal_of(log_dir)).status == 0
+    assert [e for e in difference(before, tree_of(log_dir)) if ".lock" not in e] == []
+
+
+def test_lines_that_parse_stay_and_are_lowered(kafka: Path, eoctl: Cli) -> None:
+    """One step for both: what is salvaged lies below the recovery point then."""
+    path = kafka / CHECKPOINTS["recovery-point"]
+    whole = path.read_text()
+    path.write_text(whole.replace("plain 1 221", "plain 1 2x1"))
+    middle = sorted((kafka / "rolled-0").glob("*.log"))[1]
+    touch(middle, 1)
+    done = eoctl("repair", kafka, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    expected = {each for each in whole.splitlines()[2:] if not each.startswith("plain 1 ")}
+    expected = {each for each in expected if not each.startswith("rolled 0 ")}
+    expected.add(f"rolled 0 {int(middle.stem)}")
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ["0", str(len(expected))]
+    assert {*lines[2:]} == expected
+    assert eoctl("check", kafka, "--now", SOON, *JSONL).status == 0
+
+
+def test_a_checkpoint_is_mended_for_the_whole_log_dir_only(kafka: Path, eoctl: Cli) -> None:
+    """Lines of other partitions may be lost with it; other strategies do not look at it."""
+    (kafka / CHECKPOINTS["recovery-point"]).write_text("0\n1\nplain 0\n")
+    for path, strategy in (
+        (kafka / "plain-0", "salvage"), (kafka / "plain-0", "move-away"), (kafka, "as-broker"),
+    ):  # fmt: skip
+        refused = eoctl("repair", path, "--strategy", strategy, "--apply")
+        assert refused.status == (5 if path == kafka else 4)
+        assert f"eoctl repair {kafka} --strategy salvage" in refused.errors
+    found = rows_of(eoctl("check", kafka, "--now", SOON, *JSONL), "finding")
+    (finding,) = [each for each in found if each["check_id"] == "DIR-7"]
+    assert finding["fix"] == f"eoctl repair {kafka} --strategy salvage"
+
+
+def test_a_checkpoint_is_mended_beside_a_partition_that_is_not(kafka: Path, eoctl: Cli) -> None:
+    for each in kafka.iterdir():
+        if each.is_dir() and each.name not in {"plain-0", "__cluster_metadata-0"}:
+            shutil.rmtree(each)
+    (kafka / "plain-0" / "00000000000000000000.log.swap").write_bytes(b"")
+    path = kafka / CHECKPOINTS["replication"]
+    path.write_bytes(b"\xff" + path.read_bytes())
+    done = eoctl("repair", kafka, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 5
+    assert "left by a compaction" in done.errors
+    assert "plain 0 179\n" in path.read_text()
+
+
 # --- move away ------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ class Change(NamedTuple):
     """A command with --apply on one partition of `clean`; `damage` gives it something to do.
 
     In an argument {root} is the directory around the log dir.
+    `of_log_dir`: it is given the log dir, with that partition alone in it.
     `keeps_segments`: each `.log` is by itself what it was or what it becomes. `has_log`: one is
     left at the end.
     """
@@ -56,6 +57,7 @@ class Change(NamedTuple):
     damage: Callable[[Path], None]
     keeps_segments: bool = False
     has_log: bool = True
+    of_log_dir: bool = False
 
 
 def nothing(_: Path) -> None:
@@ -125,6 +127,15 @@ def damage_batches(partition: Path) -> None:
         os.utime(log, ns=(OLD_NS, OLD_NS))
 
 
+def damage_checkpoints(partition: Path) -> None:
+    """Beside damaged batches: one checkpoint with a torn line, one without any that parses."""
+    damage_batches(partition)
+    (partition.parent / "recovery-point-offset-checkpoint").write_text("0\n2\ntxn 0 329\ntxn 1 2")
+    (partition.parent / "replication-offset-checkpoint").write_text("0\n1\ntxn 0\n")
+    for path in partition.parent.glob("*-checkpoint"):
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
@@ -146,6 +157,12 @@ CHANGES = {
         ("repair", "--strategy", "salvage", "--single-copy"),
         damage_batches,
         keeps_segments=True,
+    ),
+    "repair by salvage, checkpoints too": Change(
+        "txn-0",
+        ("repair", "--strategy", "salvage", "--single-copy"),
+        damage_checkpoints,
+        of_log_dir=True,
     ),
     "repair by moving away": Change(
         "compacted-0", ("repair", "--strategy", "move-away"), nothing, has_log=False
@@ -200,7 +217,10 @@ class Runs:
 
     def apply_arguments(self, root: Path) -> tuple[object, ...]:
         command, *rest = (each.format(root=root) for each in self.change.arguments)
-        return (*command.split(), root / "log-dir" / self.change.partition, *rest, "--apply")
+        path = root / "log-dir"
+        if not self.change.of_log_dir:
+            path /= self.change.partition
+        return (*command.split(), path, *rest, "--apply")
 
     def apply(self, fs: FileSystem, root: Path) -> None:
         self.call(fs, *self.apply_arguments(root))

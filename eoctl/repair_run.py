@@ -36,6 +36,7 @@ class RepairOptions(NamedTuple):
     expiration_ms: int | None = None
     now: str | None = None
     metadata_dir: str | None = None
+    replicated: bool = False
 
     def check(self, *, is_kept: bool) -> None:
         """Refuse combinations that mean nothing; `is_kept`: it is applied, or the plan saved.
@@ -52,6 +53,13 @@ class RepairOptions(NamedTuple):
             raise UsageError(
                 "--single-copy: what is moved away is fetched again from another replica",
                 next_step="--strategy salvage or as-broker for the only copy",
+            )
+        if self.replicated and self.single_copy:
+            raise UsageError("--replicated and --single-copy contradict each other")
+        if self.replicated and self.strategy not in {None, Strategy.MOVE_AWAY}:
+            raise UsageError(
+                "--replicated: only what is moved away is fetched again from another replica",
+                next_step="--strategy move-away",
             )
 
 
@@ -166,13 +174,13 @@ class RepairRun:
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
             is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
-            return PlannedRepair((), rows, errors, (*notes, *self._told_of_salvage()), is_needed)
+            notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
+            return PlannedRepair((), rows, errors, tuple(notes), is_needed)
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
                 f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
                 " nevertheless if its own directory is given"
             )
-        notes += self._unsure(good)
         plans = tuple(self._plans(good))
         rows = tuple(_row(each) for each in good)
         return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans))
@@ -262,23 +270,31 @@ class RepairRun:
         )
 
     def _why_not_away(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
-        if not repaired.steps or self._is_only_copy(job.selected) is not True:
-            return None
-        return RefusedError(
-            f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"
-            " again",
-            next_step="--strategy salvage",
-        )
+        is_only = self._is_only_copy(job.selected) if repaired.steps else False
+        if is_only:
+            return RefusedError(
+                f"{repaired.path}: no other replica is in sync: moved away, it could not be fetched"
+                " again",
+                next_step="--strategy salvage",
+            )
+        if is_only is None and not self._options.replicated:
+            return RefusedError(
+                f"{repaired.path}: nothing is known of other replicas: moved away, it may be gone",
+                next_step="--metadata-dir DIR with the cluster's metadata; --replicated if another"
+                " broker has a replica that is in sync",
+            )
+        return None
 
-    def _unsure(self, repaired: Iterable[Repaired]) -> Iterable[str]:
-        """What is moved away although nobody knows where it would be fetched from."""
+    def _told_of_replicas(self, rows: Iterable[RepairReport]) -> Iterable[str]:
+        """What move-away, where it is proposed, has to be told."""
         jobs = {each.selected.partition.path: each for each in self._work}
-        for each in repaired:
-            is_moved = each.strategy is Strategy.MOVE_AWAY and each.steps
-            if is_moved and self._is_only_copy(jobs[each.path].selected) is None:
+        for each in rows:
+            if each.strategy != Strategy.MOVE_AWAY or self._options.replicated:
+                continue
+            if self._is_only_copy(jobs[each.path].selected) is None:
                 yield (
-                    f"{each.path}: nothing is known of other replicas: make sure that one is in"
-                    " sync, or --metadata-dir DIR tells"
+                    f"{each.path}: nothing is known of other replicas: move-away needs"
+                    " --metadata-dir DIR, or --replicated"
                 )
 
     def _replication_factor(self, selected: Selected) -> int | None:
@@ -291,8 +307,10 @@ class RepairRun:
     def _is_only_copy(self, selected: Selected) -> bool | None:
         """Whether no other node is known to be in sync; None: not known."""
         image = image_around(selected.log_dir, self._options.metadata_dir)
+        if image is None or image.problems:
+            return None
         name = selected.partition.name
-        found = None if image is None else image.partition(name.topic, name.partition)
+        found = image.partition(name.topic, name.partition)
         meta = None if selected.log_dir is None else selected.log_dir.meta
         if found is None or meta is None:
             return None

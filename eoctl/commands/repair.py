@@ -32,6 +32,9 @@ def command(
     single_copy: Annotated[
         bool, typer.Option("--single-copy", help="These are the only replicas that survive.")
     ] = False,
+    replicated: Annotated[
+        bool, typer.Option("--replicated", help="Another broker has a replica in sync.")
+    ] = False,
     index_interval_bytes: Annotated[
         int | None,
         typer.Option(min=0, max=MAX_INT, help="index.interval.bytes, else as the topic has it."),
@@ -62,7 +65,13 @@ def command(
     )
     change.check()
     wanted = RepairOptions(
-        strategy, single_copy, index_interval_bytes, producer_expiry_ms, now, metadata_dir
+        strategy,
+        single_copy,
+        index_interval_bytes,
+        producer_expiry_ms,
+        now,
+        metadata_dir,
+        replicated,
     )
     wanted.check(is_kept=apply or save_plan is not None)
     run = RepairRun(paths, wanted)

@@ -529,14 +529,45 @@ def test_a_replica_is_moved_away_and_comes_back(diverged: Path, eoctl: Cli) -> N
 
 
 def test_where_no_other_replica_is_known(diverged: Path, tmp_path: Path, eoctl: Cli) -> None:
-    """The only copy must not be moved away unawares."""
-    known = eoctl("repair", diverged / "broker-3" / "div-0", "--strategy", "move-away")
-    assert "nothing is known of other replicas" not in known.errors
+    """The only copy must not be moved away unawares: the cluster's metadata or the user say so."""
+    call = ("--strategy", "move-away", "--apply")
     alone = tmp_path / "alone" / "div-0"
     shutil.copytree(diverged / "broker-3" / "div-0", alone)
-    unknown = eoctl("repair", alone, "--strategy", "move-away")
-    assert unknown.status == 0
-    assert f"{alone}: nothing is known of other replicas" in unknown.errors
+    lone = tmp_path / "lone"
+    shutil.copytree(diverged / "broker-3", lone)
+    shutil.rmtree(lone / "__cluster_metadata-0")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(diverged / "broker-3", damaged)
+    touch(first_log(damaged / "__cluster_metadata-0"), 2)
+    for partition in (alone, lone / "div-0", damaged / "div-0"):
+        before = tree_of(partition)
+        refused = eoctl("repair", partition, *call)
+        assert refused.status == 4, refused.errors
+        assert f"{partition}: nothing is known of other replicas" in refused.errors
+        assert "--metadata-dir" in refused.errors
+        assert "--replicated" in refused.errors
+        assert difference(before, tree_of(partition)) == []
+    known = eoctl("repair", lone / "div-0", *call, "--metadata-dir", diverged / "broker-3")
+    assert known.status == 0, known.errors
+    said = eoctl("repair", damaged / "div-0", *call, "--replicated")
+    assert said.status == 0, said.errors
+    assert list((damaged / "div-0").glob("*.log")) == []
+
+
+def test_of_a_log_dir_only_the_damaged_ones_need_another_replica(
+    diverged: Path, eoctl: Cli
+) -> None:
+    log_dir = diverged / "broker-3"
+    shutil.rmtree(log_dir / "__cluster_metadata-0")
+    healthy = eoctl("repair", log_dir, "--strategy", "move-away")
+    assert healthy.status == 0, healthy.errors
+    touch(first_log(log_dir / "div-0"), 2)
+    shown = eoctl("repair", log_dir, *JSONL)
+    assert repairs_of(shown)["div-0"]["strategy"] == "move-away"
+    assert any("--replicated" in note for note in notes_of(shown))
+    refused = eoctl("repair", log_dir, "--strategy", "move-away")
+    assert refused.status in {4, 5}
+    assert "nothing is known of other replicas" in refused.errors
 
 
 def test_only_damaged_partitions_of_a_log_dir_are_moved_away(diverged: Path, eoctl: Cli) -> None:
@@ -561,10 +592,11 @@ def test_only_damaged_partitions_of_a_log_dir_are_moved_away(diverged: Path, eoc
 def test_the_only_copy_is_not_moved_away(kafka: Path, diverged: Path, eoctl: Cli) -> None:
     """Of three replicas one may be the only one that is in sync."""
     for partition in (kafka / "plain-0", diverged / "broker-1" / "div-0"):
-        outcome = eoctl("repair", partition, "--strategy", "move-away", "--apply")
-        assert outcome.status == 4
-        assert "no other replica is in sync" in outcome.errors
-        assert first_log(partition).exists()
+        for said in ((), ("--replicated",)):
+            outcome = eoctl("repair", partition, "--strategy", "move-away", "--apply", *said)
+            assert outcome.status == 4
+            assert "no other replica is in sync" in outcome.errors
+            assert first_log(partition).exists()
 
 
 # --- proposals, refusals --------------------------------------------------------------------------
@@ -616,6 +648,8 @@ def test_one_that_cannot_be_repaired_stops_no_other(kafka: Path, eoctl: Cli) -> 
         ("--apply",),
         ("--save-plan", "plan.json"),
         ("--strategy", "move-away", "--single-copy"),
+        ("--strategy", "salvage", "--replicated"),
+        ("--single-copy", "--replicated"),
         ("--strategy", "salvage", "--apply", "--no-backup"),
     ],
 )

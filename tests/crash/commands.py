@@ -165,7 +165,10 @@ CHANGES = {
         of_log_dir=True,
     ),
     "repair by moving away": Change(
-        "compacted-0", ("repair", "--strategy", "move-away"), nothing, has_log=False
+        "compacted-0",
+        ("repair", "--strategy", "move-away", "--replicated"),
+        nothing,
+        has_log=False,
     ),
     "rebuild": Change("txn-0", ("rebuild", "--index-interval-bytes", "512"), cut_index_short),
     "rejoin over segments": Change("compacted-0", REJOIN, follow_over_segments),

@@ -133,6 +133,7 @@ _FIXES = {
     "BAT-1": "eoctl repair {}",
     "BAT-2": "eoctl repair {}",
     "BAT-3": "eoctl repair {}",
+    "PRD-4": "eoctl repair {} --strategy salvage",
     "IDX": "eoctl rebuild {} --apply",
     "TIM": "eoctl rebuild {} --apply",
     "TXI": "eoctl rebuild {} --apply",

@@ -93,7 +93,8 @@ def plan_recovery(
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{partition.path}: a broker could not load it: {error}",
-            next_step=f"eoctl dump-segment and eoctl truncate {partition.path} to what is before",
+            next_step=f"eoctl repair {partition.path} --strategy salvage, without that batch; eoctl"
+            " truncate to what is before it",
         ) from error
 
 

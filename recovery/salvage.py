@@ -2,7 +2,8 @@
 
 A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not look at
 all below the recovery point (REC-14). Here only the bad ranges go: offsets then have gaps, which
-consumers and replicas accept (FIX-6). All that a broker derives is rebuilt for what stays: indexes,
+consumers and replicas accept (FIX-6). So do whole batches with which no broker loads the log
+(`quarantine`). All that a broker derives is rebuilt for what stays: indexes,
 aborted transactions, leader epochs, producer state; the last from the log alone, but for snapshots
 of segments below the first loss, which may know of producers whose batches are deleted (SNAP-7).
 
@@ -25,6 +26,7 @@ from recovery.findings import Severity
 from recovery.lowered_checkpoints import Limits
 from recovery.pieces import Piece
 from recovery.plan import absolute_path, remove_step, replace_step, splice_step, truncate_step
+from recovery.quarantine import without_cut, without_refused
 from recovery.rebuild import rebuild_partition
 from recovery.rebuild_diff import FileState, compare_files
 from recovery.recover_state import first_recovered, read_snapshots
@@ -47,10 +49,12 @@ if TYPE_CHECKING:
     from recovery.rebuild_diff import FileDifference
     from recovery.repaired import LostRange
     from recovery.salvage_scan import SalvagedSegment
+    from recovery.segment_pass import SegmentEnd
     from storage.partition import Partition
 
 _REASON = "derived from the .log"
 _INDEXES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX})
+MAX_QUARANTINES = 1000  # of a partition: each costs a pass over it
 _SNAPSHOT_IS_MISSING = frozenset({"SNP-3", "SNP-4"})
 
 
@@ -105,13 +109,16 @@ class _Planner:
     ) -> None:
         self._partition = partition
         self._settings = settings
-        self._found = found
         self._directory = Path(absolute_path(partition.path))
+        self._disk, self._notes = read_snapshots(partition)
+        self._take(found)
+
+    def _take(self, found: Sequence[SalvagedSegment]) -> None:
+        self._found = found
         self._changed = [each for each in found if each.is_changed]
         self._lost = tuple(self._lost_ranges())
         firsts = [each.base_offset for each in self._lost if each.base_offset is not None]
         self._lost_from = min(firsts, default=None)
-        self._disk, self._notes = read_snapshots(partition)
 
     def plan(self, jobs: int) -> Repaired:
         rebuilt = self._rebuild(jobs, None)
@@ -179,33 +186,53 @@ class _Planner:
             )
 
     def _rebuild(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
+        """Derive everything for what stays; batches that no broker loads go, too.
+
+        Each of these is known only when all before it is right.
+        """
+        for _ in range(MAX_QUARANTINES):
+            try:
+                rebuilt = self._rebuild_once(jobs, log_start_offset)
+            except (FormatError, AppendError) as refused:
+                left = without_refused(self._found, refused)
+                error = self._cannot_load(refused)
+            else:
+                if rebuilt.cut is None:
+                    return rebuilt
+                left = without_cut(self._found, rebuilt.cut)
+                error = self._would_cut(rebuilt.cut)
+            if left is None:
+                raise error
+            self._take(left)
+        raise error
+
+    def _rebuild_once(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
         known = {
             offset: entries
             for offset, entries in self._disk.items()
             if self._lost_from is None or offset <= self._lost_from
         }
-        try:
-            rebuilt = rebuild_partition(
-                self._partition,
-                self._settings,
-                jobs=jobs,
-                kept_ranges={each.base_offset: each.kept_ranges for each in self._changed},
-                known=known,
-                log_start_offset=log_start_offset,
-            )
-        except (FormatError, AppendError) as error:
-            raise RefusedError(
-                f"{self._partition.path}: a broker could not load what is left of it: {error}",
-                next_step=f"eoctl dump-segment and eoctl truncate {self._partition.path}",
-            ) from error
-        if rebuilt.cut is not None:
-            cut = rebuilt.cut
-            raise RefusedError(
-                f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
-                f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
-                next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
-            )
-        return rebuilt
+        return rebuild_partition(
+            self._partition,
+            self._settings,
+            jobs=jobs,
+            kept_ranges={each.base_offset: each.kept_ranges for each in self._changed},
+            known=known,
+            log_start_offset=log_start_offset,
+        )
+
+    def _cannot_load(self, error: FormatError | AppendError) -> RefusedError:
+        return RefusedError(
+            f"{self._partition.path}: a broker could not load what is left of it: {error}",
+            next_step=f"eoctl dump-segment and eoctl truncate {self._partition.path}",
+        )
+
+    def _would_cut(self, cut: SegmentEnd) -> RefusedError:
+        return RefusedError(
+            f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
+            f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
+            next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
+        )
 
     def _limits(self, end_offset: int, *, keeps_log_start: bool) -> Limits | None:
         if not self._changed and keeps_log_start:

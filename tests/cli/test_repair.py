@@ -25,6 +25,8 @@ from tests.changes import (
 )
 from tests.crash.trees import difference, leftovers, tree_of
 from tests.damage.faults import read_batches
+from tests.damage.planted import FAULTS
+from tests.damage.planted.layout import edit_body
 from tests.kafka.broker import copy_log_dir
 from tests.recovery.test_load import COMPARED, TARGETS, WRITTEN_ON
 
@@ -318,6 +320,79 @@ def test_legacy_logs(golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli) 
     assert {log: log.read_bytes() for log in kept} == kept
     rebuilt = eoctl("rebuild", log_dir, "--now", "0", *JSONL)
     assert {row["state"] for row in rows_of(rebuilt)} == {"equal"}
+
+
+REFUSED = {
+    "other-batch-in-a-transaction": "PRD-4",
+    "transactional-bit-lost": "PRD-4",
+    "short-marker": "BAT-12",
+    "unknown-control-type": "BAT-12",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_whole_batch_that_no_broker_loads(kafka: Path, eoctl: Cli, name: str) -> None:
+    """It goes like a corrupt one: the rest of the log is good, and loads then."""
+    (fault,) = [each for each in FAULTS if each.name == name]
+    (expected,) = fault.planted_in(kafka)
+    log = kafka / expected.path
+    data = log.read_bytes()
+    (bad,) = [each for each in read_batches(data) if each.pos == expected.start_pos]
+    before = tree_of(kafka)
+    partition = log.parent
+    as_broker = eoctl("repair", partition, "--strategy", "as-broker")
+    assert as_broker.status == 4
+    assert "--strategy salvage" in as_broker.errors
+
+    done = eoctl("repair", partition, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    (price,) = rows_of(done, "price")
+    lost = price["lost_ranges"]
+    assert lost[0]["check_id"] == REFUSED[name]
+    assert (lost[0]["start_pos"], lost[0]["end_pos"]) == (bad.pos, bad.end)
+    assert (lost[0]["base_offset"], lost[0]["last_offset"]) == (bad.base_offset, bad.last_offset)
+    gone = b"".join(data[each["start_pos"] : each["end_pos"]] for each in lost)
+    assert len(log.read_bytes()) + len(gone) == len(data)
+    assert log.read_bytes()[: bad.pos] == data[: bad.pos]
+    grave = [
+        each
+        for each in rows_of(eoctl("check", partition, "--now", SOON, *JSONL), "finding")
+        if each["severity"] != "note"
+    ]
+    assert grave == []
+    start = eoctl("repair", partition, "--strategy", "as-broker", *JSONL)
+    assert (start.status, rows_of(start, "step")) == (0, [])
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert [e for e in difference(before, tree_of(kafka)) if ".lock" not in e] == []
+
+
+@pytest.mark.parametrize(("at", "data"), [(66, b"\xff\xff"), (68, b"\x00\x09")])
+def test_control_batches_that_no_broker_reads(
+    kafka: Path, eoctl: Cli, at: int, data: bytes
+) -> None:
+    """Behind one recovery would cut, for the other it does not start (PROD-9); corrupt ones, too.
+
+    Both in the middle of what stays: positions in the file are not those of what is left of it.
+    """
+    log = first_log(kafka / "txn-0")
+    whole = log.read_bytes()
+    batches = read_batches(whole)
+    markers = [n for n, each in enumerate(batches) if whole[each.pos + 22] & 0x20]
+    wanted = {markers[3], markers[3] + 5, markers[8], markers[9]}
+    for number in (markers[3], markers[8], markers[9]):
+        edit_body(log, number, at, data)
+    touch(log, markers[3] + 5, 2)
+    wanted.add(2)
+    done = eoctl("repair", log.parent, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    kept = [whole[each.pos : each.end] for n, each in enumerate(batches) if n not in wanted]
+    assert log.read_bytes() == b"".join(kept)
+    lost = {each["base_offset"] for each in rows_of(done, "price")[0]["lost_ranges"]}
+    assert lost == {batches[number].base_offset for number in wanted}
+    again = eoctl("repair", log.parent, "--strategy", "salvage", *JSONL)
+    assert (again.status, rows_of(again, "step")) == (0, [])
+    start = eoctl("repair", log.parent, "--strategy", "as-broker", *JSONL)
+    assert (start.status, rows_of(start, "step")) == (0, [])
 
 
 @pytest.mark.parametrize("strategy", ["salvage", "as-broker"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.rebuild_jobs import is_named, rebuild_jobs
 from recovery.clusters import image_around
+from recovery.directory_files import assigned_topic_id
 from recovery.mended_checkpoints import mend_checkpoints
 from recovery.plan import absolute_path
 from recovery.recovery_price import recovery_price
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from recovery.plan import Plan
     from recovery.rebuild_many import RebuildJob
     from recovery.repaired import Repaired
+    from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
     from storage.errors import EoctlError
 
@@ -113,6 +115,7 @@ class RepairRun:
         ]
         self._work = self._found
         self._mended: dict[str, MendedCheckpoints] = {}
+        self._images: dict[str, ClusterImage | None] = {}
         self.notes = notes
         for each in found:
             if each not in self._found:
@@ -160,6 +163,7 @@ class RepairRun:
                 each.settings,
                 strategy,
                 is_named=is_named(each.selected.partition.path, self._paths),
+                topic_id=assigned_topic_id(each.selected, self._image(each.selected)),
             )
             for each in self._work
         ]
@@ -297,8 +301,16 @@ class RepairRun:
                     " --metadata-dir DIR, or --replicated"
                 )
 
+    def _image(self, selected: Selected) -> ClusterImage | None:
+        """The cluster's state that holds for the log dir of a partition."""
+        log_dir = selected.log_dir
+        key = "" if log_dir is None else log_dir.path
+        if key not in self._images:
+            self._images[key] = image_around(log_dir, self._options.metadata_dir)
+        return self._images[key]
+
     def _replication_factor(self, selected: Selected) -> int | None:
-        image = image_around(selected.log_dir, self._options.metadata_dir)
+        image = self._image(selected)
         if image is None or image.problems:
             return None
         name = selected.partition.name
@@ -306,7 +318,7 @@ class RepairRun:
 
     def _is_only_copy(self, selected: Selected) -> bool | None:
         """Whether no other node is known to be in sync; None: not known."""
-        image = image_around(selected.log_dir, self._options.metadata_dir)
+        image = self._image(selected)
         if image is None or image.problems:
             return None
         name = selected.partition.name

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from storage.log_dir import LogDir, PartitionName, Problem
     from storage.partition import Partition
 
+# Leader epochs that do not parse, and foreign `.log` files.
+_SALVAGED = frozenset({"DIR-7", "DIR-9"})
+
 
 def require_live(path: str, name: PartitionName) -> None:
     """Refuse the metadata log, and what a broker has set aside. Raises RefusedError."""
@@ -26,13 +29,27 @@ def require_live(path: str, name: PartitionName) -> None:
         raise RefusedError(f"{path}: set aside by a broker ({name.state}), not a live partition")
 
 
-def require_no_problem(partition: Partition, more_advice: str = "") -> None:
-    """Refuse a partition of which something could not be read so far. Raises RefusedError."""
-    if partition.problems:
-        raise RefusedError(
-            f"{partition.problems[0]}: it must be put right first",
-            next_step=f"eoctl describe {partition.path}{more_advice}",
-        )
+def require_no_problem(
+    partition: Partition, more_advice: str = "", *, mended: frozenset[str] = frozenset()
+) -> None:
+    """Refuse a partition of which something could not be read so far.
+
+    Args:
+        partition: as read.
+        more_advice: beside looking at it.
+        mended: rules whose breaks are about to be mended.
+
+    Raises:
+        RefusedError: there is such a problem.
+    """
+    for problem in partition.problems:
+        check_id = problem.check_id if isinstance(problem, FormatError) else ""
+        if check_id in mended:
+            continue
+        next_step = f"eoctl describe {partition.path}{more_advice}"
+        if check_id in _SALVAGED:
+            next_step = f"eoctl repair {partition.path} --strategy salvage"
+        raise RefusedError(f"{problem}: it must be put right first", next_step=next_step)
 
 
 def require_compacted(partition: Partition) -> None:

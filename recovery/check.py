@@ -142,6 +142,7 @@ _FIXES = {
     "EPC": "eoctl rebuild {} --apply",
     "TXO-1": "eoctl txn hanging {}",
     "OFS-1": "eoctl repair {} --strategy salvage",
+    "DIR-9": "eoctl repair {} --strategy salvage",
     "DIR-7": "eoctl repair {} --strategy salvage",  # of a partition: its leader epochs
 }
 

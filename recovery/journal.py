@@ -298,7 +298,7 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     step = JournalStep(**fields)
     # As for a plan: what comes from another hand must not lead to other files.
     is_removed = step.action is Action.REMOVE
-    if reason := why_not_confined(step.path, log_dirs, is_removed=is_removed):
+    if reason := why_not_confined(step.path, log_dirs, None, is_removed=is_removed):
         raise ValueError(f"{step.path}, {reason}")
     if step.backup and not BACKUP_NAME.fullmatch(step.backup):
         raise ValueError(f"{step.backup} is no name of a backup")

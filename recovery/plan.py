@@ -435,7 +435,7 @@ def _require_confined(plan: Plan, path: str) -> None:
         raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
     for each in plan.steps:
         if reason := why_not_confined(
-            each.path, plan.log_dirs, is_removed=each.action is Action.REMOVE
+            each.path, plan.log_dirs, each.content or b"", is_removed=each.action is Action.REMOVE
         ):
             raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
         if each.pieces is not None and (reason := why_not_readable(each.pieces, each.path)):

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.errors import RefusedError
+from storage.errors import FormatError, RefusedError
+from storage.formats.partition_metadata import parse_partition_metadata
 from storage.log_dir import (
     LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
@@ -34,8 +35,13 @@ def log_dir_of(path: str) -> str:
     return str(file.parent if is_top_level else file.parent.parent)
 
 
-def why_not_confined(path: str, log_dirs: Collection[str], *, is_removed: bool) -> str:
-    """Why a step must not change a file, by its name alone; "": it may."""
+def why_not_confined(
+    path: str, log_dirs: Collection[str], content: bytes | None, *, is_removed: bool
+) -> str:
+    """Why a step must not change a file, by its name; "": it may.
+
+    The `content` that it gets (None: not at hand) counts for a `partition.metadata`: it is one.
+    """
     file = Path(path)
     name = classify(file.name)
     if path != os.path.normpath(path) or not file.is_absolute():
@@ -46,11 +52,22 @@ def why_not_confined(path: str, log_dirs: Collection[str], *, is_removed: bool) 
         if name.kind is FileKind.CLEAN_SHUTDOWN and not is_removed:
             return "the clean-shutdown marker, which a plan only removes"
         return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
-    if name.kind not in LOG_FILE_KINDS or name.suffix is not FileSuffix.NONE:
+    is_ours = name.kind in LOG_FILE_KINDS
+    if name.kind is FileKind.PARTITION_METADATA:
+        is_ours = not is_removed and (content is None or _is_topic_id(content))
+    if not is_ours or name.suffix is not FileSuffix.NONE:
         return "which is no file that a plan may change"
     if str(file.parent.parent) not in log_dirs:
         return "which is in no partition of its log dirs"
     return ""
+
+
+def _is_topic_id(content: bytes) -> bool:
+    try:
+        parse_partition_metadata(content)
+    except FormatError:
+        return False
+    return True
 
 
 def is_metadata(directory: str | Path) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.as_broker import plan_as_broker
 from recovery.changeable import require_same_segments
+from recovery.directory_files import topic_id_steps
 from recovery.lowered_checkpoints import lower_checkpoints
 from recovery.move_away import plan_move_away
 from recovery.piece_workers import map_unordered
@@ -33,12 +34,14 @@ class RepairJob(NamedTuple):
     Attributes:
         is_named: it is meant by itself, not as one of all in a log dir; of those only damaged ones
             are moved away.
+        topic_id: for a `partition.metadata` that has none; None: not known.
     """
 
     selected: Selected
     settings: RebuildSettings
     strategy: Strategy
     is_named: bool = False
+    topic_id: bytes | None = None
 
 
 def repair_many(
@@ -74,8 +77,11 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
                 return plan_move_away(partition)
             return _move_away_if_damaged(partition, job, jobs)
         if job.strategy is Strategy.AS_BROKER:
-            return plan_as_broker(partition, job.settings)
-        return plan_salvage(partition, job.settings, jobs=jobs)
+            repaired = plan_as_broker(partition, job.settings)
+        else:
+            repaired = plan_salvage(partition, job.settings, jobs=jobs)
+        own_steps = topic_id_steps(partition, job.topic_id)
+        return repaired._replace(steps=(*own_steps, *repaired.steps))
     except EoctlError as error:
         return Repaired(path, job.strategy, error=error)
 

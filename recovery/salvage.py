@@ -3,14 +3,14 @@
 A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not look at
 all below the recovery point (REC-14). Here only the bad ranges go: offsets then have gaps, which
 consumers and replicas accept (FIX-6). So do whole batches with which no broker loads the log
-(`quarantine`). All that a broker derives is rebuilt for what stays: indexes,
-aborted transactions, leader epochs, producer state; the last from the log alone, but for snapshots
-of segments below the first loss, which may know of producers whose batches are deleted (SNAP-7).
+(`quarantine`). All that a broker derives is rebuilt for what stays: indexes, aborted transactions,
+leader epochs, producer state; the last from the log alone, but for snapshots of segments below the
+first loss, which may know of producers whose batches are deleted (SNAP-7).
 
 The order of steps, for a broker that is started on any half of it:
   1  checkpoints: the recovery point falls to the first segment that changes, so that a start
      verifies it and derives its files anew; the others to the new end (FIX-5)
-  2  leader epochs, surplus producer snapshots
+  2  foreign `.log` files, leader epochs, surplus producer snapshots
   3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
   4  producer snapshots
 """
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.checks.replay_check import ReplayLimits
+from recovery.directory_files import FOREIGN_LOG_ID, foreign_log_steps
 from recovery.findings import Severity
 from recovery.lowered_checkpoints import Limits
 from recovery.pieces import Piece
@@ -77,7 +78,7 @@ def plan_salvage(
         RefusedError: it must not be changed, or no broker could load what stays.
         AccessError: a file cannot be opened.
     """
-    require_changeable(partition)
+    require_changeable(partition, mended=frozenset({FOREIGN_LOG_ID}))
     found = []
     for number, files in enumerate(partition.segments):
         found.append(_salvage(partition, number))
@@ -129,7 +130,8 @@ class _Planner:
         differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
         if differences and not self._changed:
             differences = self._at_fault(differences)
-        steps = tuple(self._steps(differences))
+        foreign = tuple(foreign_log_steps(self._partition))
+        steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
         logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]
         content = rebuilt.snapshots.get(end_offset)
@@ -151,7 +153,10 @@ class _Planner:
             limits=self._limits(end_offset, keeps_log_start=not is_beyond),
             steps=steps,
             logs=tuple(each for each in logs if each not in touched),
-            segments=tuple(each.log.name.name for each in self._partition.segments),
+            segments=(
+                *(each.log.name.name for each in self._partition.segments),
+                *(Path(each.path).name for each in foreign),
+            ),
             lost=self._lost,
             producers=state.producers,
             open_transactions=state.open_transactions,

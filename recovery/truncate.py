@@ -116,8 +116,12 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
     return Truncation(partition, clock, target, log_start_offset, producers, steps, tuple(notes))
 
 
-def require_changeable(partition: Partition) -> None:
+def require_changeable(partition: Partition, *, mended: frozenset[str] = frozenset()) -> None:
     """Refuse what must not be changed, and what is not what it seems.
+
+    Args:
+        partition: as listed.
+        mended: rules whose breaks are about to be mended.
 
     Raises:
         RefusedError: always with what to do.
@@ -129,7 +133,7 @@ def require_changeable(partition: Partition) -> None:
             f"{partition.path}: not the name of a partition",
             next_step="name the directory TOPIC-N, as a broker has it",
         )
-    require_no_problem(partition, REBUILD_HINT)
+    require_no_problem(partition, REBUILD_HINT, mended=mended)
     require_compacted(partition)
     require_checkpoints(partition.log_dir, "cannot be lowered")
 

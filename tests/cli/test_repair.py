@@ -500,6 +500,69 @@ def test_a_log_start_beyond_the_log(
     assert again.status == 0, again.text
 
 
+# --- beside the log -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["salvage", "as-broker"])
+@pytest.mark.parametrize("data", [None, b"", b"version: 0\ntopic_id: not-an-id", b"\xff\n\n"])
+def test_a_topic_id_that_the_cluster_knows(
+    kafka: Path, eoctl: Cli, data: bytes | None, strategy: str
+) -> None:
+    """Without it a broker sets the directory aside (DIR-4); it is what it was."""
+    path = kafka / "plain-0" / "partition.metadata"
+    whole = path.read_bytes()
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    before = tree_of(kafka)
+    (row,) = rows_of(eoctl("repair", kafka / "plain-0", *JSONL), "repair")
+    assert row["strategy"] == "salvage"
+    done = eoctl("repair", kafka, "--strategy", strategy, "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    names = [row["file"] for row in rows_of(done, "step")]
+    assert names == [CLEAN_SHUTDOWN_NAME, "plain-0/partition.metadata"]
+    assert path.read_bytes() == whole
+    assert eoctl("check", kafka / "plain-0", "--now", SOON, *JSONL).status == 0
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert [e for e in difference(before, tree_of(kafka)) if ".lock" not in e] == []
+
+
+def test_a_topic_id_that_may_be_anothers(kafka: Path, tmp_path: Path, eoctl: Cli) -> None:
+    """Unknown to the cluster, of another node, or without metadata that can be read in full."""
+    (kafka / "plain-0" / "partition.metadata").unlink()
+    shutil.copytree(kafka / "plain-0", kafka / "unknown-0")
+    copies = {name: tmp_path / name for name in ("other-node", "damaged")}
+    for each in copies.values():
+        shutil.copytree(kafka, each)
+    properties = copies["other-node"] / "meta.properties"
+    properties.write_text(properties.read_text().replace("node.id=1", "node.id=7"))
+    touch(first_log(copies["damaged"] / "__cluster_metadata-0"), 2)
+    for partition in (
+        kafka / "unknown-0", copies["other-node"] / "plain-0", copies["damaged"] / "plain-0",
+    ):  # fmt: skip
+        outcome = eoctl("repair", partition, "--strategy", "salvage", *JSONL)
+        assert (outcome.status, rows_of(outcome, "step")) == (0, []), partition
+
+
+@pytest.mark.parametrize("name", ["backup.log", "179.log"])
+def test_a_foreign_log_goes(kafka: Path, eoctl: Cli, name: str) -> None:
+    """Loading of the partition fails for it (DIR-9); the backups have it then."""
+    partition = kafka / "plain-0"
+    shutil.copy2(first_log(partition), partition / name)
+    before = tree_of(kafka)
+    for strategy in ("as-broker", "move-away"):
+        refused = eoctl("repair", partition, "--strategy", strategy)
+        assert refused.status == 4
+        assert "--strategy salvage" in refused.errors
+    done = eoctl("repair", partition, "--strategy", "salvage", "--apply", *JSONL)
+    assert done.status == 0, done.errors
+    steps = [(row["action"], row["file"]) for row in rows_of(done, "step")]
+    assert steps == [("remove", CLEAN_SHUTDOWN_NAME), ("remove", f"plain-0/{name}")]
+    assert eoctl("check", partition, "--now", SOON, *JSONL).status == 0
+    assert eoctl("undo", journal_of(kafka)).status == 0
+    assert [e for e in difference(before, tree_of(kafka)) if ".lock" not in e] == []
+
+
 # --- checkpoints that do not parse ----------------------------------------------------------------
 
 CHECKPOINTS = {kind: f"{kind}-offset-checkpoint" for kind in ("recovery-point", "replication")}

@@ -47,7 +47,8 @@ class Change(NamedTuple):
     """A command with --apply on one partition of `clean`; `damage` gives it something to do.
 
     In an argument {root} is the directory around the log dir.
-    `of_log_dir`: it is given the log dir, with that partition alone in it.
+    `of_log_dir`: it is given the log dir, with that partition alone in it. `beside`: other
+    directories there.
     `keeps_segments`: each `.log` is by itself what it was or what it becomes. `has_log`: one is
     left at the end.
     """
@@ -58,6 +59,7 @@ class Change(NamedTuple):
     keeps_segments: bool = False
     has_log: bool = True
     of_log_dir: bool = False
+    beside: tuple[str, ...] = ()
 
 
 def nothing(_: Path) -> None:
@@ -136,6 +138,13 @@ def damage_checkpoints(partition: Path) -> None:
         os.utime(path, ns=(OLD_NS, OLD_NS))
 
 
+def damage_directory(partition: Path) -> None:
+    """Without its topic id, and with a `.log` that is none of its segments."""
+    (partition / "partition.metadata").unlink()
+    (partition / "backup.log").write_bytes(b"kept by hand")
+    set_old_times(partition)
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
@@ -163,6 +172,12 @@ CHANGES = {
         ("repair", "--strategy", "salvage", "--single-copy"),
         damage_checkpoints,
         of_log_dir=True,
+    ),
+    "repair by salvage of a directory": Change(
+        "txn-0",
+        ("repair", "--strategy", "salvage"),
+        damage_directory,
+        beside=("__cluster_metadata-0",),
     ),
     "repair by moving away": Change(
         "compacted-0",
@@ -201,7 +216,8 @@ class Runs:
 
     def prepare(self, root: Path) -> None:
         log_dir = root / "log-dir"
-        shutil.copytree(self.clean / self.change.partition, log_dir / self.change.partition)
+        for name in (self.change.partition, *self.change.beside):
+            shutil.copytree(self.clean / name, log_dir / name)
         for name in LOG_DIR_NAMES:
             shutil.copy2(self.clean / name, log_dir / name)
         (log_dir / ".lock").touch()

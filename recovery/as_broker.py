@@ -42,7 +42,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
     disk, _ = read_snapshots(partition)
     clock = Clock(settings.now_ms, settings.expiration_ms)
     try:
-        recovery = plan_recovery(partition, clock, settings.interval_bytes, may_lose_flushed=True)
+        recovery = plan_recovery(partition, clock, settings.interval_bytes, is_written_to=False)
     except NotClosedError as error:
         raise RefusedError(
             f"{error}: a start of the broker does not look at that, and keeps it [REC-8]",

@@ -71,7 +71,7 @@ def plan_recovery(
     interval_bytes: int,
     *,
     on_bytes: Callable[[int], None] | None = None,
-    may_lose_flushed: bool = False,
+    is_written_to: bool = True,
 ) -> Recovery:
     """Plan the recovery of a partition with at least one segment. Reads only.
 
@@ -80,7 +80,8 @@ def plan_recovery(
         clock: for the expiry of producers.
         interval_bytes: `index.interval.bytes`.
         on_bytes: told the size of each segment that is done.
-        may_lose_flushed: plan also what ends below the recovery point; the caller tells what goes.
+        is_written_to: something is to be appended. Else what ends below the recovery point is
+            planned, too, and the caller tells what goes; so are older message formats.
 
     Raises:
         RefusedError: what a broker would do is not safe, or it could not load the partition.
@@ -89,7 +90,7 @@ def plan_recovery(
     require_compacted(partition)
     try:
         planner = _Planner(partition, clock, interval_bytes, on_bytes)
-        return planner.plan(may_lose_flushed=may_lose_flushed)
+        return planner.plan(is_written_to=is_written_to)
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{partition.path}: a broker could not load it: {error}",
@@ -121,7 +122,7 @@ class _Planner:
         self._done: list[RebuiltSegment] = []
         self._epoch_runs: list[EpochRun] = []
 
-    def plan(self, *, may_lose_flushed: bool) -> Recovery:
+    def plan(self, *, is_written_to: bool) -> Recovery:
         """Recover segment by segment, then compare with the disk."""
         segments = self._partition.segments
         for files in segments[self._first :]:
@@ -130,7 +131,7 @@ class _Planner:
                 break
         kept, removed = self._recovered(), segments[self._first + len(self._done) :]
         last, end = kept[-1], self._done[-1].end
-        self._require_safe(last, end.next_offset, may_lose_flushed=may_lose_flushed)
+        self._require_safe(last, end.next_offset, is_written_to=is_written_to)
         epochs = self._epochs(end.next_offset)
         steps = [*self._epoch_steps(epochs), *self._removals(removed)]
         for files, done in zip(kept, self._done, strict=True):
@@ -141,7 +142,7 @@ class _Planner:
         return Recovery(
             steps=tuple(steps),
             logs=tuple(each for each in logs if each not in touched),
-            tail=self._tail(last, epochs),
+            tail=self._tail(last, epochs, may_be_older=not is_written_to),
             cut_bytes=end.log_bytes
             - end.valid_bytes
             + sum(each.log.file_bytes for each in removed),
@@ -176,9 +177,9 @@ class _Planner:
         if self._on_bytes is not None:
             self._on_bytes(done.end.log_bytes)
 
-    def _require_safe(self, last: SegmentFiles, end_offset: int, *, may_lose_flushed: bool) -> None:
+    def _require_safe(self, last: SegmentFiles, end_offset: int, *, is_written_to: bool) -> None:
         require_room(last, end_offset)
-        if not may_lose_flushed:
+        if is_written_to:
             require_flushed(self._partition, end_offset)
         if self._log_start_offset > end_offset:
             raise RefusedError(
@@ -198,9 +199,11 @@ class _Planner:
                 entries.append(LeaderEpochEntry(run.epoch, run.first_base_offset))
         return cut_at_log_start(entries, self._log_start_offset)
 
-    def _tail(self, last: SegmentFiles, epochs: Sequence[LeaderEpochEntry]) -> LogTail:
+    def _tail(
+        self, last: SegmentFiles, epochs: Sequence[LeaderEpochEntry], *, may_be_older: bool
+    ) -> LogTail:
         done = self._done[-1]
-        walk = TailWalk(self._interval_bytes, None)
+        walk = TailWalk(self._interval_bytes, None, may_be_older=may_be_older)
         walk.read(last, done.end.valid_bytes)
         known = [each.epoch for each in (*self._disk_epochs, *epochs)]
         return LogTail(

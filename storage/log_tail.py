@@ -169,7 +169,15 @@ def _first_to_verify(partition: Partition) -> int:
 class TailWalk:
     """Reads the segments one after the other; afterwards it knows the end of the last one."""
 
-    def __init__(self, index_interval_bytes: int, on_bytes: Callable[[int], None] | None) -> None:
+    def __init__(
+        self,
+        index_interval_bytes: int,
+        on_bytes: Callable[[int], None] | None,
+        *,
+        may_be_older: bool = False,
+    ) -> None:
+        """`may_be_older`: messages before magic 2 are counted, too; nothing is appended to them."""
+        self._may_be_older = may_be_older
         self._interval_bytes = index_interval_bytes
         self._on_bytes = on_bytes
         self.end_offset = 0
@@ -208,7 +216,7 @@ class TailWalk:
     def _take(self, table: HeaderTable, files: SegmentFiles) -> None:
         if not table.row_count:
             return
-        if int(table.magic.min()) < MAGIC_V2:
+        if int(table.magic.min()) < MAGIC_V2 and not self._may_be_older:
             raise RefusedError(
                 f"{files.log.path}: written in an older message format, whose broker may not know"
                 " the one that is written here"

@@ -158,6 +158,44 @@ def test_as_broker_of_what_no_broker_mends(
     assert eoctl("repair", kafka / "plain-0", "--strategy", "salvage", "--apply").status == 0
 
 
+def test_as_broker_of_old_formats(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """Nothing is written in another format: logs are cut, and what is derived is made anew."""
+    log_dir = tmp_path / "legacy"
+    shutil.copytree(golden("kafka-0.10.2-legacy"), log_dir)
+    (log_dir / CLEAN_SHUTDOWN_NAME).unlink()
+    (log_dir / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    kept = {}
+    for log in sorted(log_dir.glob("*/*.log")):
+        log.chmod(0o644)
+        data = log.read_bytes()
+        last = read_batches(data)[-1]
+        kept[log] = data[: last.pos]
+        log.write_bytes(data[:-3])
+    assert len(kept) > 5
+    done = eoctl(
+        "repair", log_dir, "--strategy", "as-broker", "--single-copy", "--apply", "--now", "0",
+        *JSONL,
+    )  # fmt: skip
+    assert done.status == 0, done.errors
+    assert {log: log.read_bytes() for log in kept} == kept
+    rows = rows_of(done, "repair")
+    assert {row["lost_ranges_count"] for row in rows} == {1}
+    rebuilt = rows_of(eoctl("rebuild", log_dir, "--now", "0", *JSONL))
+    # Old brokers have no leader epochs, and there are none to write.
+    wrong = {Path(row["file"]).name for row in rebuilt if row["state"] != "equal"}
+    assert wrong == {"leader-epoch-checkpoint"}
+
+
+def test_as_broker_with_leader_epochs_that_do_not_parse(kafka: Path, eoctl: Cli) -> None:
+    """They end a start (REC-2): what makes them anew is the next step."""
+    (kafka / "rolled-0" / "leader-epoch-checkpoint").write_text("0\n1\n0#0\n")
+    refused = eoctl("repair", kafka / "rolled-0", "--strategy", "as-broker", "--apply")
+    assert refused.status == 4
+    assert f"eoctl repair {kafka / 'rolled-0'} --strategy salvage" in refused.errors
+
+
 # --- salvage --------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,7 @@ class CheckRun:
         bytes_per_second: int,
         fail_on: Severity,
         is_one_node: bool,
+        topics: Sequence[str] = (),
         state: CheckState | None = None,
     ) -> None:
         self.rows: list[PartitionRow] = []
@@ -83,6 +84,7 @@ class CheckRun:
         ]
         self._fail_on = fail_on
         self._is_one_node = is_one_node
+        self._topics = topics
         self._state = state
         self._counts: Counter[Severity] = Counter()
         self._unreadable_count = 0
@@ -100,7 +102,9 @@ class CheckRun:
                 if known is not None:
                     results[number] = known
             if results:
-                self.notes.append(f"{len(results)} partitions as an earlier run found them")
+                self.notes.append(
+                    f"{_counted(len(results), 'partition')} as an earlier run found them"
+                )
         try:
             yield from self._in_order(results, keys)
         finally:
@@ -136,7 +140,7 @@ class CheckRun:
 
     def _of_log_dirs(self) -> Iterator[Finding]:
         """Check what a broker meets before it opens a partition."""
-        collectors = {id(each): Collector() for each in self._found.log_dirs}
+        collectors = {id(each): Collector(topics=self._topics) for each in self._found.log_dirs}
         check_log_dirs(
             self._found.log_dirs,
             lambda each: collectors[id(each)],
@@ -163,15 +167,17 @@ class CheckRun:
         listed = len(result.findings)
         total = (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
         if total > listed:
-            self.notes.append(f"{row.path}: {total - listed} more findings of the same kinds")
+            more = _counted(total - listed, "more finding")
+            self.notes.append(f"{row.path}: {more} of the same kinds")
         yield from result.findings
 
     def summary(self) -> str:
         """One sentence."""
         counts = self._counts
         return (
-            f"{len(self.rows)} partitions: {counts[Severity.ERROR]} errors,"
-            f" {counts[Severity.WARNING]} warnings, {counts[Severity.NOTE]} notes"
+            f"{_counted(len(self.rows), 'partition')}: {_counted(counts[Severity.ERROR], 'error')},"
+            f" {_counted(counts[Severity.WARNING], 'warning')},"
+            f" {_counted(counts[Severity.NOTE], 'note')}"
         )
 
     @property
@@ -252,6 +258,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         bytes_per_second=request.io_limit_mib << 20,
         fail_on=request.fail_on,
         is_one_node=request.is_one_node,
+        topics=request.topics,
         state=state,
     )
     run.notes.append(moment.describe())
@@ -264,7 +271,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes, is_whole=True))
     if request.reclaims:
-        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(found)))
+        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(found, request)))
     for place, report in enumerate(reports):
         if place and output is OutputFormat.TEXT:
             line("")
@@ -275,18 +282,21 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
 
 
 def _wanted(found: Discovery, request: CheckRequest) -> list[Selected]:
-    selected = list(found.selected)
-    if request.topics:
-        selected = [each for each in selected if each.partition.name.topic in request.topics]
-        if not selected:
-            raise UsageError(
-                f"no partition of {', '.join(request.topics)} there",
-                next_step="eoctl describe PATH...",
-            )
+    selected = _of_topics(found, request)
+    if request.topics and not selected:
+        raise UsageError(
+            f"no partition of {', '.join(request.topics)} there",
+            next_step="eoctl describe PATH...",
+        )
     if request.since is not None:
         since_ms = parse_time_ms(request.since)
         selected = [each for each in selected if _changed_ms(each) >= since_ms]
     return selected
+
+
+def _of_topics(found: Discovery, request: CheckRequest) -> list[Selected]:
+    is_any = not request.topics
+    return [e for e in found.selected if is_any or e.partition.name.topic in request.topics]
 
 
 def _changed_ms(selected: Selected) -> int:
@@ -300,8 +310,13 @@ def _changed_ms(selected: Selected) -> int:
     return newest_ns // 1_000_000
 
 
-def _reclaimable(found: Discovery) -> Iterator[Reclaimable]:
-    for log_dir in found.log_dirs:
+def _reclaimable(found: Discovery, request: CheckRequest) -> Iterator[Reclaimable]:
+    """Of some topics only what is in their directories."""
+    for log_dir in () if request.topics else found.log_dirs:
         yield from find_reclaimable_beside(log_dir)
-    for selected in found.selected:
+    for selected in _of_topics(found, request):
         yield from find_reclaimable(selected)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

@@ -74,6 +74,14 @@ def where_it_would_be(world: TxnWorld, transactional_id: str) -> str:
     return f"no record of {transactional_id!r}; which partition it belongs to is unknown"
 
 
+def who_has_it(world: TxnWorld, producer_id: int) -> str:
+    """Tell how far it is known that no transactional id has a producer id."""
+    what = f"no record of producer id {producer_id}"
+    if world.logs and all(each.is_complete for each in world.logs):
+        return f"{what}: no transactional id has it"
+    return f"{what} in what was given of {TRANSACTION_STATE_TOPIC}, which is not all of it"
+
+
 def id_row(world: TxnWorld, log: CoordinatorLog, record: IdRecord) -> Row:
     """Return a row of ID_COLUMNS."""
     place = log.partitions[record.partition]

@@ -93,7 +93,7 @@ def describe(
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
     from eoctl.output import Report, emit, line, use_format
-    from eoctl.txn_reports import ID_COLUMNS, find_ids, id_row, where_it_would_be
+    from eoctl.txn_reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
     from eoctl.txn_run import LIST_COLUMNS, list_rows
 
     use_format(output)
@@ -109,6 +109,8 @@ def describe(
     names = {record.transactional_id for _, record in found}
     if transactional_id is not None and not found:
         world.notes.append(where_it_would_be(world, transactional_id))
+    if producer_id is not None and not found:
+        world.notes.append(who_has_it(world, producer_id))
     if output is OutputFormat.TEXT:
         line("")
     rows = list_rows(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from recovery.findings import Finding, Severity, severity_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from storage.errors import FormatError
 
 MAX_KEPT_COUNT = 100  # of one rule in one file
@@ -16,15 +18,22 @@ MAX_KEPT_COUNT = 100  # of one rule in one file
 class Collector:
     """Findings of one partition directory, or of one log dir.
 
+    Args:
+        topic, partition: of a finding that names none itself.
+        topics: findings of other topics are left out; none: of no topic are.
+
     Attributes:
         kept: in the order they came; at most MAX_KEPT_COUNT of a rule in a file.
         counts: all of them, by rule, path and severity.
     """
 
-    def __init__(self, topic: str = "", partition: int | None = None) -> None:
+    def __init__(
+        self, topic: str = "", partition: int | None = None, *, topics: Collection[str] = ()
+    ) -> None:
         self.kept: list[Finding] = []
         self.counts: Counter[tuple[str, str, Severity]] = Counter()
         self._kept_counts: Counter[tuple[str, str, Severity]] = Counter()
+        self._topics = topics
         self._topic = topic
         self._partition = partition
 
@@ -39,6 +48,9 @@ class Collector:
         **fields: Any,
     ) -> None:
         """Note a broken rule; `fields` are those of Finding, `count` how often it is broken."""
+        topic = fields.get("topic", self._topic)
+        if self._topics and topic and topic not in self._topics:
+            return
         severity = severity_of(check_id) if severity is None else severity
         key = (check_id, path, severity)
         self.counts[key] += count

@@ -140,6 +140,41 @@ def test_what_can_go_from_a_full_disk(kafka: Path, eoctl: Callable[..., Any]) ->
     assert not found
 
 
+def test_of_one_topic_nothing_is_told_of_others(
+    kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]
+) -> None:
+    """Log dirs are checked as a whole, and yet tell only of the topic, and of what is of none."""
+    second = tmp_path / "second"
+    second.mkdir()
+    shutil.copy2(kafka / "meta.properties", second)
+    for name in ("plain-0", "rolled-0"):
+        shutil.copytree(kafka / name, second / name)
+    (kafka / "lost+found").mkdir()
+    for name in ("plain-1", "rolled-0"):
+        (kafka / name / f"{0:020d}.log.deleted").write_bytes(b"x" * 5000)
+    call = ("check", kafka, second, "--reclaim", "--now", "dir", "--output", "jsonl")
+    whole = eoctl(*call)
+    told = {(row["check_id"], row["topic"]) for row in rows_of(whole, "finding")}
+    assert {("DIR-1", ""), ("DIR-2", "plain"), ("DIR-2", "rolled")} <= told
+    assert len(rows_of(whole, "reclaimable")) > 1
+    outcome = eoctl(*call, "--topic", "rolled")
+    rows = rows_of(outcome, "finding")
+    assert {row["topic"] for row in rows} == {"", "rolled"}
+    assert [row["check_id"] for row in rows].count("DIR-2") == 1
+    paths = [row["path"] for row in rows_of(outcome, "reclaimable")]
+    assert paths == [str(kafka / "rolled-0" / f"{0:020d}.log.deleted")]
+    severities = [row["severity"] for row in rows]
+    warnings_count = severities.count("warning")
+    assert f"2 partitions: {severities.count('error')} errors" in outcome.errors
+    assert f"{warnings_count} warning" in outcome.errors
+
+
+def test_one_is_no_plural(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    (kafka / "plain-0" / "179.log").write_bytes(b"")
+    outcome = eoctl("check", kafka / "plain-0", "--now", "dir")
+    assert "1 partition: 1 error, 0 warnings, 0 notes" in outcome.errors
+
+
 def test_a_second_run_reads_what_has_changed(
     kafka: Path, tmp_path: Path, eoctl: Callable[..., Any]
 ) -> None:

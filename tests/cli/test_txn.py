@@ -236,6 +236,12 @@ def test_describe_one(kafka: Path, eoctl: Callable) -> None:
     assert nobody.status == 0
     assert nobody.stdout == b""
     assert "it would be in __transaction_state-" in nobody.errors
+    nobody = eoctl("txn", "describe", "kafka", "--producer-id", "99999", "--output", "jsonl")
+    assert (nobody.status, nobody.stdout) == (0, b"")
+    assert "no record of producer id 99999: no transactional id has it" in nobody.errors
+    shutil.rmtree(kafka / "__transaction_state-1")
+    part = eoctl("txn", "describe", "kafka", "--producer-id", "99999", "--output", "jsonl")
+    assert "which is not all of it" in part.errors
 
 
 def test_describe_needs_one_id(kafka: Path, eoctl: Callable) -> None:

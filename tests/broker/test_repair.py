@@ -11,6 +11,7 @@ import pytest
 from recovery.lowered_checkpoints import RECOVERY_POINT_NAME
 from storage.log_dir import FileKind, classify
 from tests.damage.faults import read_batches
+from tests.damage.planted import FAULTS
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.cut_topic import (
     PARTITIONS_COUNT,
@@ -139,3 +140,28 @@ def test_as_broker_is_what_the_broker_does(
     found, expected = files_of(ours), files_of(theirs)
     assert {*found} == {*expected}
     assert [name for name in found if found[name] != expected[name]] == []
+
+
+def test_a_broker_loads_what_it_could_not(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    """Whole batches that it refuses, foreign `.log` files, topic ids and checkpoints that are gone."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "log-dir")
+    for name in ("transactional-bit-lost", "unknown-control-type", "log-without-number"):
+        (fault,) = [each for each in FAULTS if each.name == name]
+        fault.planted_in(log_dir)
+    (log_dir / "plain-1" / "partition.metadata").unlink()
+    (log_dir / "idem-none-0" / "partition.metadata").write_text("version: 0\ntopic_id: x")
+    (log_dir / RECOVERY_POINT_NAME).write_text("0\n1\nplain 0\n")
+    (log_dir / "replication-offset-checkpoint").write_text("0\n9\nplain 0 179\n")
+    price = repair(eoctl, log_dir, "--strategy", "salvage")
+    assert {each["check_id"] for each in price["lost_ranges"]} == {"PRD-4", "BAT-12"}
+    names = {each.name for each in log_dir.iterdir() if each.is_dir()}
+    with Broker(log_dir) as broker:
+        for name in ("txn-0", "plain-0", "plain-1", "idem-none-0"):
+            assert any("Completed load of Log" in line for line in broker.log_lines(name)), name
+        assert [line for line in broker.log_lines() if " ERROR " in line] == []
+        broker.stop()
+    left = {each.name for each in log_dir.iterdir() if each.is_dir()}
+    assert names <= left
+    assert [name for name in left if name.endswith("-stray")] == []

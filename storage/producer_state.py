@@ -29,7 +29,7 @@ from storage.formats.record_batch import (
 from storage.java_hash import HashMapCapacity, long_hash, order_in_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 CACHED_BATCHES_COUNT = 5
 DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
@@ -274,6 +274,27 @@ class ProducerStateManager:
             self._put(state)
         self.map_end_offset = header.last_offset + 1
         return completed
+
+    def append_run(self, headers: Sequence[BatchHeader]) -> None:
+        """Reflect data batches that one client sends one behind the other.
+
+        Only the first one is checked: the others go on from it, in sequences and offsets.
+
+        Args:
+            headers: of the first one, and of the last ones, as many as are cached.
+
+        Raises:
+            AppendError: as `append`.
+        """
+        first, *others = headers
+        self.append(first, None, _CLIENT)
+        state = self.producers[first.producer_id]
+        for each in others:
+            delta, timestamp_ms = each.last_offset_delta, each.max_timestamp_ms
+            batch = CachedBatch(each.last_sequence, each.last_offset, delta, timestamp_ms)
+            state.batches.append(batch)
+            state.timestamp_ms = timestamp_ms
+        self.map_end_offset = headers[-1].last_offset + 1
 
     def find_duplicate(self, header: BatchHeader) -> CachedBatch | None:
         """PROD-2: the cached batch that a client sends again."""

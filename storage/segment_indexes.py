@@ -49,13 +49,17 @@ class SegmentIndexes:
             self.time_entries_count += 1
             self._last_entry_ms = self._max_timestamp_ms
 
-    def is_full(self, index_max_bytes: int) -> bool:
-        """Whether one of them is; the last slot of the time index is for its last entry."""
+    def free_slots(self, index_max_bytes: int) -> int:
+        """So many entries fit into each; the last slot of the time index is for its last entry."""
         offset_slots = index_max_bytes // offset_index.ENTRY_BYTES
         time_slots = index_max_bytes // time_index.ENTRY_BYTES
-        return (
-            self.offset_entries_count >= offset_slots or self.time_entries_count >= time_slots - 1
+        return min(
+            offset_slots - self.offset_entries_count, time_slots - 1 - self.time_entries_count
         )
+
+    def is_full(self, index_max_bytes: int) -> bool:
+        """Whether one of them is."""
+        return self.free_slots(index_max_bytes) <= 0
 
     def offset_index(self) -> bytes:
         """Return `.index`, trimmed."""

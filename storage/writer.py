@@ -47,9 +47,10 @@ from storage.record_builder import build_marker
 from storage.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from storage.formats.producer_snapshot import ProducerEntry
+    from storage.kernels.protocol import HeaderTable
     from storage.log_config import LogConfig
     from storage.log_tail import LogTail
     from storage.partition_store import PlannedStore
@@ -192,6 +193,56 @@ class PartitionWriter:
         self._write(header, batch, roll_entries)
         self._state = _READY
         return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def room_for(self, table: HeaderTable) -> int:
+        """Tell how many of these batches, from the first on, `append_run` would take now.
+
+        None where something has to be done for a single one: a roll, a sync, a timestamp.
+        """
+        config, first_ms = self.config, self._first_timestamp_ms
+        is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
+        if not is_plain or first_ms is None or first_ms < 0:
+            return 0
+        end_offsets = self.end_offset + table.records_count.cumsum(dtype="int64")
+        fits = table.batch_bytes <= config.max_message_bytes
+        fits &= self._segment_bytes + table.batch_bytes.cumsum() <= config.segment_bytes
+        fits &= table.max_timestamp_ms <= config.segment_ms + first_ms
+        fits &= end_offsets - self.base_offset <= MAX_RELATIVE_OFFSET
+        count = table.row_count if fits.all() else int(fits.argmin())
+        return min(count, self._indexes.free_slots(config.index_max_bytes))
+
+    def append_run(
+        self, headers: Sequence[BatchHeader], table: HeaderTable, data: bytearray | memoryview
+    ) -> None:
+        """Append batches of one client at once, as `append_copy` would one by one.
+
+        Args:
+            headers: of the first one, and of the last ones (`ProducerStateManager.append_run`).
+            table: as they will be in the log; `room_for` says that all of them are taken.
+            data: their bytes, with offsets and leader epoch.
+
+        Raises:
+            AppendError, AccessError: as `append`.
+        """
+        if self._state is not _READY:
+            raise ValueError("closed, or an earlier append has failed")
+        self._state = _BROKEN  # see `_append`
+        try:
+            self.producers.append_run(headers)
+        except AppendError:
+            self._state = _READY
+            raise
+        self.store.append(data)
+        rows = (table.batch_bytes, table.last_offset, table.max_timestamp_ms)
+        for size, last_offset, max_ms in zip(*(each.tolist() for each in rows), strict=True):
+            self._indexes.add(self._segment_bytes, last_offset, max_ms)
+            self._segment_bytes += size
+        if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
+            self._start_writeback()
+        self.end_offset = headers[-1].last_offset + 1
+        self.batches_count += table.row_count
+        self.log_bytes += len(data)
+        self._state = _READY
 
     def end_transaction(
         self,

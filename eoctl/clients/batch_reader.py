@@ -11,7 +11,8 @@ every batch that is not as a client may send one (APP-3), its records are given 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
@@ -19,13 +20,12 @@ from eoctl.clients.bulk_records import visible
 from eoctl.clients.log_damage import content_damage
 from eoctl.clients.log_walk import LogWalk
 from eoctl.clients.single_records import decoded_records
+from recovery.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
-    HEADER,
     MAGIC_V2,
-    BatchHeader,
 )
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eoctl.clients.bulk_records import IsHidden
+    from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.partition import Partition
     from storage.segment import LogRecord, Segment
@@ -74,6 +75,51 @@ class LogBatch(NamedTuple):
         return tuple(decoded_records(self.batch, self.segment))
 
 
+class TableBatches(Sequence[LogBatch]):
+    """Batches that go as they are, as columns; each becomes a LogBatch when it is asked for.
+
+    Attributes:
+        table: their headers, as they are in the log.
+        first_pos: the place of the first one in the segment.
+        data: all of their bytes, which may be overwritten; data[0] is at `first_pos`.
+    """
+
+    def __init__(
+        self, table: HeaderTable, first_pos: int, data: memoryview, segment: Segment
+    ) -> None:
+        self.table = table
+        self.first_pos = first_pos
+        self.data = data
+        self._segment = segment
+
+    def __len__(self) -> int:
+        """Count them."""
+        return self.table.row_count
+
+    @overload
+    def __getitem__(self, place: int) -> LogBatch: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> TableBatches: ...
+
+    def __getitem__(self, place: int | slice) -> LogBatch | TableBatches:
+        """Return one of them, or some."""
+        if isinstance(place, slice):
+            rows = HeaderTable._make(column[place] for column in self.table)
+            return TableBatches(rows, self.first_pos, self.data, self._segment)
+        batch = batch_at(self.table, place)
+        start = batch.pos - self.first_pos
+        data = self.data[start : start + batch.header.batch_bytes]
+        return LogBatch(batch, data, self._segment, None)
+
+    @property
+    def joined_count(self) -> int:
+        """So many of them, from the first on, are one behind the other."""
+        pos, size = self.table.pos, self.table.batch_bytes
+        is_joined = pos[1:] == pos[:-1] + size[:-1]
+        return len(self) if is_joined.all() else int(is_joined.argmin()) + 1
+
+
 class LeftOut(NamedTuple):
     """How much was passed over, in batches and, where they are known, in records."""
 
@@ -89,7 +135,7 @@ class LeftOut(NamedTuple):
 class BatchBlock(NamedTuple):
     """Batches in log order, maybe none; `next_offset` is behind them and what was left out."""
 
-    batches: tuple[LogBatch, ...]
+    batches: Sequence[LogBatch]
     left_out: LeftOut
     next_offset: int
 
@@ -106,11 +152,13 @@ class BatchReader(LogWalk[BatchBlock]):
         self._gathered_bytes = 0
         self._left_out = LeftOut()
         self._held = bytearray()  # of a window; used again
+        self._run: TableBatches | None = None
 
     def seek(self, offset: int) -> None:
         """Go on at another offset."""
         super().seek(offset)
         self._gathered, self._gathered_bytes, self._left_out = [], 0, LeftOut()
+        self._run = None
 
     # --- many at a time ---
 
@@ -150,19 +198,19 @@ class BatchReader(LogWalk[BatchBlock]):
         if len(self._held) < size:
             self._held = bytearray(size)
         start_pos = first_pos - window.file_pos
-        with memoryview(window.buf) as view:
-            self._held[:size] = view[start_pos : start_pos + size]
         held = memoryview(self._held)
+        with memoryview(window.buf) as view:
+            held[:size] = view[start_pos : start_pos + size]
         is_odd = table.records_count != table.last_offset - table.base_offset + 1
         is_odd |= (table.attributes & DELETE_HORIZON_MASK) != 0
         is_odd |= table.base_offset < self.next_offset
-        sizes, starts = table.batch_bytes.tolist(), (table.pos - first_pos).tolist()
-        for start, size, odd in zip(starts, sizes, is_odd.tolist(), strict=True):
-            header = BatchHeader._make(HEADER.unpack_from(held, start))
-            batch = ScannedBatch(first_pos + start, header, crc_ok=True)
-            data = held[start : start + size]
-            yield from self._gather(batch, data, segment, is_odd=odd)
-            self._passed(header.last_offset + 1)
+        batches = TableBatches(table, first_pos, held[:size], segment)
+        if not is_odd.any():
+            self._run = batches
+            return
+        for each, odd in zip(batches, is_odd.tolist(), strict=True):
+            yield from self._gather(each.batch, each.data, segment, is_odd=odd)
+            self._passed(each.header.last_offset + 1)
 
     # --- one by one ---
 
@@ -221,11 +269,12 @@ class BatchReader(LogWalk[BatchBlock]):
         self._gathered_bytes += len(data)
 
     def _flush(self) -> Iterator[BatchBlock]:
-        left_out = self._left_out
-        if not self._gathered and not any(left_out):
+        left_out, run = self._left_out, self._run
+        if not self._gathered and run is None and not any(left_out):
             return
-        batches = tuple(self._gathered)
+        batches = tuple(self._gathered) if run is None else run
         self._gathered, self._gathered_bytes, self._left_out = [], 0, LeftOut()
+        self._run = None
         yield BatchBlock(batches, left_out, self.next_offset)
 
 

@@ -11,8 +11,11 @@ itself puts its own clock there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from recovery.end_markers import batch_at
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.compression import Codec
@@ -23,19 +26,25 @@ from storage.formats.record_batch import (
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_MASK,
+    MAX_SEQUENCE,
     NO_LEADER_EPOCH,
     TRANSACTIONAL_MASK,
     BatchHeader,
     encode_batch,
     parse_header,
 )
+from storage.kernels.numpy_kernel import checksums, headers_in
+from storage.producer_state import CACHED_BATCHES_COUNT
 from storage.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
-    from eoctl.clients.batch_reader import LogBatch
+    from eoctl.clients.batch_reader import LogBatch, TableBatches
+    from storage.kernels.protocol import HeaderTable
     from storage.record_builder import ProducerIdentity
 
 MAX_BATCH_BYTES = 2**31 - 1
+STAMPED = ("base_offset", "partition_leader_epoch", "attributes", "producer_id", "producer_epoch",
+           "base_sequence")  # fmt: skip
 
 
 def stamp(
@@ -70,6 +79,53 @@ def stamp(
     HEADER.pack_into(view, 0, *header)
     CRC.pack_into(view, CRC_POS, crc32c(view[CRC_START_POS:]))
     return header, view
+
+
+class StampedRun(NamedTuple):
+    """Batches as they will be in the log: `headers` of the first one, and of the last ones."""
+
+    headers: list[BatchHeader]
+    table: HeaderTable
+    data: memoryview
+
+
+def stamp_run(
+    source: TableBatches, identity: ProducerIdentity, base_offset: int, leader_epoch: int
+) -> StampedRun:
+    """Make batches that follow each other out of some that were read, whose bytes are overwritten.
+
+    Args:
+        source: one behind the other.
+        identity: of the first one.
+        base_offset: the same.
+        leader_epoch: of all of them.
+    """
+    table = source.table
+    counts = table.records_count.astype(np.int64)
+    before = counts.cumsum() - counts
+    pos = table.pos - source.first_pos
+    base_offsets = base_offset + before
+    table = table._replace(
+        base_offset=base_offsets,
+        last_offset=base_offsets + counts - 1,
+        partition_leader_epoch=np.full(len(pos), leader_epoch, np.int32),
+        attributes=table.attributes & ~np.int16(TRANSACTIONAL_MASK),
+        producer_id=np.full(len(pos), identity.producer_id),
+        producer_epoch=np.full(len(pos), identity.producer_epoch, np.int16),
+        base_sequence=((identity.base_sequence + before) & MAX_SEQUENCE).astype(np.int32),
+    )
+    headers = headers_in(source.data)
+    rows = headers[pos]
+    for name in STAMPED:
+        rows[name] = getattr(table, name)
+    headers[pos] = rows
+    rows["crc"] = checksums(source.data, pos, table.batch_bytes)
+    headers[pos] = rows
+    count = table.row_count
+    others = range(max(count - CACHED_BATCHES_COUNT, 1), count)
+    found = [batch_at(table, row).header for row in (0, *others)]
+    end = int(pos[-1] + table.batch_bytes[-1])
+    return StampedRun(found, table, source.data[int(pos[0]) : end])
 
 
 def _encoded(source: LogBatch, identity: ProducerIdentity) -> bytes:

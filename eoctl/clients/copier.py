@@ -7,18 +7,17 @@ of the source becomes one of the destination (`copied_batch`), whose offsets are
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.batch_reader import LeftOut
+from eoctl.clients.batch_reader import LeftOut, TableBatches
 from eoctl.clients.consume_bounds import StartKind
-from eoctl.clients.copied_batch import stamp
+from eoctl.clients.copied_batch import stamp, stamp_run
 from eoctl.clients.copy_compare import Range
 from eoctl.clients.copy_resume import Destination, last_batch, resume
-from eoctl.clients.copy_session import Anchor, PartitionOf, Session
-from eoctl.clients.identity import EPOCHS_COUNT, FIRST_OWN_PRODUCER_ID
+from eoctl.clients.copy_session import Anchor, PartitionOf, Session, own_id
+from eoctl.clients.identity import EPOCHS_COUNT
 from eoctl.clients.target import read_topic_id
 from storage.errors import RefusedError, UsageError
 from storage.formats.partition_metadata import format_uuid
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
 
 ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash
-_ID_BITS = 61
+MIN_RUN_BATCHES = 4  # fewer are not worth the overhead of a run
 
 
 @dataclass(slots=True)
@@ -277,13 +276,43 @@ class Copier:
         """
         if self.producer_epoch != NO_EPOCH:
             self.keeper.require_mine()
-        for each in block.batches:
+        batches = block.batches
+        while isinstance(batches, TableBatches) and len(batches):
+            batches = batches[self._send_some(batches) :]
+        for each in batches:
             self._send(each)
         self.copied.left_out = self.copied.left_out.plus(block.left_out)
         self._last_batch()
         self.source_offset = block.next_offset
         if self.copied.bytes - self._anchored_bytes >= ANCHOR_BYTES:
             self._save_anchor()
+
+    def _send_some(self, batches: TableBatches) -> int:
+        """Send the first one, or as many as can be sent at once; returns how many."""
+        writer, count = self.opened.writer, 0
+        if self.producer_epoch != NO_EPOCH and not self.opened.config.is_compacted:
+            count = min(writer.room_for(batches.table), batches.joined_count)
+        if count < MIN_RUN_BATCHES:
+            self._send(batches[0])
+            return 1
+        last = batches[count - 1]
+        identity = ProducerIdentity(self.producer_id, self.producer_epoch, self._sequence)
+        run = stamp_run(batches[:count], identity, writer.end_offset, writer.leader_epoch)
+        writer.append_run(*run)
+        header = run.headers[-1]
+        self._sent(last, header, header.last_offset)
+        self._sequence = increment_sequence(header.last_sequence, 1)
+        done = self.copied
+        done.records += header.last_offset - run.headers[0].base_offset + 1
+        done.batches += count
+        done.bytes += len(run.data)
+        return count
+
+    def _sent(self, last: LogBatch, header: BatchHeader, last_offset: int) -> None:
+        """Note the last batch that was sent, by its header and its last offset in the log."""
+        self.source_offset = last.header.last_offset + 1
+        self._last_sent = last, header, last_offset
+        self.copied.last_offset = last_offset
 
     def _send(self, batch: LogBatch) -> None:
         if self.producer_epoch == NO_EPOCH:
@@ -294,8 +323,7 @@ class Copier:
         identity = ProducerIdentity(self.producer_id, self.producer_epoch, self._sequence)
         header, data = stamp(batch, identity)
         appended = writer.append_copy(header, data)
-        self.source_offset = batch.header.last_offset + 1
-        self._last_sent = batch, header, appended.last_offset
+        self._sent(batch, header, appended.last_offset)
         count = batch.records_count
         self._sequence = increment_sequence(self._sequence, count)
         done.records += count
@@ -304,7 +332,6 @@ class Copier:
         done.encoded_batches += batch.own_records is not None
         if done.base_offset is None:
             done.base_offset = appended.base_offset
-        done.last_offset = appended.last_offset
 
     def _require_keys(self, batch: LogBatch) -> None:
         """APP-3: a compacted topic takes no record without a key."""
@@ -407,16 +434,6 @@ class Copier:
             first = self.keeper.begun.anchors[0]
             start = Beginning(first.source_offset, first.end_offset)
         return Range(start.source_offset, self.source_offset, start.end_offset)
-
-
-def own_id(source: PartitionOf, destination: PartitionOf) -> int:
-    """Return the producer id of a copy, which no broker hands out.
-
-    It is in the range of `identity.random_producer_id`: new in every log but that of the copy.
-    """
-    digest = hashlib.sha256(repr((tuple(source), tuple(destination))).encode()).digest()
-    number = int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS)
-    return FIRST_OWN_PRODUCER_ID + (1 << _ID_BITS) + number
 
 
 def require_apart(source: Partition, path: str) -> None:

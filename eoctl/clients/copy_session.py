@@ -16,6 +16,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.clients.identity import FIRST_OWN_PRODUCER_ID
 from eoctl.clients.session_file import SessionFormat
 from recovery.backups import default_place
 from storage import fsio
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the latest
 PLACE_NAME = "copies"
 NAME_CHARS = 200  # of the partition in the name of a file
+_ID_BITS = 61
 NEXT_STEP = "name another --session, or give the arguments that this one was begun with"
 _FILE = SessionFormat("eoctl copy session", 1, "the session of a copy", NEXT_STEP)
 
@@ -127,6 +129,16 @@ def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
     digest = hashlib.sha256(repr(tuple(source)).encode()).hexdigest()[:16]
     place = Path(default_place(log_dir_path), PLACE_NAME)
     return str(place / f"{name[:NAME_CHARS]}.from-{digest}.session")
+
+
+def own_id(source: PartitionOf, destination: PartitionOf) -> int:
+    """Return the producer id of a copy, which no broker hands out.
+
+    It is in the range of `identity.random_producer_id`: new in every log but that of the copy.
+    """
+    digest = hashlib.sha256(repr((tuple(source), tuple(destination))).encode()).digest()
+    number = int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS)
+    return FIRST_OWN_PRODUCER_ID + (1 << _ID_BITS) + number
 
 
 class SessionKeeper:

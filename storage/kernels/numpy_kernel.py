@@ -113,7 +113,7 @@ def scan_window(
     table = _gather(buf, pos, next_pos)
     crc_ok = np.ones(len(pos), np.bool_)
     if verify_crc:
-        crc_ok = _checksums(buf, pos, table.batch_bytes) == table.crc
+        crc_ok = checksums(buf, pos, table.batch_bytes) == table.crc
     delta = table.last_offset - table.base_offset
     healthy = crc_ok & _keeps_rules(table, delta, neighbours)
     row_count = len(pos)
@@ -146,8 +146,7 @@ def _walk(buf: bytearray, start_pos: int, last_pos: int, end_pos: int) -> tuple[
 
 def _gather(buf: bytearray, pos: NDArray[np.int64], next_pos: int) -> HeaderTable:
     """Read the headers at `pos` (batches back to back up to `next_pos`) into columns."""
-    view = np.ndarray((len(buf) - HEADER_BYTES + 1,), HEADER_DTYPE, buf, 0, (1,))
-    rows = view[pos]
+    rows = headers_in(buf)[pos]
     base_offset = rows["base_offset"].astype(np.int64)
     columns: dict[str, Any] = {
         name: rows[name].astype(COLUMN_DTYPES[name])
@@ -162,9 +161,15 @@ def _gather(buf: bytearray, pos: NDArray[np.int64], next_pos: int) -> HeaderTabl
     return HeaderTable(**columns)
 
 
-def _checksums(
-    buf: bytearray, pos: NDArray[np.int64], batch_bytes: NDArray[np.int64]
+def headers_in(buf: bytearray | memoryview) -> NDArray[np.void]:
+    """View a buffer as headers that begin at each of its bytes."""
+    return np.ndarray((len(buf) - HEADER_BYTES + 1,), HEADER_DTYPE, buf, 0, (1,))
+
+
+def checksums(
+    buf: bytearray | memoryview, pos: NDArray[np.int64], batch_bytes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
+    """Compute the CRC of each batch at `pos` in a buffer."""
     slices = map(slice, (pos + CRC_START_POS).tolist(), (pos + batch_bytes).tolist())
     with memoryview(buf) as view:
         return np.fromiter(map(load_crc32c(), map(view.__getitem__, slices)), np.uint32, len(pos))

@@ -147,6 +147,35 @@ def _places(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         pos += header.batch_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "segment_bytes"),
+    [("rolled-0", 300_000), ("txn-0", 3_000), ("plain-0", 9_000), ("compacted-0", 4_000),
+     ("idem-none-0", 8_000)],
+)  # fmt: skip
+def test_many_at_once_are_as_one_by_one(
+    name: str,
+    segment_bytes: int,
+    eoctl: Eoctl,
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every file of the destination, over rolls by size and by full indexes."""
+    source = golden("kafka-4.3.1") / "clean" / name
+    small = ("--segment-bytes", segment_bytes, "--index-interval-bytes", 200, "--index-max-bytes",
+             240)  # fmt: skip
+    made = []
+    for bulk_bytes, run_batches in ((0, 2), (1 << 30, 2), (0, 1 << 30)):
+        monkeypatch.setattr("eoctl.clients.log_walk.BULK_MIN_BYTES", bulk_bytes)
+        monkeypatch.setattr("eoctl.clients.copier.MIN_RUN_BATCHES", run_batches)
+        copy = Copy(eoctl, source, make_log_dir(tmp_path / str(len(made))) / "t-0")
+        row = copy.report("--now", "2026-11-21T03:00:00Z", *small)
+        del row["session"], row["path"]
+        made.append((row, content(copy.destination)))
+    assert made[0] == made[1] == made[2]
+    assert made[0][0]["segments_rolled"] > 0
+
+
 def test_append_times_stay(eoctl: Eoctl, golden: Callable[[str], Path], log_dir: Path) -> None:
     source = golden("kafka-4.3.1") / "clean" / "append-time-0"
     made = Copy(eoctl, source, log_dir / "t-0")

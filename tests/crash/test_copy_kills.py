@@ -47,6 +47,7 @@ class Case(NamedTuple):
     is_committed: bool = True
     has_chain: bool = False
     others_write: bool = False
+    is_bulk: bool = False
 
 
 CASES = [
@@ -54,6 +55,7 @@ CASES = [
     Case("uncommitted", ("--isolation", "read_uncommitted"), is_committed=False),
     Case("beside others", ("--fsync", "never"), others_write=True),
     Case("chain", has_chain=True),
+    Case("bulk", is_bulk=True),
 ]
 
 
@@ -131,8 +133,13 @@ def test_killed_at_any_moment_and_begun_again(
     """First a kind of call, the rarest until now, then one of its calls; sometimes twice."""
     chooser = random.Random(f"{os.environ['EOCTL_SEED']} {case.name}")
 
+    settings = dict(SETTINGS)
+    if case.is_bulk:
+        settings["eoctl.clients.log_walk"] = {"BULK_MIN_BYTES": 0}
+        settings["eoctl.clients.copier"] = {"ANCHOR_BYTES": 300, "MIN_RUN_BATCHES": 2}
+
     def run(call: tuple[object, ...], **more: Any) -> dict[str, Any]:
-        return server.run(*call, settings=SETTINGS, **more)
+        return server.run(*call, settings=settings, **more)
 
     def begin(*, is_first: bool) -> World:
         """A copy that was never run, or one that goes on, maybe behind others."""

@@ -149,7 +149,7 @@ def _places(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 @pytest.mark.parametrize(
     ("name", "segment_bytes"),
-    [("rolled-0", 300_000), ("txn-0", 3_000), ("plain-0", 9_000), ("compacted-0", 4_000),
+    [("rolled-0", 300_000), ("txn-0", 3_000), ("plain-0", 9_000), ("txn-1", 3_000),
      ("idem-none-0", 8_000)],
 )  # fmt: skip
 def test_many_at_once_are_as_one_by_one(

@@ -16,6 +16,7 @@ from storage.formats import (
     control_record,
     message,
     message_json,
+    producer_id_record,
     remote_log_metadata,
     share_group_state,
     transaction_state,
@@ -127,6 +128,32 @@ def _parse_remote(_: bytes | None, value: bytes | None) -> Any:
     return parsed
 
 
+def _producer_id(data: bytes) -> None:
+    key, value = unpack_pair(data)
+    found = producer_id_record.parse_record(key, value)
+    if isinstance(found, producer_id_record.Forgotten):
+        return
+    packed = producer_id_record.encode_key(producer_id_record.key_of(found))
+    again = producer_id_record.encode_value(found)
+    assert producer_id_record.parse_record(packed, again) == found
+
+
+PRODUCER_ID_ENTRIES: list[producer_id_record.Entry] = [
+    producer_id_record.Ids(),
+    producer_id_record.Lease("app", 2**48, 3, 60_000, 1_800_000_000_000, partitions=(("t", 0),)),
+    producer_id_record.FreeId(2**48 + 7, 5),
+    producer_id_record.Floor(12),
+]
+
+
+def _made_producer_ids() -> list[bytes]:
+    keys = [
+        producer_id_record.encode_key(producer_id_record.key_of(e)) for e in PRODUCER_ID_ENTRIES
+    ]
+    values = map(producer_id_record.encode_value, PRODUCER_ID_ENTRIES)
+    return [*map(pack_pair, keys, values), pack_pair(keys[1], None)]
+
+
 def _consumer_protocol(data: bytes) -> None:
     errors: list[FormatError] = []
     for schema in (consumer_protocol.SUBSCRIPTION, consumer_protocol.ASSIGNMENT):
@@ -218,6 +245,7 @@ TARGETS = [
         _pairs("__share_group_state", *_made_pairs(share_group_state)),
         700,
     ),
+    Target("producer_id_record", _producer_id, lambda _: _made_producer_ids(), 700),
     Target(
         "cluster_metadata",
         partial(_pair, _parse_metadata, DESCRIBERS["cluster_metadata"]),

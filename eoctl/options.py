@@ -22,6 +22,14 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
+class Fsync(StrEnum):
+    """What `--fsync` takes: the values of `FlushPolicy`, whose module loads much more."""
+
+    BATCH = "batch"
+    SEGMENT = "segment"
+    NEVER = "never"
+
+
 Paths = Annotated[
     list[str] | None,
     typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
@@ -55,6 +63,40 @@ Now = Annotated[
 ]
 ProducerExpiryMs = Annotated[
     int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
+]
+# Of what is appended to.
+WriteNow = Annotated[
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock; default: wall.")
+]
+FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced.")]
+LeaderEpoch = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
+]
+SegmentBytes = Annotated[
+    int | None,
+    typer.Option(min=1, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+]
+IndexIntervalBytes = Annotated[
+    int | None,
+    typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+]
+IndexMaxBytes = Annotated[
+    int | None,
+    typer.Option(min=24, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+]
+TopicId = Annotated[
+    str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
+]
+SingleCopy = Annotated[bool, typer.Option("--single-copy", help="Other replicas do not count.")]
+TargetTopic = Annotated[
+    str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
+]
+PartitionsCount = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
+]
+TransactionTimeoutMs = Annotated[
+    int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
 ]
 FailOn = Annotated[Severity, typer.Option(help="Exit with 1 for findings from this severity on.")]
 EngineChoice = Annotated[EngineName, typer.Option("--engine", help="Processes here, or Spark.")]

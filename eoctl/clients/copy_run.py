@@ -12,7 +12,7 @@ from eoctl.clients.consumer import ConsumeOptions
 from eoctl.clients.copier import Copier, require_apart
 from eoctl.clients.copy_compare import Compared, Outcome, compare
 from eoctl.clients.copy_session import PartitionOf, SessionKeeper, default_path
-from eoctl.clients.interrupts import Interrupts
+from eoctl.clients.interrupts import run_held
 from eoctl.clients.log_watch import POLL_S
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, open_partition
 from eoctl.clients.produce_notes import notes_of
@@ -32,6 +32,7 @@ from storage.partition import Partition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eoctl.clients.interrupts import Interrupts
     from eoctl.clients.target import Target
     from recovery.plan import Plan
     from storage.partition_store import FileChange
@@ -201,16 +202,7 @@ class _Run:
 
         An interruption comes between two blocks, or while more is waited for.
         """
-        result: CopyResult | None = None
-        with Interrupts() as interrupts:
-            try:
-                with interrupts.held():
-                    result = self._run(interrupts)
-            except KeyboardInterrupt as exc:
-                if result is None:
-                    raise
-                return result._replace(error=result.error or exc)
-        return result
+        return run_held(self._run)
 
     def _run(self, interrupts: Interrupts) -> CopyResult:
         error: BaseException | None = None

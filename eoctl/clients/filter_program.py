@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import shlex
 import subprocess
 from typing import TYPE_CHECKING
 
 from eoctl.clients.inputs import BytesAs, InputFormat, read_records
-from eoctl.clients.program import ProgramError, describe_ending
+from eoctl.clients.program import ProgramError, command_words, describe_ending
 from eoctl.clients.record_writers import encode_json
 from storage.errors import RefusedError, UsageError
 
@@ -41,12 +40,7 @@ class Filter:
         *,
         needs_keys: bool,
     ) -> None:
-        try:
-            self._words = shlex.split(command)
-        except ValueError as exc:
-            raise UsageError(f"--exec {command}: {exc}") from exc
-        if not self._words:
-            raise UsageError("--exec: no program is named")
+        self._words = command_words(command)
         if format is InputFormat.MSGPACK:
             raise UsageError("--format msgpack: a filter is given lines", next_step="lines, jsonl")
         if needs_keys and format is InputFormat.LINES:

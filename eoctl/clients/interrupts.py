@@ -5,10 +5,23 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+class Ended(Protocol):
+    """What came of some work: a NamedTuple with what ended it early."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """None if nothing did."""
+
+    def _replace(self, *, error: BaseException | None = ...) -> Self: ...
+
+
+_Ended = TypeVar("_Ended", bound=Ended)
 
 
 class Interrupts:
@@ -64,3 +77,17 @@ class Interrupts:
             self._is_pending = True
             return
         raise KeyboardInterrupt
+
+
+def run_held(work: Callable[[Interrupts], _Ended]) -> _Ended:
+    """Do work to its end, with an interruption where it lets one in, or as its error in the end."""
+    result: _Ended | None = None
+    with Interrupts() as interrupts:
+        try:
+            with interrupts.held():
+                result = work(interrupts)
+        except KeyboardInterrupt as exc:
+            if result is None:
+                raise
+            return result._replace(error=result.error or exc)
+    return result

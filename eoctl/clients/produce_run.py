@@ -12,7 +12,7 @@ from eoctl.clients.first_identities import (
 )
 from eoctl.clients.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
-from eoctl.clients.interrupts import Interrupts
+from eoctl.clients.interrupts import run_held
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions
@@ -43,6 +43,7 @@ from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from eoctl.clients.interrupts import Interrupts
     from eoctl.clients.link import Faults
     from eoctl.clients.produce_session import Session
     from eoctl.clients.target import Target
@@ -331,16 +332,7 @@ class _Run:
         An interruption comes while the input is waited for, or at the end: a batch, a transaction
         and a close are done to their ends.
         """
-        result: ProduceResult | None = None
-        with Interrupts() as interrupts:
-            try:
-                with interrupts.held():
-                    result = self._run(interrupts)
-            except KeyboardInterrupt as exc:
-                if result is None:
-                    raise
-                return result._replace(error=result.error or exc)
-        return result
+        return run_held(self._run)
 
     def _run(self, interrupts: Interrupts) -> ProduceResult:
         error: BaseException | None = None

@@ -43,12 +43,7 @@ class Program:
             UsageError: `command` is no command line.
             ProgramError: it cannot be started.
         """
-        try:
-            words = shlex.split(command)
-        except ValueError as exc:
-            raise UsageError(f"--exec {command}: {exc}") from exc
-        if not words:
-            raise UsageError("--exec: no program is named")
+        words = command_words(command)
         self.name = words[0]
         self._answers = bytearray()
         try:
@@ -191,6 +186,17 @@ class Program:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
+
+
+def command_words(command: str) -> list[str]:
+    """Split a command line that is run without a shell. UsageError: it is none."""
+    try:
+        words = shlex.split(command)
+    except ValueError as exc:
+        raise UsageError(f"--exec {command}: {exc}") from exc
+    if not words:
+        raise UsageError("--exec: no program is named")
+    return words
 
 
 def describe_ending(status: int) -> str:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.clients.compare_mode import Compare
 from eoctl.output import OutputFormat
 from recovery.read_options import Isolation
 
 if TYPE_CHECKING:
     from eoctl.clients.copy_run import CopyResult
-
-
-class Fsync(StrEnum):
-    """What `--fsync` takes."""
-
-    BATCH = "batch"
-    SEGMENT = "segment"
-    NEVER = "never"
 
 
 def command(
@@ -62,33 +53,15 @@ def command(
     no_compare: Annotated[
         bool, typer.Option("--no-compare", help="The same as --compare none.")
     ] = False,
-    fsync: Annotated[Fsync, typer.Option(help="When the log is synced.")] = Fsync.SEGMENT,
-    now: Annotated[
-        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock; default: wall.")
-    ] = None,
-    leader_epoch: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
-    ] = None,
-    segment_bytes: Annotated[
-        int | None,
-        typer.Option(min=1, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
-    index_interval_bytes: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
-    index_max_bytes: Annotated[
-        int | None,
-        typer.Option(min=24, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
-    topic_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
-    ] = None,
+    fsync: options.FsyncChoice = options.Fsync.SEGMENT,
+    now: options.WriteNow = None,
+    leader_epoch: options.LeaderEpoch = None,
+    segment_bytes: options.SegmentBytes = None,
+    index_interval_bytes: options.IndexIntervalBytes = None,
+    index_max_bytes: options.IndexMaxBytes = None,
+    topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
-    single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="Other replicas do not count.")
-    ] = False,
+    single_copy: options.SingleCopy = False,
     backup_dir: options.BackupDir = None,
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,

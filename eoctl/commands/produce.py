@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
 
@@ -29,14 +29,6 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-class Fsync(StrEnum):
-    """What `--fsync` takes."""
-
-    BATCH = "batch"
-    SEGMENT = "segment"
-    NEVER = "never"
-
-
 def command(
     path: Annotated[
         str,
@@ -49,12 +41,8 @@ def command(
         str, typer.Argument(metavar="[FILE]", help="Records to append; - is the standard input.")
     ] = "-",
     apply: options.Apply = False,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
-    ] = None,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
-    ] = None,
+    topic: options.TargetTopic = None,
+    partitions: options.PartitionsCount = None,
     input_format: Annotated[
         InputFormat, typer.Option("--format", help="How the input is divided into records.")
     ] = InputFormat.LINES,
@@ -76,9 +64,7 @@ def command(
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of all records; default: the clock.")
     ] = None,
-    now: Annotated[
-        str | None, typer.Option(metavar="TIME|wall|dir", help="The clock; default: wall.")
-    ] = None,
+    now: options.WriteNow = None,
     producer_id: Annotated[
         int | None,
         typer.Option(min=-1, max=2**63 - 1, metavar="ID", help="-1: not idempotent; default: new."),
@@ -93,26 +79,14 @@ def command(
     lease: Annotated[
         str | None, typer.Option(metavar="APP", help="As who has leased it: eoctl lease-pid.")
     ] = None,
-    leader_epoch: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
-    ] = None,
-    segment_bytes: Annotated[
-        int | None,
-        typer.Option(min=1, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
-    index_interval_bytes: Annotated[
-        int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
-    index_max_bytes: Annotated[
-        int | None,
-        typer.Option(min=24, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
-    ] = None,
+    leader_epoch: options.LeaderEpoch = None,
+    segment_bytes: options.SegmentBytes = None,
+    index_interval_bytes: options.IndexIntervalBytes = None,
+    index_max_bytes: options.IndexMaxBytes = None,
     producer_expiry_ms: Annotated[
         int, typer.Option(min=1, metavar="MS", help="After which a producer is forgotten.")
     ] = 86_400_000,
-    fsync: Annotated[Fsync, typer.Option(help="When the log is synced.")] = Fsync.SEGMENT,
+    fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     txn_records: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Put so many records into each transaction."),
@@ -124,9 +98,7 @@ def command(
         str | None,
         typer.Option(metavar="ID", help="Its coordinator, in the log dir, begins and ends them."),
     ] = None,
-    transaction_timeout_ms: Annotated[
-        int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
-    ] = 60_000,
+    transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
         typer.Option(min=0, max=2, help="2: each transaction has an epoch of its own [2]."),
@@ -150,13 +122,9 @@ def command(
             metavar="FAULTS", help="drop=P,reorder=P,lost-ack=P,seed=N: what the link does."
         ),
     ] = None,
-    topic_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
-    ] = None,
+    topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
-    single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="Other replicas do not count.")
-    ] = False,
+    single_copy: options.SingleCopy = False,
     backup_dir: options.BackupDir = None,
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,

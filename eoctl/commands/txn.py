@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
 from recovery.read_options import Isolation
 from storage.errors import EXIT_FINDINGS, UsageError
-from storage.partition_store import FlushPolicy
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -328,12 +327,8 @@ def run(
         str, typer.Option(metavar="ID", help="Whose transactions they are.")
     ],
     group: Annotated[str, typer.Option(metavar="GROUP", help="Whose offsets are committed.")],
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
-    ] = None,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
-    ] = None,
+    topic: options.TargetTopic = None,
+    partitions: options.PartitionsCount = None,
     txn_records: Annotated[
         int, typer.Option(min=1, metavar="N", help="At most so many records in a transaction.")
     ] = 500,
@@ -352,19 +347,13 @@ def run(
     bytes_as: Annotated[
         BytesAs, typer.Option("--bytes", help="What strings of jsonl stand for.")
     ] = BytesAs.TEXT,
-    transaction_timeout_ms: Annotated[
-        int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
-    ] = 60_000,
+    transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None, typer.Option(min=0, max=2, help="Default: the cluster's.")
     ] = None,
-    fsync: Annotated[FlushPolicy, typer.Option(help="When logs are synced.")] = FlushPolicy.BATCH,
-    single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="Other replicas do not count.")
-    ] = False,
-    topic_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
-    ] = None,
+    fsync: options.FsyncChoice = options.Fsync.BATCH,
+    single_copy: options.SingleCopy = False,
+    topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
     apply: options.Apply = False,
@@ -382,6 +371,7 @@ def run(
     from eoctl.clients.transactional import TransactionalOptions
     from eoctl.clients.transform_run import TransformOptions, TransformReport, transform
     from eoctl.output import Report, emit, use_format
+    from storage.partition_store import FlushPolicy
 
     use_format(output)
     change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
@@ -402,7 +392,7 @@ def run(
         bytes_as=bytes_as,
         now=now,
         target=TargetOptions(metadata_dir, topic_id, single_copy),
-        write=WriteOptions(flush=fsync, change=change),
+        write=WriteOptions(flush=FlushPolicy(fsync), change=change),
     )
     result = transform(sources, target, wanted)
     emit(Report("transform", TransformReport._fields, result.reports, result.notes), output)

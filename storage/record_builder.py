@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.formats.compression import Codec, compress
 from storage.formats.control_record import (
@@ -33,84 +33,25 @@ from storage.formats.record_batch import (
     BatchHeader,
     encode_batch,
 )
-from storage.formats.varint import encode_varint, encode_varlong
+from storage.formats.varint import encode_varlong
+from storage.value_records import (
+    LONG_DELTAS,
+    NO_ATTRIBUTES,
+    NO_HEADERS,
+    SHORT_DELTAS,
+    VALUE_HEADS,
+    VARINTS,
+    VARINTS_COUNT,
+    short_varint,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from storage.formats.record import RecordHeader
 
 DEFAULT_BATCH_BYTES = 16_384  # batch.size
 MAX_BATCH_RECORDS = 2**31 - 1
-
-# Lengths and offset deltas are small, so their varints are looked up. The table is made at every
-# start, so those of two bytes are made without `encode_varint`, in a fifth of the time.
-_VARINTS_COUNT = 8192
-_ONE_BYTE_COUNT = 64
-_VARINTS = (
-    *map(encode_varint, range(_ONE_BYTE_COUNT)),
-    *[bytes((n << 1 & 0x7F | 0x80, n >> 6)) for n in range(_ONE_BYTE_COUNT, _VARINTS_COUNT)],
-)
-_NO_HEADERS = b"\x00"
-_NO_ATTRIBUTES = b"\x00"
-
-_T = TypeVar("_T")
-
-
-class _BySize(dict[int, _T]):
-    """Something that depends on the length of a value; kept for short ones."""
-
-    def __init__(self, make: Callable[[int], _T]) -> None:
-        self._make = make
-
-    def __missing__(self, size: int) -> _T:
-        made = self._make(size)
-        if size < _VARINTS_COUNT:
-            self[size] = made
-        return made
-
-
-class _Run:
-    """Records without key, header and timestamp delta whose offset deltas have equal widths.
-
-    Attributes:
-        stop: the first offset delta that is wider.
-        heads: by length of the value: what is before the offset delta, and the end of the record
-            before this one.
-        record_bytes: by length of the value: size of the record.
-    """
-
-    def __init__(self, stop: int) -> None:
-        self.stop = stop
-        self._delta_bytes = len(_VARINTS[stop - 1])
-        self.heads = _BySize(self._head)
-        self.record_bytes = _BySize(self._record_bytes)
-
-    def _body_bytes(self, size: int) -> int:
-        return (
-            len(_NO_ATTRIBUTES)
-            + 1
-            + self._delta_bytes
-            + len(_VALUE_HEADS[size])
-            + size
-            + len(_NO_HEADERS)
-        )
-
-    def _head(self, size: int) -> bytes:
-        return _NO_HEADERS + _varint(self._body_bytes(size)) + _NO_ATTRIBUTES + _VARINTS[0]
-
-    def _record_bytes(self, size: int) -> int:
-        body_bytes = self._body_bytes(size)
-        return len(_varint(body_bytes)) + body_bytes
-
-
-def _varint(value: int) -> bytes:
-    return _VARINTS[value] if value < _VARINTS_COUNT else encode_varint(value)
-
-
-_VALUE_HEADS = _BySize(lambda size: NULL_LENGTH + _varint(size))  # a null key, and the length
-_SHORT_RUN = _Run(_ONE_BYTE_COUNT)
-_LONG_RUN = _Run(_VARINTS_COUNT)
 
 
 class ProducerIdentity(NamedTuple):
@@ -128,6 +69,9 @@ class BatchBuilder:
         codec: how the records are compressed.
         batch_bytes: largest size of a batch before compression.
         batch_records: largest number of records in a batch.
+
+    Attributes:
+        is_compressed: with any codec but none.
     """
 
     def __init__(
@@ -140,7 +84,7 @@ class BatchBuilder:
         self.codec = codec
         self.batch_bytes = batch_bytes
         self.batch_records = batch_records
-        self._is_compressed = codec is not Codec.NONE
+        self.is_compressed = codec is not Codec.NONE
         self._clear()
 
     def _clear(self) -> None:
@@ -196,7 +140,7 @@ class BatchBuilder:
         if not self._count:
             self._base_timestamp_ms = self._max_timestamp_ms = timestamp_ms
         if timestamp_ms == self._base_timestamp_ms:
-            while start < end and self._count < _VARINTS_COUNT:
+            while start < end and self._count < VARINTS_COUNT:
                 taken_count, is_full = self._add_run(values, start, end)
                 start += taken_count
                 if is_full and self._count:
@@ -214,7 +158,7 @@ class BatchBuilder:
         line of Python is run for a single record.
         """
         begun = self._count
-        run = _SHORT_RUN if begun < _SHORT_RUN.stop else _LONG_RUN
+        run = SHORT_DELTAS if begun < SHORT_DELTAS.stop else LONG_DELTAS
         left_bytes = self.batch_bytes - self._size_bytes
         # As many as there is room for, were all as long as the first, and one more.
         fit_count = left_bytes // run.record_bytes[len(values[start])] + 1
@@ -227,12 +171,12 @@ class BatchBuilder:
             return 0, True
         is_full = count < len(values)
         del sizes[count:]
-        parts = [_NO_HEADERS] * (4 * count + 1)
+        parts = [NO_HEADERS] * (4 * count + 1)
         parts[0:-1:4] = map(run.heads.__getitem__, sizes)
-        parts[1::4] = _VARINTS[begun : begun + count]
-        parts[2::4] = map(_VALUE_HEADS.__getitem__, sizes)
+        parts[1::4] = VARINTS[begun : begun + count]
+        parts[2::4] = map(VALUE_HEADS.__getitem__, sizes)
         parts[3::4] = values[:count]
-        parts[0] = parts[0][len(_NO_HEADERS) :]
+        parts[0] = parts[0][len(NO_HEADERS) :]
         self._parts.append(b"".join(parts))
         self._count += count
         self._size_bytes += sums[count - 1]
@@ -252,7 +196,7 @@ class BatchBuilder:
         if not count:
             raise ValueError("a batch needs a record")
         body = b"".join(self._parts)
-        if self._is_compressed:
+        if self.is_compressed:
             body = compress(self.codec, body)
         identity = identity or ProducerIdentity()
         header = BatchHeader(  # by place: this is done for every batch
@@ -317,18 +261,18 @@ def encode_fields(
     Raises:
         ValueError: a delta or a length does not fit its varint.
     """
-    if headers or offset_delta >= _VARINTS_COUNT or timestamp_delta_ms < 0:
+    if headers or offset_delta >= VARINTS_COUNT or timestamp_delta_ms < 0:
         return encode_record(Record(0, timestamp_delta_ms, offset_delta, key, value, headers))
-    if timestamp_delta_ms < _VARINTS_COUNT:
-        head = _NO_ATTRIBUTES + _VARINTS[timestamp_delta_ms] + _VARINTS[offset_delta]
+    if timestamp_delta_ms < VARINTS_COUNT:
+        head = NO_ATTRIBUTES + VARINTS[timestamp_delta_ms] + VARINTS[offset_delta]
     else:
-        head = _NO_ATTRIBUTES + encode_varlong(timestamp_delta_ms) + _VARINTS[offset_delta]
+        head = NO_ATTRIBUTES + encode_varlong(timestamp_delta_ms) + VARINTS[offset_delta]
     if key is None:
         head += NULL_LENGTH
     else:
-        head += _varint(len(key)) + key
+        head += short_varint(len(key)) + key
     if value is None:
-        body = head + NULL_LENGTH + _NO_HEADERS
+        body = head + NULL_LENGTH + NO_HEADERS
     else:
-        body = b"%b%b%b\x00" % (head, _varint(len(value)), value)
-    return _varint(len(body)) + body
+        body = b"%b%b%b\x00" % (head, short_varint(len(value)), value)
+    return short_varint(len(body)) + body

@@ -47,10 +47,10 @@ from storage.record_builder import build_marker
 from storage.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
+    from storage.batch_run import BatchRun, RunColumns
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.kernels.protocol import HeaderTable
     from storage.log_config import LogConfig
     from storage.log_tail import LogTail
     from storage.partition_store import PlannedStore
@@ -194,7 +194,7 @@ class PartitionWriter:
         self._state = _READY
         return Appended(header.base_offset, header.last_offset, is_duplicate=False)
 
-    def room_for(self, table: HeaderTable) -> int:
+    def room_for(self, run: RunColumns) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
 
         None where something has to be done for a single one: a roll, a sync, a timestamp.
@@ -203,23 +203,27 @@ class PartitionWriter:
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
         if not is_plain or first_ms is None or first_ms < 0:
             return 0
-        end_offsets = self.end_offset + table.records_count.cumsum(dtype="int64")
-        fits = table.batch_bytes <= config.max_message_bytes
-        fits &= self._segment_bytes + table.batch_bytes.cumsum() <= config.segment_bytes
-        fits &= table.max_timestamp_ms <= config.segment_ms + first_ms
-        fits &= end_offsets - self.base_offset <= MAX_RELATIVE_OFFSET
-        count = table.row_count if fits.all() else int(fits.argmin())
-        return min(count, self._indexes.free_slots(config.index_max_bytes))
+        slots = self._indexes.free_slots(config.index_max_bytes)
+        end_pos, end_offset = self._segment_bytes, self.end_offset - self.base_offset
+        count = 0
+        for batch_bytes, records_count, max_ms in zip(*run, strict=True):
+            end_pos += batch_bytes
+            end_offset += records_count
+            if (
+                count >= slots
+                or batch_bytes > config.max_message_bytes
+                or end_pos > config.segment_bytes
+                or max_ms - first_ms > config.segment_ms
+                or end_offset > MAX_RELATIVE_OFFSET
+            ):
+                break
+            count += 1
+        return count
 
-    def append_run(
-        self, headers: Sequence[BatchHeader], table: HeaderTable, data: bytearray | memoryview
-    ) -> None:
+    def append_run(self, run: BatchRun) -> None:
         """Append batches of one client at once, as `append_copy` would one by one.
 
-        Args:
-            headers: of the first one, and of the last ones (`ProducerStateManager.append_run`).
-            table: as they will be in the log; `room_for` says that all of them are taken.
-            data: their bytes, with offsets and leader epoch.
+        `room_for` says that all of them are taken, and the first one is no duplicate.
 
         Raises:
             AppendError, AccessError: as `append`.
@@ -228,20 +232,19 @@ class PartitionWriter:
             raise ValueError("closed, or an earlier append has failed")
         self._state = _BROKEN  # see `_append`
         try:
-            self.producers.append_run(headers)
+            self.producers.append_run(run.headers)
         except AppendError:
             self._state = _READY
             raise
-        self.store.append(data)
-        rows = (table.batch_bytes, table.last_offset, table.max_timestamp_ms)
-        for size, last_offset, max_ms in zip(*(each.tolist() for each in rows), strict=True):
-            self._indexes.add(self._segment_bytes, last_offset, max_ms)
-            self._segment_bytes += size
+        self.store.append(run.data)
+        for batch_bytes, records_count, max_ms in zip(*run.columns, strict=True):
+            self.end_offset += records_count
+            self._indexes.add(self._segment_bytes, self.end_offset - 1, max_ms)
+            self._segment_bytes += batch_bytes
         if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
             self._start_writeback()
-        self.end_offset = headers[-1].last_offset + 1
-        self.batches_count += table.row_count
-        self.log_bytes += len(data)
+        self.batches_count += len(run.columns.batch_bytes)
+        self.log_bytes += len(run.data)
         self._state = _READY
 
     def end_transaction(

@@ -11,11 +11,12 @@ itself puts its own clock there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from recovery.end_markers import batch_at
+from storage.batch_run import BatchRun, RunColumns, needs_header
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.compression import Codec
@@ -34,7 +35,6 @@ from storage.formats.record_batch import (
     parse_header,
 )
 from storage.kernels.numpy_kernel import checksums, headers_in
-from storage.producer_state import CACHED_BATCHES_COUNT
 from storage.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
@@ -81,17 +81,9 @@ def stamp(
     return header, view
 
 
-class StampedRun(NamedTuple):
-    """Batches as they will be in the log: `headers` of the first one, and of the last ones."""
-
-    headers: list[BatchHeader]
-    table: HeaderTable
-    data: memoryview
-
-
 def stamp_run(
     source: TableBatches, identity: ProducerIdentity, base_offset: int, leader_epoch: int
-) -> StampedRun:
+) -> BatchRun:
     """Make batches that follow each other out of some that were read, whose bytes are overwritten.
 
     Args:
@@ -122,10 +114,15 @@ def stamp_run(
     rows["crc"] = checksums(source.data, pos, table.batch_bytes)
     headers[pos] = rows
     count = table.row_count
-    others = range(max(count - CACHED_BATCHES_COUNT, 1), count)
-    found = [batch_at(table, row).header for row in (0, *others)]
+    found = [batch_at(table, row).header for row in range(count) if needs_header(row, count)]
     end = int(pos[-1] + table.batch_bytes[-1])
-    return StampedRun(found, table, source.data[int(pos[0]) : end])
+    return BatchRun(found, run_columns(table), source.data[int(pos[0]) : end])
+
+
+def run_columns(table: HeaderTable) -> RunColumns:
+    """What of batches that were read has to be known before they are appended."""
+    columns = (table.batch_bytes, table.records_count, table.max_timestamp_ms)
+    return RunColumns(*(each.tolist() for each in columns))
 
 
 def _encoded(source: LogBatch, identity: ProducerIdentity) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.batch_reader import LeftOut, TableBatches
 from eoctl.clients.consume_bounds import StartKind
-from eoctl.clients.copied_batch import stamp, stamp_run
+from eoctl.clients.copied_batch import run_columns, stamp, stamp_run
 from eoctl.clients.copy_compare import Range
 from eoctl.clients.copy_resume import Destination, last_batch, resume
 from eoctl.clients.copy_session import Anchor, PartitionOf, Session, own_id
@@ -291,14 +291,14 @@ class Copier:
         """Send the first one, or as many as can be sent at once; returns how many."""
         writer, count = self.opened.writer, 0
         if self.producer_epoch != NO_EPOCH and not self.opened.config.is_compacted:
-            count = min(writer.room_for(batches.table), batches.joined_count)
+            count = min(writer.room_for(run_columns(batches.table)), batches.joined_count)
         if count < MIN_RUN_BATCHES:
             self._send(batches[0])
             return 1
         last = batches[count - 1]
         identity = ProducerIdentity(self.producer_id, self.producer_epoch, self._sequence)
         run = stamp_run(batches[:count], identity, writer.end_offset, writer.leader_epoch)
-        writer.append_run(*run)
+        writer.append_run(run)
         header = run.headers[-1]
         self._sent(last, header, header.last_offset)
         self._sequence = increment_sequence(header.last_sequence, 1)

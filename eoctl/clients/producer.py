@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.identity import NOWHERE, LogPlace
 from eoctl.clients.sender import Sender
+from storage.batch_run import ValueBatches
 from storage.formats.record_batch import increment_sequence
+from storage.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
     from storage.record_builder import BatchBuilder
     from storage.writer import Appended, PartitionWriter
+
+MIN_RUN_BATCHES = 4  # fewer are sent one by one
 
 
 @dataclass(slots=True)
@@ -98,6 +102,7 @@ class PartitionProducer:
         self._is_transactional = is_transactional
         self._batch_ms = 0
         self._on_ack = sending.on_ack
+        self._sends_runs = sending.faults is None and sending.on_ack is None
         self.sender = Sender(
             writer.append,
             in_flight=sending.in_flight,
@@ -170,15 +175,61 @@ class PartitionProducer:
         """Take values[start:end] as records without key: `add` for each, but faster."""
         self.in_log = None
         builder = self._builder
-        self.count += end - start
         while start < end:
             if not len(builder):
                 self._start_batch()
-            start = builder.add_values(values, start, end, self._batch_ms)
+                start += self._send_run(values, start, end)
+            taken_end = builder.add_values(values, start, end, self._batch_ms)
+            self.count += taken_end - start
+            start = taken_end
             if start < end:
-                self.count -= end - start
                 self.send()
-                self.count += end - start
+
+    def _send_run(self, values: Sequence[bytes], start: int, end: int) -> int:
+        """Send the full batches of values[start:end] at once, if that can be; returns how many.
+
+        Some values are always left, for the batch behind them. Before the first answer the log may
+        have what is sent, and answers batch by batch.
+        """
+        builder, writer = self._builder, self.writer
+        is_short = (end - start) * len(values[start]) < MIN_RUN_BATCHES * builder.batch_bytes
+        if is_short or builder.is_compressed or not self._sends_runs:
+            return 0
+        identity = self.identities.at(self.transaction, self.count)
+        if identity != self._next_in_log(identity.producer_id):
+            return 0
+        batches = ValueBatches(
+            values,
+            start,
+            end,
+            batch_bytes=builder.batch_bytes,
+            batch_records=builder.batch_records,
+            timestamp_ms=self._batch_ms,
+        )
+        count = writer.room_for(batches.columns)
+        if count < MIN_RUN_BATCHES:
+            return 0
+        run = batches.encode(
+            count,
+            identity,
+            writer.end_offset,
+            writer.leader_epoch,
+            is_transactional=self._is_transactional,
+        )
+        writer.append_run(run)
+        first, *_, last = run.headers
+        self._count_appended(first.base_offset, last.last_offset, first.base_sequence, count)
+        records_count = last.last_offset - first.base_offset + 1
+        self.count += records_count
+        return records_count
+
+    def _next_in_log(self, producer_id: int) -> ProducerIdentity | None:
+        """What the log expects of a producer; None if it does not know it."""
+        state = self.writer.producers.producers.get(producer_id)
+        if state is None or not state.batches:
+            return None
+        sequence = increment_sequence(state.last_sequence, 1)
+        return ProducerIdentity(producer_id, state.producer_epoch, sequence)
 
     def _start_batch(self) -> None:
         self._batch_ms = self._now_ms() if self._timestamp_ms is None else self._timestamp_ms
@@ -200,20 +251,25 @@ class PartitionProducer:
     def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:
         if self._on_ack is not None:
             self._on_ack(self.writer, sent, appended)
-        done, count, sequence = self.outcome, sent.records_count, sent.first_sequence
         if appended.base_offset < self._first_offset:
-            done.duplicates += count
+            self.outcome.duplicates += sent.records_count
             return
+        self._count_appended(appended.base_offset, appended.last_offset, sent.first_sequence, 1)
+
+    def _count_appended(
+        self, base_offset: int, last_offset: int, first_sequence: int, batches_count: int
+    ) -> None:
+        done, count = self.outcome, last_offset - base_offset + 1
         done.records += count
-        done.batches += 1
+        done.batches += batches_count
         # Acknowledgements may come in another order than the batches stand in the log.
-        if done.base_offset is None or appended.base_offset < done.base_offset:
-            done.base_offset = appended.base_offset
-            done.base_sequence = sequence if sequence >= 0 else None
-        if done.last_offset is None or appended.last_offset > done.last_offset:
-            done.last_offset = appended.last_offset
-            if sequence >= 0:
-                done.last_sequence = increment_sequence(sequence, count - 1)
+        if done.base_offset is None or base_offset < done.base_offset:
+            done.base_offset = base_offset
+            done.base_sequence = first_sequence if first_sequence >= 0 else None
+        if done.last_offset is None or last_offset > done.last_offset:
+            done.last_offset = last_offset
+            if first_sequence >= 0:
+                done.last_sequence = increment_sequence(first_sequence, count - 1)
 
     # -- transactions
 

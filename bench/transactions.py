@@ -18,10 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.measure import busy_lines
-from bench.produce import Lines, Took, has_lines, make_lines, prepare, timed
+from bench.produce import TOPIC_ID, Lines, Took, has_lines, make_lines, prepare, timed
 from bench.rebuild import EOCTL
 
-TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 LINE_BYTES = 100
 BAR = 2000  # a second, with --fsync never
 SYNCED_SHARE = 20

@@ -159,7 +159,7 @@ def _position(
 
         position = GroupPosition(partition, group)
         if options.follow:
-            position.require_held()
+            position.refuse_following()
         return position
     assert execution.checkpoint is not None
     _require_outside(execution.checkpoint, partition)

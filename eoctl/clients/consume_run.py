@@ -59,7 +59,7 @@ def consume(
 
     with GroupPosition(consumer.partition, group) as position:
         if options.follow:
-            position.require_held()
+            position.refuse_following()
         start_group(consumer, position)
         status = _print(consumer, options, encode)
         position.save(Position(consumer.consumed.next_offset))

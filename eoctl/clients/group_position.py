@@ -101,7 +101,7 @@ class GroupPosition:
             offsets = {self._place: position.next_offset}
             self._offsets.commit(self._partitions, offsets, clock_of(self._now))
 
-    def require_held(self) -> None:
+    def refuse_following(self) -> None:
         """Refuse to follow a log that nobody can append to. Raises RefusedError."""
         if self._partitions is not None:
             raise RefusedError(

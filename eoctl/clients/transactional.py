@@ -111,11 +111,6 @@ class Transactional:
                 self.notes.append(str(exc))
         raise AssertionError("the last request returns or raises")
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a transaction has partitions, and no end."""
-        return bool(self._added)
-
     def add(
         self, partitions: Iterable[tuple[str, int]], sender: ProducerIdAndEpoch | None = None
     ) -> None:

@@ -193,7 +193,7 @@ def encode_value(state: TransactionState) -> bytes:
 
 
 # A coordinator writes three of these in each transaction, which differ in numbers only; the schema
-# takes thirty times as long.
+# takes more than ten times as long.
 _HEAD = struct.Struct(">hqhib")  # up to transactionStatus
 _TIMES = struct.Struct(">qq")
 _NO_STATE = TransactionState("", 0, -1, -1, -1, -1, -1, 0, 0, None, -1, -1, 0)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.crash.kills import KillServer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,3 +24,11 @@ def scratch(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="eoctl-crash-", dir=_MEMORY) as path:
         yield Path(path)
+
+
+@pytest.fixture
+def server() -> Iterator[KillServer]:
+    """What runs programs that kill themselves."""
+    started = KillServer()
+    yield started
+    started.close()

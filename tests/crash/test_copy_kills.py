@@ -16,13 +16,13 @@ import pytest
 
 from storage.log_config import LogConfig
 from tests.copying import contents, require_sequences
-from tests.crash.kills import KillServer
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, NOW_MS, batch, make_log_dir, open_writer, tail_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.crash.kills import KillServer
 
 KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "104"))
 KILLS_OF_A_KIND = 15  # a kind of call among so many at least
@@ -117,13 +117,6 @@ class World:
             assert [each.offset for each in found.records] == list(range(len(found.records)))
             require_sequences(copy)
             tail_at(copy, SMALL)  # it is closed
-
-
-@pytest.fixture
-def server() -> Iterator[KillServer]:
-    started = KillServer()
-    yield started
-    started.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

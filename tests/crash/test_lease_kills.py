@@ -7,17 +7,14 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytest
-
 from storage.producer_ids import ProducerIds
-from tests.crash.kills import KillServer
 from tests.writing import NOW_MS, TOPIC_ID, batch, make_log_dir, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from storage.formats.producer_id_record import FreeId, Ids, Lease
+    from tests.crash.kills import KillServer
 
 KILLS_COUNT = int(os.environ.get("EOCTL_LEASE_KILLS", "64"))
 MOMENTS = ("before", "middle", "after")
@@ -113,13 +110,6 @@ def choose_call(chooser: random.Random, state: State, now_ms: int) -> tuple[obje
     lease = chooser.choice(held)
     call = (kind, "--app-id", lease.app_id, "--generation", lease.generation)
     return (*call, "--expiry-ms", EXPIRY_MS) if kind == "renew" else call
-
-
-@pytest.fixture
-def server() -> Iterator[KillServer]:
-    started = KillServer()
-    yield started
-    started.close()
 
 
 def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:

@@ -18,13 +18,13 @@ from eoctl.clients.partitioner import partition_for_key
 from storage.discovery import discover
 from storage.log_tail import read_tail
 from storage.partition import Partition
-from tests.crash.kills import KillServer
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, make_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.crash.kills import KillServer
 
 KILLS_COUNT = 300
 LINES_COUNT = 60
@@ -117,13 +117,6 @@ class World:
             assert [each.value for each in found.records] == wanted[partition]
             assert [each.value for each in found.committed] == committed[partition]
             assert not found.undecided
-
-
-@pytest.fixture
-def server() -> Iterator[KillServer]:
-    started = KillServer()
-    yield started
-    started.close()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

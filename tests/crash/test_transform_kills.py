@@ -12,14 +12,14 @@ import pytest
 
 from recovery.group_offsets import find_group_offsets
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
-from tests.crash.kills import KillServer
 from tests.read_log import read_log
 from tests.transactional import open_partitions
 from tests.writing import NEW_TOPIC, make_log_dir, partition_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.crash.kills import KillServer
 
 KILLS_COUNT = 240
 LINES_COUNT = 60
@@ -30,13 +30,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.clients.transform_run": {},
     "recovery.load": {},
 }
-
-
-@pytest.fixture
-def server() -> Iterator[KillServer]:
-    started = KillServer()
-    yield started
-    started.close()
 
 
 def make_template(root: Path, server: KillServer) -> list[bytes]:

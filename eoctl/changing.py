@@ -15,11 +15,12 @@ from storage.errors import UsageError
 from storage.file_attributes import FileAttributes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.apply import Applied
     from recovery.plan import Plan
     from storage.fsio import FileSystem
+    from storage.partition_store import FileChange
 
 STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
 
@@ -92,6 +93,28 @@ def show_plan(plan: Plan, output: OutputFormat) -> None:
     if output is OutputFormat.TEXT:
         line("")
     show_price(plan.price, output)
+
+
+def show_appended(
+    reports: Sequence[Report],
+    recoveries: Iterable[Plan],
+    changes: Iterable[FileChange],
+    notes: Sequence[str],
+    output: OutputFormat,
+) -> None:
+    """Print what an appending command did, or would do: recoveries, reports, files."""
+    from storage.partition_store import FileChange
+
+    is_text = output is OutputFormat.TEXT
+    for plan in recoveries:
+        show_plan(plan, output)
+        if is_text:
+            line("")
+    for each in reports:
+        emit(each, output)
+        if is_text:
+            line("")
+    emit(Report("file", FileChange._fields, changes, notes), output)
 
 
 def show_price(price: dict[str, Any], output: OutputFormat) -> None:

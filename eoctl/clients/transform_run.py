@@ -24,6 +24,7 @@ from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.producer import PartitionProducer
 from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import topic_paths
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from eoctl.clients.consume_exec import HandOver
     from eoctl.clients.inputs import InputRecord
     from eoctl.clients.target import Target
+    from recovery.plan import Plan
+    from storage.partition_store import FileChange
 
 DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default
 
@@ -71,7 +74,10 @@ class TransformOptions(NamedTuple):
 
 
 class TransformReport(NamedTuple):
-    """A row: one source partition. The group goes on at `next_offset`."""
+    """A row: one source partition. The group goes on at `next_offset`.
+
+    `records_out` is None in a plan: the filter was not asked.
+    """
 
     topic: str
     partition: int
@@ -79,7 +85,7 @@ class TransformReport(NamedTuple):
     first_offset: int
     next_offset: int
     records_in: int
-    records_out: int
+    records_out: int | None
     transactions: int
     path: str
 
@@ -88,6 +94,8 @@ class TransformResult(NamedTuple):
     """What came of a run; `error` ended it early, and what the rows say was committed."""
 
     reports: tuple[TransformReport, ...]
+    recoveries: tuple[Plan, ...]
+    changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     error: BaseException | None
 
@@ -175,7 +183,7 @@ class _Source:
             self.first_offset,
             self.next_offset,
             self.records_in,
-            self.records_out,
+            self.records_out if is_applied else None,
             self.transactions,
             self.path,
         )
@@ -192,7 +200,7 @@ class _Run:
         self.options = options
         self.notes: list[str] = []
         log_dir = targets[0].log_dir_path
-        now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
+        self.now = now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
         self.partitions = OpenPartitions(log_dir, options.write, options.target, now, fs)
         opened = [self.partitions.open_target(each) for each in targets]
         needs_keys = any(each.config.is_compacted for each in opened)
@@ -246,10 +254,17 @@ class _Run:
                 not_closed = not_closed or exc
             error = error or not_closed
         is_applied = self.options.write.change.apply
+        opened = [*self.partitions]
         if not is_applied:
-            self.notes.append("this is a plan, nothing was changed: --apply does it")
-        reports = tuple(each.report(is_applied=is_applied) for each in self.sources)
-        return TransformResult(reports, tuple(dict.fromkeys(self.notes)), error)
+            self.notes.append("the filter was not run: what it would add is not among the files")
+        notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
+        return TransformResult(
+            tuple(each.report(is_applied=is_applied) for each in self.sources),
+            tuple(each.recovery for each in opened if each.recovery is not None),
+            tuple(change for each in opened for change in each.store.changes.values()),
+            tuple(dict.fromkeys(notes)),
+            error,
+        )
 
     def _pass(self, source: _Source, interrupts: Interrupts) -> None:
         is_applied, limit = self.options.write.change.apply, self.options.max_transactions

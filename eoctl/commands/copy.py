@@ -116,17 +116,9 @@ def command(
 
 
 def _report(result: CopyResult, output: OutputFormat) -> None:
-    from eoctl.changing import show_plan
+    from eoctl.changing import show_appended
     from eoctl.clients.copy_run import CopyReport
-    from eoctl.output import Report, emit, line
-    from storage.partition_store import FileChange
+    from eoctl.output import Report
 
-    is_text = output is OutputFormat.TEXT
-    for plan in result.recoveries:
-        show_plan(plan, output)
-        if is_text:
-            line("")
-    emit(Report("copy", CopyReport._fields, result.reports), output)
-    if is_text:
-        line("")
-    emit(Report("file", FileChange._fields, result.changes, result.notes), output)
+    report = Report("copy", CopyReport._fields, result.reports)
+    show_appended([report], result.recoveries, result.changes, result.notes, output)

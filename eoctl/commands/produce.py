@@ -216,21 +216,11 @@ def command(
 
 
 def _report(result: ProduceResult, output: OutputFormat) -> None:
-    from eoctl.changing import show_plan
+    from eoctl.changing import show_appended
     from eoctl.clients.produce_report import ProduceReport
-    from eoctl.output import Report, emit, line
-    from storage.partition_store import FileChange
+    from eoctl.output import Report
 
-    is_text = output is OutputFormat.TEXT
-    for plan in result.recoveries:
-        show_plan(plan, output)
-        if is_text:
-            line("")
-    emit(Report("append", ProduceReport._fields, result.reports), output)
-    if is_text:
-        line("")
+    reports = [Report("append", ProduceReport._fields, result.reports)]
     if result.link is not None:
-        emit(Report("link", tuple(result.link), [tuple(result.link.values())]), output)
-        if is_text:
-            line("")
-    emit(Report("file", FileChange._fields, result.changes, result.notes), output)
+        reports.append(Report("link", tuple(result.link), [tuple(result.link.values())]))
+    show_appended(reports, result.recoveries, result.changes, result.notes, output)

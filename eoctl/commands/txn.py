@@ -364,13 +364,13 @@ def run(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
-    from eoctl.changing import ChangeOptions
+    from eoctl.changing import ChangeOptions, show_appended
     from eoctl.clients.consume_bounds import parse_start
     from eoctl.clients.open_partition import WriteOptions
     from eoctl.clients.target import TargetOptions
     from eoctl.clients.transactional import TransactionalOptions
     from eoctl.clients.transform_run import TransformOptions, TransformReport, transform
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, use_format
     from storage.partition_store import FlushPolicy
 
     use_format(output)
@@ -395,7 +395,8 @@ def run(
         write=WriteOptions(flush=FlushPolicy(fsync), change=change),
     )
     result = transform(sources, target, wanted)
-    emit(Report("transform", TransformReport._fields, result.reports, result.notes), output)
+    report = Report("transform", TransformReport._fields, result.reports)
+    show_appended([report], result.recoveries, result.changes, result.notes, output)
     if result.error is not None:
         raise result.error
 

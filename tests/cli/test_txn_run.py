@@ -71,10 +71,34 @@ def test_the_plan_runs_nothing(kafka: Path, eoctl: Callable[..., Outcome], tmp_p
     before = tree_of(kafka)
     outcome = eoctl(*CALL, "--exec", f"touch {tmp_path}/ran", "--output", "jsonl")
     assert outcome.status == 0, outcome.errors
-    assert [row["records_in"] for row in rows_of(outcome, "transform")] == [188, 181]
+    rows = rows_of(outcome, "transform")
+    assert [(row["records_in"], row["records_out"]) for row in rows] == [(188, None), (181, None)]
     assert "this is a plan, nothing was changed: --apply does it" in notes_of(outcome)
     assert difference(before, tree_of(kafka)) == []
     assert not (tmp_path / "ran").exists()
+
+
+def test_what_it_does_to_files_is_told(killed: Path, eoctl: Callable[..., Outcome]) -> None:
+    """The recoveries that come first, the files, and what it costs; the plan tells the same."""
+    call = ("txn", "run", "killed/txn-0", "--to", "killed/ctp-out-0", *IDENTITY, *COPY)
+    plan, done = (eoctl(*call, *more, "--output", "jsonl") for more in ((), ("--apply",)))
+    assert (plan.status, done.status) == (0, 0), plan.errors + done.errors
+    steps = [each["file"] for each in rows_of(plan, "step")]
+    assert steps == [each["file"] for each in rows_of(done, "step")]
+    topics = {"ctp-out", "__transaction_state", "__consumer_offsets"}
+    assert {each.rpartition("-")[0] for each in steps} == topics
+    files = [
+        {row["path"].split("/")[-2].rpartition("-")[0] for row in rows_of(outcome, "file")}
+        for outcome in (plan, done)
+    ]
+    assert files == [{"__transaction_state"}, topics]
+    assert any("the filter was not run" in each for each in notes_of(plan))
+    for outcome in (plan, done):
+        assert {row["cut_bytes"] for row in rows_of(outcome, "price")} == {0}
+        told = "\n".join(notes_of(outcome))
+        assert "the log dir is without its clean-shutdown marker afterwards" in told
+        assert "it is recovered first, as a broker would" in told
+    assert any("eoctl undo" in each for each in notes_of(done))
 
 
 def test_a_group_goes_on_in_steps(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

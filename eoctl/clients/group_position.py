@@ -12,6 +12,7 @@ from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.position_file import Position
+from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.target import TargetOptions
 from eoctl.clock import NowSource, resolve_now
 from eoctl.output import message
@@ -79,8 +80,16 @@ class GroupPosition:
     def __exit__(self, *_: object) -> None:
         with self._stack:
             error = None if self._partitions is None else self._partitions.close()
+        self._tell()
         if error is not None:
             raise error
+
+    def _tell(self) -> None:
+        """Say what the commits changed, and what they cost."""
+        opened = [] if self._partitions is None else [*self._partitions]
+        if opened:
+            for note in notes_of(opened, self._now, is_applied=True):
+                message(note)
 
     def load(self) -> Position | None:
         """Return the committed offset; None if the group has none.

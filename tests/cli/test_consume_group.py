@@ -54,6 +54,19 @@ def test_the_group_goes_on_where_it_was(kafka: Path, eoctl: Callable[..., Outcom
     assert errors == []
 
 
+def test_what_a_commit_costs_is_told(killed: Path, eoctl: Callable[..., Outcome]) -> None:
+    """The offsets' partition is recovered first, and the clean-shutdown marker goes."""
+    call = ("consume", "killed/plain-0", "--group", "new", "--output", "jsonl")
+    assert not any("recover" in each for each in notes_of(eoctl(*call)))
+    outcome = eoctl(*call, "--max-messages", 3, "--apply")
+    assert len(offsets_of(outcome)) == 3
+    told = "\n".join(notes_of(outcome))
+    assert f"/{GROUPS_TOPIC}-" in told
+    assert "it is recovered first, as a broker would" in told
+    assert "eoctl undo" in told
+    assert "the log dir is without its clean-shutdown marker afterwards" in told
+
+
 def test_a_groups_own_offsets(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
     """What a real group has committed, in a transaction, is where it begins."""
     offset = committed(kafka, "ctp", "txn", 1)

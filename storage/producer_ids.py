@@ -288,11 +288,14 @@ class ProducerIds:
                 next_step="eoctl lease-pid acquire",
             )
         if generation is not None and generation != lease.generation:
-            since = "another one has acquired it" if generation < lease.generation else "it has not"
+            since, next_step = "nobody has acquired it yet", "see eoctl lease-pid list"
+            if generation < lease.generation:
+                since = "another one has acquired it"
+                next_step = "stop that producer: its id has another holder"
             raise LeaseError(
                 "PRODUCER_FENCED",
                 f"generation {generation} of {app_id}: {since}, the last one is {lease.generation}",
-                next_step="stop that producer: its id has another holder",
+                next_step=next_step,
             )
         return lease
 

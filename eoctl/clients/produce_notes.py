@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.open_partition import OpenPartition
     from eoctl.clock import Now
+    from storage.log_dir import LogDir
 
 
 def notes_of(
@@ -39,14 +40,18 @@ def notes_of(
         yield "this is a plan, nothing was changed: --apply does it"
     log_dir = opened[0].target.log_dir
     if log_dir is not None:
-        partitions_count, log_bytes = recovery_price(log_dir)
-        yield (
-            "the log dir is without its clean-shutdown marker afterwards; recovery point and"
-            " high watermark stay as they are: the next start of the broker recovers"
-            f" {partitions_count} partitions, {log_bytes} bytes of log"
-            + ("" if is_applied else " and what is appended")
-        )
+        yield price_of(log_dir) + ("" if is_applied else " and what is appended")
     factors = {each.target.replication_factor for each in opened} - {1}
     if factors:
         copies = ", ".join(sorted("unknown" if each is None else str(each) for each in factors))
         yield f"replication factor {copies}: other replicas lack what is appended here"
+
+
+def price_of(log_dir: LogDir) -> str:
+    """Say what the next start of a broker has to recover, as things are now."""
+    partitions_count, log_bytes = recovery_price(log_dir)
+    return (
+        "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
+        " watermark stay as they are: the next start of the broker recovers"
+        f" {partitions_count} partitions, {log_bytes} bytes of log"
+    )

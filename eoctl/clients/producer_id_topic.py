@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.open_partition import clock_of
+from eoctl.clients.produce_notes import price_of
 from eoctl.clients.target import RESERVED_DIRECTORY_IDS, TargetOptions, resolve_target
 from eoctl.clock import NowSource, resolve_now
 from recovery.clusters import image_around
@@ -22,7 +23,7 @@ from recovery.state_history import Clock
 from storage.broker_lock import take_in_turn
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.formats.partition_metadata import UUID_BYTES, format_uuid
-from storage.log_dir import PRODUCER_IDS_TOPIC, DirState, read_log_dir
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState, read_log_dir
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -86,6 +87,7 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
     _require_log_dir(path)
     with take_in_turn([path], options.wait_ms, broker_is_stopped=options.broker_is_stopped, fs=fs):
         require_finished([path])
+        had_marker = Path(path, CLEAN_SHUTDOWN_NAME).exists()
         opened = open_ids(path, options, fs)
         try:
             opened.ids.refresh()
@@ -97,6 +99,8 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
             yield opened
         finally:
             opened.ids.close()
+            if had_marker and not Path(path, CLEAN_SHUTDOWN_NAME).exists():
+                opened.notes.append(price_of(opened.log_dir))
 
 
 def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:

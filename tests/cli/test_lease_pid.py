@@ -419,7 +419,7 @@ def test_a_session_is_fenced(
         (("--txn-records", 2), 2, "--transaction-version 1"),
         (("--now", NOW_MS + HOUR_MS), 4, "INVALID_PRODUCER_ID_MAPPING: the lease of a has lapsed"),
         (("--lease", "b"), 4, "INVALID_PRODUCER_ID_MAPPING: b has no producer id"),
-        (("--producer-epoch", 1), 4, "it has not, the last one is 0"),
+        (("--producer-epoch", 1), 4, "nobody has acquired it yet, the last one is 0"),
     ],
 )
 def test_produce_without_the_lease(
@@ -461,6 +461,10 @@ def test_in_a_cluster_the_topic_must_be_known(eoctl: Callable[..., Outcome], kaf
     assert later.status == 0
     assert rows_of(later, "lease")[0]["producer_id"] == FIRST_ID
     assert not (kafka / ".kafka_cleanshutdown").exists()
+    price = "the log dir is without its clean-shutdown marker afterwards"
+    assert any(each.startswith(price) for each in notes_of(later))
+    again = eoctl(*call, "--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--single-copy")
+    assert not any(each.startswith(price) for each in notes_of(again))
 
 
 def test_the_examples_of_the_man_page(eoctl: Callable[..., Outcome], log_dir: Path) -> None:

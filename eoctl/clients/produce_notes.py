@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recovery.recovery_price import recovery_price
+from storage.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.clients.open_partition import OpenPartition
     from eoctl.clock import Now
-    from storage.log_dir import LogDir
 
 
 def notes_of(
@@ -40,16 +40,21 @@ def notes_of(
         yield "this is a plan, nothing was changed: --apply does it"
     log_dir = opened[0].target.log_dir
     if log_dir is not None:
-        yield price_of(log_dir) + ("" if is_applied else " and what is appended")
+        yield price_of(log_dir.path) + ("" if is_applied else " and what is appended")
     factors = {each.target.replication_factor for each in opened} - {1}
     if factors:
         copies = ", ".join(sorted("unknown" if each is None else str(each) for each in factors))
         yield f"replication factor {copies}: other replicas lack what is appended here"
 
 
-def price_of(log_dir: LogDir) -> str:
-    """Say what the next start of a broker has to recover, as things are now."""
-    partitions_count, log_bytes = recovery_price(log_dir)
+def price_of(log_dir_path: str) -> str:
+    """Say what the next start of a broker has to recover, as things are now.
+
+    Raises:
+        AccessError: the log dir cannot be listed.
+    """
+    # Partitions may have been made since it was listed for the last time.
+    partitions_count, log_bytes = recovery_price(read_log_dir(log_dir_path))
     return (
         "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
         " watermark stay as they are: the next start of the broker recovers"

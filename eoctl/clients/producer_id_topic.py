@@ -100,7 +100,7 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
         finally:
             opened.ids.close()
             if had_marker and not Path(path, CLEAN_SHUTDOWN_NAME).exists():
-                opened.notes.append(price_of(opened.log_dir))
+                opened.notes.append(price_of(path))
 
 
 def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:

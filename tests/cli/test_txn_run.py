@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -99,6 +100,21 @@ def test_what_it_does_to_files_is_told(killed: Path, eoctl: Callable[..., Outcom
         assert "the log dir is without its clean-shutdown marker afterwards" in told
         assert "it is recovered first, as a broker would" in told
     assert any("eoctl undo" in each for each in notes_of(done))
+
+
+def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Of a target and of the coordinators' topics that were made: a start recovers them, too."""
+    new = ("--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--single-copy", "--apply", "--output", "jsonl")
+    outcome = eoctl("produce", log_dir / "in-0", __file__, *new)
+    told = "\n".join(notes_of(outcome))
+    log_bytes = (log_dir / f"in-0/{0:020d}.log").stat().st_size
+    assert f"the next start of the broker recovers 1 partitions, {log_bytes} bytes of log" in told
+    new = ("--topic-id", "AAECAwQFBgcICQoLDA0OEA", *new[2:])
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *COPY)
+    told = "\n".join(notes_of(eoctl(*call, *new)))
+    logs = [each for each in log_dir.glob("*/*.log") if each.stat().st_size]
+    log_bytes = sum(each.stat().st_size for each in logs)
+    assert re.search(rf"recovers \d+ partitions, {log_bytes} bytes of log", told)
 
 
 def test_a_group_goes_on_in_steps(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

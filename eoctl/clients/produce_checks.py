@@ -29,6 +29,8 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
     if options.timestamp_ms is not None and options.timestamp_ms < 0:
         raise UsageError(f"--timestamp: {options.timestamp_ms} ms is before 1970")
     transactions = options.transactions
+    if options.transactional is not None:
+        _check_transactional(options)
     if options.lease is not None and options.producer_id is not None:
         raise UsageError("--lease and --producer-id: the lease says which id it is")
     has_epochs = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION
@@ -39,8 +41,6 @@ def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -
         )
     if options.base_sequence and has_epochs:
         raise UsageError("--base-sequence: with transaction version 2 all begin at 0")
-    if options.transactional is not None:
-        _check_transactional(options)
     named = {"--acks-to": options.acks_to, "--producer-session": options.session}
     if input_name != "-":
         named["FILE"] = input_name
@@ -68,6 +68,11 @@ def _check_transactional(options: ProduceOptions) -> None:
                 f"{option} and --transactional-id exclude each other: its coordinator says who the"
                 " producer is, and fences whoever was that before"
             )
+    if options.transactions is not None and options.transactions.coordinator_epoch:
+        raise UsageError(
+            "--coordinator-epoch and --transactional-id exclude each other: markers have the leader"
+            " epoch of its coordinator's partition"
+        )
 
 
 def as_holder(

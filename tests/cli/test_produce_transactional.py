@@ -110,10 +110,12 @@ def test_wrong_calls(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
         ("--producer-epoch", 1),
         ("--base-sequence", 0),
         ("--producer-session", kafka.parent / "session"),
+        ("--lease", "app"),
+        ("--coordinator-epoch", 4),
     ):
         outcome = eoctl(*call, option, value, "--apply")
         assert outcome.status == 2
-        assert "exclude each other" in outcome.errors
+        assert f"{option} and --transactional-id exclude each other" in outcome.errors
     outcome = eoctl(*call, "--transaction-timeout-ms", 900_001, "--apply")
     assert outcome.status == 4
     assert "INVALID_TRANSACTION_TIMEOUT" in outcome.errors

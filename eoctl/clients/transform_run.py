@@ -113,8 +113,13 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
             target, options.topic, options.target.metadata_dir, options.partitions_count
         )
     targets = [resolve_target(each, options.target) for each in paths]
+    named: set[tuple[str, int]] = set()
     for each in sources:
-        _require_source(each, targets)
+        partition = Partition.of(select_partition(each))
+        _require_source(each, partition, targets)
+        if (partition.topic, partition.partition) in named:
+            raise UsageError(f"{each}: {partition.topic}-{partition.partition} is a source twice")
+        named.add((partition.topic, partition.partition))
     fs = fsio.FileSystem()
     log_dir = targets[0].log_dir_path
     if not options.write.change.apply:
@@ -127,14 +132,13 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         return _Run(sources, targets, options, fs).run()
 
 
-def _require_source(path: str, targets: Sequence[Target]) -> None:
+def _require_source(path: str, partition: Partition, targets: Sequence[Target]) -> None:
     """One transaction is of one cluster: its coordinator knows no other one's offsets.
 
     Raises:
         RefusedError: the source is of another cluster, or of one that is not known.
         UsageError: it is a target.
     """
-    partition = Partition.of(select_partition(path))
     for target in targets:
         if os.path.realpath(partition.path) == os.path.realpath(target.path):
             raise UsageError(f"{path}: is source and target")

@@ -182,6 +182,12 @@ def test_what_is_refused_before(
     assert outcome.status == 4
     assert f"eoctl copy {elsewhere}" in outcome.errors
     assert eoctl("txn", "run", "kafka/ctp-out-0", *CALL[4:], *COPY, "--apply").status == 2
+    (kafka.parent / "copy").mkdir()
+    (kafka.parent / "copy/txn-0").symlink_to(kafka / "txn-0")
+    for twice in ("kafka/../kafka/txn-0", "copy/txn-0"):
+        outcome = eoctl(*CALL[:4], twice, *CALL[4:], *COPY, "--apply")
+        assert outcome.status == 2, "its records would be there twice"
+        assert "is a source twice" in outcome.errors
     assert eoctl(*CALL, "--exec", "cat", "--format", "msgpack", "--apply").status == 2
     assert eoctl(*CALL, "--exec", "", "--apply").status == 2
     compacted = ("txn", "run", "kafka/txn-0", "--to", "kafka/compacted-0", *IDENTITY)

@@ -75,6 +75,8 @@ def test_the_plan_runs_nothing(kafka: Path, eoctl: Callable[..., Outcome], tmp_p
     rows = rows_of(outcome, "transform")
     assert [(row["records_in"], row["records_out"]) for row in rows] == [(188, None), (181, None)]
     assert "this is a plan, nothing was changed: --apply does it" in notes_of(outcome)
+    for number, offset in ((40, 311), (41, 282)):  # what holds the sources back
+        assert f"open transaction: producer id {number} from offset {offset}" in notes_of(outcome)
     assert difference(before, tree_of(kafka)) == []
     assert not (tmp_path / "ran").exists()
 

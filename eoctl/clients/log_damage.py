@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
@@ -42,10 +43,13 @@ class DamageError(EoctlError):
     """Reading ended at damage; all records before it were given."""
 
     def __init__(self, damage: Damage) -> None:
-        command = f"eoctl dump-segment --offsets {damage.base_offset}.. {damage.path}"
+        look = f"eoctl dump-segment --offsets {damage.base_offset}.. {damage.path}"
+        repair = f"eoctl repair {Path(damage.path).parent} --strategy salvage"
+        # Who consumes, copies and transforms is told the same.
         super().__init__(
             str(damage),
-            next_step=f"--skip-corrupt goes on behind it; {command} shows what is around it",
+            next_step=f"{look} shows what is around it; {repair}, what can be kept; eoctl consume"
+            " --skip-corrupt goes on behind it",
         )
         self.damage = damage
         self.path, self.pos, self.check_id = damage.path, damage.start_pos, damage.check_id

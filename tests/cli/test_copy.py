@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -378,6 +379,8 @@ def test_damage_ends_the_copy_before_it(copy: Copy) -> None:
     assert rows_of(outcome.text)[0]["records"] == 10
     error = rows_of(outcome.errors)[-1]
     assert (error["path"], error["pos"]) == (str(log), second)
+    assert f"eoctl repair {copy.source}" in error["next_step"]  # and no option of another command
+    assert not re.search("(^|; )--", error["next_step"])
     data[second + 70] ^= 1
     log.write_bytes(data)
     assert copy.report()["records"] == 20

@@ -234,6 +234,12 @@ def _topic_id_to_write(
         return None
     if known is None:
         what = "does not exist" if not directory.exists() else "has no topic id"
+        if image is None:
+            raise RefusedError(
+                f"{directory}: {what}, and without the cluster's metadata the id of its topic is"
+                " unknown: a broker would set the directory aside if it had another one",
+                next_step="--metadata-dir DIR with the cluster's metadata, or --topic-id ID",
+            )
         raise RefusedError(
             f"{directory}: {what}, and the cluster's metadata does not know the topic: a broker"
             " would set the directory aside",

@@ -583,7 +583,7 @@ def test_a_new_partition_of_no_cluster_needs_a_topic_id(
     path = tmp_path / "somewhere" / "t-3"
     path.parent.mkdir()
     call = ("produce", path, lines(b"v"), *NOW, "--single-copy", "--apply")
-    refused(eoctl(*call), "a broker would set the directory aside")
+    refused(eoctl(*call), "without the cluster's metadata the id of its topic is unknown")
     refused(eoctl(*call, "--topic-id", "short"), "--topic-id", 2)
     refused(eoctl(*call, "--topic-id", "A" * 22), "all zero", 2)
     assert eoctl(*call, "--topic-id", "AAECAwQFBgcICQoLDA0ODw").status == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.clients.topic_counts import count_partitions, is_here
+from eoctl.clients.topic_counts import count_partitions, numbers_here
 from recovery.clusters import image_around
 from recovery.group_offsets import find_group_offsets
 from storage.coordinator import DEFAULT_PARTITIONS_COUNT
@@ -19,7 +19,7 @@ from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from eoctl.clients.open_partitions import OpenPartitions
     from storage.log_dir import TopicPartition
@@ -42,6 +42,7 @@ class GroupOffsets:
 
         Raises:
             UsageError: a group has a name.
+            RefusedError: the group's partition is not here, or it is not known which one it is.
             AccessError: the log dir, or a directory in it, cannot be listed.
         """
         if not group:
@@ -50,12 +51,34 @@ class GroupOffsets:
         self._log_dir_path = log_dir_path
         log_dir = read_log_dir(log_dir_path)
         self._image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
-        self._is_lacking = self._image is None and not is_here(log_dir, GROUPS_TOPIC)
-        count = count_partitions(log_dir, self._image, GROUPS_TOPIC)
-        self.partition = coordinator_partition(group, count)
         image = self._image
+        numbers = numbers_here(log_dir, GROUPS_TOPIC)
+        self._is_lacking = image is None and not numbers
+        count = count_partitions(log_dir, image, GROUPS_TOPIC)
+        self.partition = coordinator_partition(group, count)
+        self._require_home(numbers, is_known=image is not None and GROUPS_TOPIC in image.topics)
         level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
         self._version = 4 if level >= OFFSET_VALUE_4_LEVEL else 3
+
+    def _require_home(self, numbers: Collection[int], *, is_known: bool) -> None:
+        """Refuse a group whose offsets may be elsewhere than where they would be looked for.
+
+        A broker makes all partitions at once (`is_known`, by the metadata); where `create_topic`
+        was interrupted the first ones are missing.
+        """
+        lowest = min(numbers, default=self.partition)
+        if not is_known and numbers and len(numbers) <= max(numbers) - lowest:
+            raise RefusedError(
+                f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: how many there are is not"
+                f" known, nor which one has the offsets of group {self.group}",
+                next_step="--metadata-dir DIR with the cluster's metadata",
+            )
+        if self.partition not in numbers and (is_known or lowest < self.partition):
+            raise RefusedError(
+                f"{self._log_dir_path}: {GROUPS_TOPIC}-{self.partition} is not here: what group"
+                f" {self.group} has committed was in it",
+                next_step="get the directory back",
+            )
 
     def committed(self, place: TopicPartition) -> int | None:
         """Return where the group goes on; None if it has committed nothing for the partition.

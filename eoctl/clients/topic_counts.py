@@ -20,19 +20,15 @@ def count_partitions(log_dir: LogDir, image: ClusterImage | None, topic: str) ->
     Raises:
         AccessError: a directory of the topic cannot be listed.
     """
-    highest = max(_numbers(log_dir, topic), default=-1)
+    highest = max(numbers_here(log_dir, topic), default=-1)
     count = partitions_count(image, topic, highest)
     if count is not None:
         return count
     return DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
 
 
-def is_here(log_dir: LogDir, topic: str) -> bool:
-    """Whether the log dir has a partition of the topic. Raises as `count_partitions`."""
-    return bool(_numbers(log_dir, topic))
-
-
-def _numbers(log_dir: LogDir, topic: str) -> Collection[int]:
+def numbers_here(log_dir: LogDir, topic: str) -> Collection[int]:
+    """The partitions of the topic that the log dir has. Raises as `count_partitions`."""
     copies, problems = find_copies([log_dir], topic)
     if problems:
         raise problems[0]

@@ -67,6 +67,32 @@ def test_what_a_commit_costs_is_told(killed: Path, eoctl: Callable[..., Outcome]
     assert "the log dir is without its clean-shutdown marker afterwards" in told
 
 
+def test_where_its_offsets_were_is_not_here(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Beginning at --from would give records again; nothing is printed, nothing is made anew."""
+    assert offsets_of(eoctl(*CALL, "--max-messages", 3, "--apply"))
+    found = {
+        int(each.parent.name.rpartition("-")[2]): each.stat().st_size
+        for each in kafka.glob(f"{GROUPS_TOPIC}-*/{0:020d}.log")
+    }
+    homes = [
+        n for n in found if b"new" in (kafka / f"{GROUPS_TOPIC}-{n}/{0:020d}.log").read_bytes()
+    ]
+    (kafka / f"{GROUPS_TOPIC}-{homes[0]}").rename(kafka.parent / "gone")
+    for more in ((), ("--apply",)):
+        outcome = eoctl(*CALL, "--max-messages", 1, *more)
+        assert (outcome.status, outcome.text) == (4, "")
+        assert f"{GROUPS_TOPIC}-{homes[0]} is not here" in outcome.errors
+    # Without the metadata, too, and how many partitions there are is not known with a gap.
+    (kafka / "__cluster_metadata-0").rename(kafka.parent / "metadata")
+    (kafka.parent / "gone").rename(kafka / f"{GROUPS_TOPIC}-{homes[0]}")
+    assert offsets_of(eoctl(*CALL, "--max-messages", 1)) == [3]
+    other = next(n for n in sorted(found)[1:-1] if n not in homes)
+    (kafka / f"{GROUPS_TOPIC}-{other}").rename(kafka.parent / "other")
+    outcome = eoctl(*CALL, "--max-messages", 1)
+    assert (outcome.status, outcome.text) == (4, "")
+    assert "how many there are is not known" in outcome.errors
+
+
 def test_a_groups_own_offsets(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
     """What a real group has committed, in a transaction, is where it begins."""
     offset = committed(kafka, "ctp", "txn", 1)

@@ -91,15 +91,9 @@ def _print(
 
 def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
     """Say what limits the result: a broker at work, open transactions, an index that lacks some."""
-    log_dir = consumer.partition.log_dir
-    if log_dir is not None and log_dir.lock.is_held:
-        holder = log_dir.lock.holder
-        output.message(f"{log_dir.path}: in use by {holder}; its log may grow while it is read")
+    tell_limits(consumer)
     view = consumer.view
-    if view is None:
-        return
-    _tell_open(view)
-    if options.isolation is Isolation.READ_COMMITTED:
+    if view is not None and options.isolation is Isolation.READ_COMMITTED:
         gap = view.index_gap()
         if gap is not None:
             output.message(
@@ -107,6 +101,16 @@ def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
                 f" producer id {gap.producer_id} from offset {gap.first_offset}): a broker would"
                 f" show their records; eoctl rebuild {consumer.partition.path}"
             )
+
+
+def tell_limits(consumer: Consumer) -> None:
+    """Say that a broker is at work, and which open transactions hold back what follows."""
+    log_dir = consumer.partition.log_dir
+    if log_dir is not None and log_dir.lock.is_held:
+        holder = log_dir.lock.holder
+        output.message(f"{log_dir.path}: in use by {holder}; its log may grow while it is read")
+    if consumer.view is not None:
+        _tell_open(consumer.view)
 
 
 def _tell_open(view: TransactionView) -> None:

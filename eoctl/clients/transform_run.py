@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.consume_bounds import Start
 from eoctl.clients.consume_exec import hand_overs, require_in_log
-from eoctl.clients.consume_run import tell_before
+from eoctl.clients.consume_run import tell_limits
 from eoctl.clients.consumer import ConsumeOptions, Consumer
 from eoctl.clients.filter_program import Filter
 from eoctl.clients.group_offsets import GroupOffsets
@@ -163,8 +163,8 @@ class _Source:
     """A source partition, and how far the group has come in it."""
 
     def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
-        self.consume = ConsumeOptions(start=options.start, isolation=options.isolation)
-        self.consumer = Consumer(path, self.consume, tell)
+        consume = ConsumeOptions(start=options.start, isolation=options.isolation)
+        self.consumer = Consumer(path, consume, tell)
         partition = self.consumer.partition
         self.path = path
         self.place = TopicPartition(partition.topic, partition.partition)
@@ -273,7 +273,7 @@ class _Run:
 
     def _pass(self, source: _Source, interrupts: Interrupts) -> None:
         is_applied, limit = self.options.write.change.apply, self.options.max_transactions
-        tell_before(source.consumer, source.consume)
+        tell_limits(source.consumer)
         for batch in hand_overs(source.consumer.records(), self.options.txn_records):
             if batch is None:
                 continue

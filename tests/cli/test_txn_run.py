@@ -104,6 +104,16 @@ def test_what_it_does_to_files_is_told(killed: Path, eoctl: Callable[..., Outcom
     assert any("eoctl undo" in each for each in notes_of(done))
 
 
+def test_what_it_has_just_ended_in_a_source(killed: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Its own marker is not in the index of the source yet, and nothing is said to be missing."""
+    call = ("txn", "run", "killed/txn-0", "--to", "killed/plain-1", "--group", "g", *COPY)
+    outcome = eoctl(*call, "--transactional-id", "open-1", "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert "CONCURRENT_TRANSACTIONS: open-1: its transaction was aborted" in notes_of(outcome)
+    assert ".txnindex" not in "\n".join(notes_of(outcome))
+    assert rows_of(outcome, "transform")[0]["next_offset"] == 330
+
+
 def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[..., Outcome]) -> None:
     """Of a target and of the coordinators' topics that were made: a start recovers them, too."""
     new = ("--topic-id", "AAECAwQFBgcICQoLDA0ODw", "--single-copy", "--apply", "--output", "jsonl")

@@ -30,7 +30,7 @@ from storage.log_dir import GROUPS_TOPIC, TopicPartition
 from storage.markers import marker_is_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from storage.cluster_image import ClusterImage
     from storage.kernels.protocol import ScannedBatch
@@ -54,13 +54,15 @@ class GroupOffsets(NamedTuple):
     """What the groups have committed for one topic-partition.
 
     `offsets` are by group, what counts before what is pending (one for each open transaction). A
-    group that several partitions hold, since their number was raised, is in it for each of them.
+    group that several partitions hold, since their number was raised, is in it for each of them;
+    in `offsets_in` they are apart, by partition of `__consumer_offsets`.
     """
 
     offsets: tuple[CommittedOffset, ...]
     read_partitions: tuple[int, ...]  # of `__consumer_offsets`: those that were read whole
     partitions_count: int | None  # how many it has by the cluster image; None: unknown
     problems: tuple[Problem, ...]  # what was not readable or not understood, at most 100 of them
+    offsets_in: Mapping[int, tuple[CommittedOffset, ...]]
 
     @property
     def is_complete(self) -> bool:
@@ -85,13 +87,15 @@ def find_group_offsets(
         return None
     wanted = TopicPartition(topic, partition)
     replays = {n: _replay_furthest(copies[n], wanted) for n in sorted(copies) if copies[n]}
-    offsets = [each for replay in replays.values() for each in replay.offsets()]
+    offsets_in = {number: tuple(replay.offsets()) for number, replay in replays.items()}
+    offsets = [each for found in offsets_in.values() for each in found]
     problems += (each for replay in replays.values() for each in replay.problems)
     return GroupOffsets(
         tuple(sorted(offsets, key=lambda each: (each.group, each.is_pending, each.offset))),
         tuple(number for number, replay in replays.items() if replay.is_whole),
         partitions_count(image, GROUPS_TOPIC, max(copies)),
         tuple(problems[:MAX_PROBLEMS_COUNT]),
+        offsets_in,
     )
 
 

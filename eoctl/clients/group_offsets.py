@@ -19,9 +19,10 @@ from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from eoctl.clients.open_partitions import OpenPartitions
+    from recovery.group_offsets import CommittedOffset as AnyOffset
     from storage.log_dir import TopicPartition
     from storage.transaction_metadata import ProducerIdAndEpoch
 
@@ -55,6 +56,7 @@ class GroupOffsets:
         numbers = numbers_here(log_dir, GROUPS_TOPIC)
         self._is_lacking = image is None and not numbers
         count = count_partitions(log_dir, image, GROUPS_TOPIC)
+        self._count = count
         self.partition = coordinator_partition(group, count)
         self._require_home(numbers, is_known=image is not None and GROUPS_TOPIC in image.topics)
         level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
@@ -94,8 +96,25 @@ class GroupOffsets:
                 f"the offsets of group {self.group} cannot be read whole: {found.problems[0]}",
                 next_step=f"eoctl check {self._log_dir_path}",
             )
-        settled = (each for each in found.offsets if each.group == self.group)
-        return next((each.offset for each in settled if not each.is_pending), None)
+        if found.partitions_count is None:
+            self._require_placed(found.offsets_in)
+        # If the number of partitions was raised, others may have what its coordinator never had.
+        at_home = found.offsets_in.get(self.partition, ())
+        ours = (each for each in at_home if each.group == self.group)
+        return next((each.offset for each in ours if not each.is_pending), None)
+
+    def _require_placed(self, offsets_in: Mapping[int, Sequence[AnyOffset]]) -> None:
+        """See that groups are where they belong, if there are as many partitions as it seems."""
+        for number, offsets in offsets_in.items():
+            for each in offsets:
+                home = coordinator_partition(each.group, self._count)
+                if home != number:
+                    raise RefusedError(
+                        f"{self._log_dir_path}: offsets of group {each.group} are in"
+                        f" {GROUPS_TOPIC}-{number}, and with {self._count} partitions it belongs to"
+                        f" {home}: how many there are is not known",
+                        next_step="--metadata-dir DIR with the cluster's metadata",
+                    )
 
     def create_topic(self, partitions: OpenPartitions) -> None:
         """Make the topic of the offsets, where it is missing and no cluster has it."""

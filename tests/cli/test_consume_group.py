@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from recovery.group_offsets import find_group_offsets
+from storage.java_hash import coordinator_partition
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, read_log_dir
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
@@ -91,6 +92,24 @@ def test_where_its_offsets_were_is_not_here(kafka: Path, eoctl: Callable[..., Ou
     outcome = eoctl(*CALL, "--max-messages", 1)
     assert (outcome.status, outcome.text) == (4, "")
     assert "how many there are is not known" in outcome.errors
+
+
+def test_a_group_that_seems_misplaced(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Without the metadata a missing last partition shows by where the others' groups are."""
+    last = max(int(each.name.rpartition("-")[2]) for each in kafka.glob(f"{GROUPS_TOPIC}-*"))
+    counts = (last + 1, last)
+    homes = {name: [coordinator_partition(name, n) for n in counts] for name in map(str, range(99))}
+    group = next(name for name, (home, other) in homes.items() if home not in {last, other})
+    call = ("consume", "kafka/plain-0", "--group", group, "--max-messages", 1, "--output", "jsonl")
+    assert offsets_of(eoctl(*call, "--apply")) == [0]
+    (kafka / "__cluster_metadata-0").rename(kafka.parent / "metadata")
+    assert offsets_of(eoctl(*call)) == [1]
+    (kafka / f"{GROUPS_TOPIC}-{last}").rename(kafka.parent / "last")
+    for more in ((), ("--apply", "--single-copy")):
+        outcome = eoctl(*call, *more)
+        assert (outcome.status, outcome.text) == (4, "")
+        assert f"offsets of group {group} are in {GROUPS_TOPIC}-{homes[group][0]}" in outcome.errors
+        assert "--metadata-dir DIR" in outcome.errors
 
 
 def test_a_groups_own_offsets(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

@@ -212,6 +212,7 @@ class _Run:
         self.filter = Filter(
             options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
         )
+        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(now)
         self.transactional = Transactional(
             log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
@@ -219,7 +220,6 @@ class _Run:
         self.notes += self.transactional.notes
         # The coordinator has finished what an earlier run had begun: the offsets are those of it.
         self.sources = [_Source(each, options, self.notes.append) for each in sources]
-        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         # Whether they can be committed shows before anything is sent.
         self.offsets.create_topic(self.partitions)
         self.partitions.writer(GROUPS_TOPIC, self.offsets.partition)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.clients.group_offsets import GroupOffsets
 from recovery.coordinator_log import CoordinatorLog
 from recovery.group_offsets import find_group_offsets
-from storage.log_dir import read_log_dir
+from storage.log_dir import GROUPS_TOPIC, read_log_dir
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 
@@ -164,6 +165,17 @@ def test_a_filter_that_fails(kafka: Path, eoctl: Callable[..., Outcome]) -> None
     assert "its output" in outcome.errors
     assert difference(before, tree_of(kafka / "ctp-out-0")) == []
     assert offset_of(kafka, "txn", 0) is None
+
+
+def test_the_groups_offsets_are_not_here(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Nothing is begun: not even a session of the transactional id."""
+    home = GroupOffsets("new", str(kafka), None).partition
+    (kafka / f"{GROUPS_TOPIC}-{home}").rename(kafka.parent / "gone")
+    before = tree_of(kafka)
+    outcome = eoctl(*CALL, *COPY, "--apply")
+    assert outcome.status == 4
+    assert f"{GROUPS_TOPIC}-{home} is not here" in outcome.errors
+    assert [each for each in difference(before, tree_of(kafka)) if ".lock" not in each] == []
 
 
 def test_what_the_target_refuses_is_aborted(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

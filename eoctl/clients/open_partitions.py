@@ -94,11 +94,16 @@ class OpenPartitions:
         The last one comes first: their number is known from it, whatever interrupts this.
         """
         new_id = _new_topic_id()
+        note = (
+            f"{self._log_dir_path}: {topic} is made here; a KRaft broker whose cluster does not"
+            " know the topic by this id sets it aside at its start"
+        )
         for number in reversed(range(partitions_count)):
             path = str(Path(self._log_dir_path, f"{topic}-{number}"))
             topic_id = self._sibling_id(topic) or new_id
             options = self._target._replace(may_be_internal=True, topic_id=topic_id)
             target = resolve_target(path, options)
+            target = target._replace(notes=(*target.notes, note))
             opened = open_partition(target, self._write, self._now, self._fs)
             opened.store.begin()
             self._opened[topic, number] = opened

@@ -128,6 +128,8 @@ def test_new_partitions_are_part_of_the_price(log_dir: Path, eoctl: Callable[...
     logs = [each for each in log_dir.glob("*/*.log") if each.stat().st_size]
     log_bytes = sum(each.stat().st_size for each in logs)
     assert re.search(rf"recovers \d+ partitions, {log_bytes} bytes of log", told)
+    for topic in ("__transaction_state", "__consumer_offsets"):
+        assert told.count(f"{log_dir}: {topic} is made here; a KRaft broker whose cluster") == 1
 
 
 def test_a_group_goes_on_in_steps(kafka: Path, eoctl: Callable[..., Outcome]) -> None:

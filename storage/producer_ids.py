@@ -34,6 +34,7 @@ from storage.broker_lock import take_in_turn
 from storage.errors import EXIT_REFUSED, EoctlError, RefusedError
 from storage.formats.producer_id_record import (
     END_ID,
+    END_OF_TIME_MS,
     FIRST_ID,
     IDS_KEY,
     MAX_GENERATION,
@@ -250,11 +251,14 @@ class ProducerIds:
                 producer_id,
                 generation,
                 expiry_ms,
-                self._now_ms() + expiry_ms,
+                self._end_ms(expiry_ms),
                 partitions=tuple(partitions),
             )
             self._log.put([*changes, lease])
         return lease
+
+    def _end_ms(self, expiry_ms: int) -> int:
+        return min(self._now_ms() + expiry_ms, END_OF_TIME_MS)
 
     def _new_lease_id(self) -> tuple[int, Ids]:
         ids = self.ids
@@ -308,7 +312,7 @@ class ProducerIds:
         """
         with self._changing():
             lease = self.require_held(app_id, generation)
-            lease = lease._replace(expiry_ms=expiry_ms, expires_at_ms=self._now_ms() + expiry_ms)
+            lease = lease._replace(expiry_ms=expiry_ms, expires_at_ms=self._end_ms(expiry_ms))
             self._log.put([lease])
         return lease
 

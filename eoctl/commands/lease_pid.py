@@ -65,9 +65,12 @@ def acquire(
 ) -> int:
     """Lease a producer id; the same app id gets its own again, and who had it is fenced."""
     from eoctl.clients import lease_run
+    from eoctl.clients.topic_partitions import require_legal
     from storage.fsio import FileSystem
 
     topics, numbers = topic or [], partition or []
+    for each in topics:
+        require_legal(each)
     chosen = _options(
         output,
         metadata_dir,

@@ -42,6 +42,7 @@ MAX_GENERATION = 32766  # as transaction coordinators: 32767 is not given to a p
 
 Key = tuple[str | int, ...]
 
+END_OF_TIME_MS = 2**63 - 1  # no lease runs out later
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 

@@ -252,6 +252,8 @@ def test_what_cannot_be_read_may_know_any_id(
         (("--app-id", ""), "not 1 to 4096"),
         (("--app-id", "x" * 4097), "not 1 to 4096"),
         (("--app-id", "\udcff"), "not UTF-8"),
+        (("--topic", "\udcff", "--partition", 0), "no name of a topic"),
+        (("--topic", "a/b", "--partition", 0), "no name of a topic"),
     ],
 )
 def test_calls_that_make_no_sense(

@@ -19,7 +19,7 @@ from eoctl.clients.copy_resume import Destination, last_batch, resume
 from eoctl.clients.copy_session import Anchor, PartitionOf, Session, own_id
 from eoctl.clients.identity import EPOCHS_COUNT
 from eoctl.clients.target import read_topic_id
-from storage.errors import RefusedError, UsageError
+from storage.errors import RefusedError
 from storage.formats.partition_metadata import format_uuid
 from storage.formats.record_batch import increment_sequence
 from storage.log_dir import PartitionDir
@@ -434,9 +434,3 @@ class Copier:
             first = self.keeper.begun.anchors[0]
             start = Beginning(first.source_offset, first.end_offset)
         return Range(start.source_offset, self.source_offset, start.end_offset)
-
-
-def require_apart(source: Partition, path: str) -> None:
-    """Refuse to copy a partition into itself. Raises UsageError."""
-    if Path(source.path).resolve() == Path(path).resolve():
-        raise UsageError(f"{path}: is the source, too")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.batch_consumer import BatchConsumer
 from eoctl.clients.compare_mode import Compare
 from eoctl.clients.consumer import ConsumeOptions
-from eoctl.clients.copier import Copier, require_apart
+from eoctl.clients.copier import Copier
 from eoctl.clients.copy_compare import Compared, Outcome, compare
 from eoctl.clients.copy_session import PartitionOf, SessionKeeper, default_path
 from eoctl.clients.interrupts import run_held
@@ -17,7 +17,7 @@ from eoctl.clients.log_watch import POLL_S
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, open_partition
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.produce_run import first_error
-from eoctl.clients.target import TargetOptions, resolve_target
+from eoctl.clients.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.topic_partitions import require_legal
 from eoctl.clock import NowSource, resolve_now
 from eoctl.progress import Progress

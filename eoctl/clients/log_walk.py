@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eoctl.clients.log_damage import Damage, DamageError, NewVerdicts
 from storage import lookup
 from storage.errors import AccessError
 from storage.kernels.protocol import ScannedBatch, VerdictKind
+from storage.log_dir import FileKind, classify
 from storage.partition import floor_of
 from storage.segment import open_segment
 
@@ -90,11 +92,15 @@ class LogWalk(ABC, Generic[Given]):
         """
         self.tail = []
         files = self._locate()
+        if files is None:
+            self._miss_unlisted(-1, end_offset)
         while files is not None and self.next_offset < end_offset:
             is_over = yield from self._read_segment(files, end_offset)
             if is_over:
                 return
             later = self._after(files)
+            later_offset = MAX_OFFSET if later is None else later.base_offset
+            self._miss_unlisted(files.base_offset, min(later_offset, end_offset))
             if later is not None:
                 self._base_offset, self._pos = later.base_offset, 0
             files = later
@@ -136,6 +142,18 @@ class LogWalk(ABC, Generic[Given]):
         base_offset = files.base_offset
         later = (each for each in self._partition.segments if each.base_offset > base_offset)
         return next(later, None)
+
+    def _miss_unlisted(self, base_offset: int, end_offset: int) -> None:
+        """Meet the segments between two that are there and cannot even be asked for their size."""
+        found = {}
+        for problem in self._partition.files.problems:
+            name = classify(Path(problem.path).name)
+            if isinstance(problem, AccessError) and name.kind is FileKind.LOG and name.offset:
+                found[name.offset] = problem
+        for offset, problem in sorted(found.items()):
+            if base_offset < offset < end_offset:
+                words = (VerdictKind.UNREADABLE, "", problem.reason)
+                self._waiting.append(Damage(problem.path, 0, 0, *words, 0))
 
     def _read_segment(self, files: SegmentFiles, end_offset: int) -> Generator[Given, None, bool]:
         """Read one segment from `_pos` on; returns True if `end_offset` is reached."""

@@ -32,7 +32,9 @@ from storage.log_dir import (
     parse_partition_name,
     read_log_dir,
 )
+from storage.os_errors import os_errors
 from storage.partition import Partition
+from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage, PartitionImage
@@ -94,6 +96,11 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
         AccessError: it cannot be read.
     """
     directory, name, around = _find(path)
+    if not around.is_log_dir and list_partition(around.path).segments:
+        raise UsageError(
+            f"{path}: lies in a partition, not in a log dir",
+            next_step="a partition is a directory TOPIC-N in a log dir",
+        )
     _require_writable(path, name, options)
     if not directory.is_dir():
         require_legal(name.topic)
@@ -259,3 +266,26 @@ def read_topic_id(directory: Path) -> bytes | None:
         raise AccessError(exc, str(path)) from exc
     except FormatError as exc:
         raise exc.located(str(path)) from exc
+
+
+def require_apart(source: Partition, path: str) -> None:
+    """Refuse to copy a partition into itself. Raises UsageError, AccessError."""
+    if Path(source.path).resolve() == Path(path).resolve():
+        raise UsageError(f"{path}: is the source, too")
+    if not Path(path).is_dir():
+        return
+    with os_errors(path):
+        ours = {_file_id(each.log.path): each.log.path for each in source.segments}
+        for each in list_partition(path).segments:
+            same = ours.get(_file_id(each.log.path))
+            if same is not None:
+                raise UsageError(
+                    f"{each.log.path}: is one file with {same} of the source, by a link: what is"
+                    " appended to one is in both",
+                    next_step=f"put a copy of its own in the place of {each.log.path}",
+                )
+
+
+def _file_id(path: str) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino

@@ -489,6 +489,10 @@ def test_a_topic(eoctl: Eoctl, tmp_path: Path) -> None:
 
 def test_what_is_refused(copy: Copy, eoctl: Eoctl) -> None:
     assert eoctl("copy", copy.source, copy.source, "--apply").status == 2
+    before = content(copy.source)
+    inside = Copy(eoctl, copy.source, copy.source / "u-0")
+    inside.refused("lies in a partition", status=2)
+    assert content(copy.source) == before  # above all no .lock: it would be taken for a log dir
     assert copy.call("--follow", is_applied=False).status == 2
     assert copy.call("--follow", "--until", 5).status == 2
     assert copy.call("--no-compare", "--compare", "all").status == 2
@@ -502,6 +506,16 @@ def test_what_is_refused(copy: Copy, eoctl: Eoctl) -> None:
     other.refused("the session's destination is", "--session", copy.session)
     copy.session.write_bytes(b"x" * 50)
     copy.refused("not the session of a copy, or damaged")
+
+
+def test_one_file_in_two_places(copy: Copy) -> None:
+    """A backup by hard links: what is appended to it would be in the source, too."""
+    copy.destination.mkdir()
+    for each in copy.source.iterdir():
+        (copy.destination / each.name).hardlink_to(each)
+    before = content(copy.source)
+    copy.refused("is one file with", status=2)
+    assert content(copy.source) == before
 
 
 def test_a_compacted_destination_wants_keys(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from storage.partition import Partition
 from storage.segment import open_segment
 from tests.batches import encoded_batch
 from tests.made_logs import damaged_logs, logs, with_right_checksums
+from tests.writing import partition_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -248,6 +249,32 @@ def test_segments_that_cannot_be_opened(tmp_path: Path) -> None:
     middle.rmdir()
     with pytest.raises(AccessError):  # gone: to be listed again
         list(LogReader(partition, 0).read())
+
+
+@pytest.mark.parametrize("base_offset, last_offset", [(10, 19), (20, None)])
+def test_segments_that_cannot_be_listed(
+    tmp_path: Path, base_offset: int, last_offset: int | None
+) -> None:
+    """A link that leads nowhere is part of the log: its records are missing."""
+    directory = tmp_path / "t-0"
+    partition_of(directory, batch(0), batch(10), batch(20))
+    lost = directory / f"{base_offset:020d}.log"
+    lost.unlink()
+    lost.symlink_to("nowhere")
+    partition = partition_at(directory)
+    reader = LogReader(partition, 0, skip_corrupt=True)
+    found = offsets(reader.read())
+    reader.finish()
+    assert found == [each for each in range(30) if each // 10 * 10 != base_offset]
+    (damage,) = reader.skipped
+    assert (damage.path, damage.kind) == (str(lost), "unreadable")
+    assert (damage.base_offset, damage.last_offset) == (base_offset, last_offset)
+    reader = LogReader(partition, 0)
+    with pytest.raises(DamageError) as caught:  # noqa: PT012 - one of the two, by the place
+        list(reader.read())
+        reader.finish()
+    assert caught.value.exit_status == 5
+    assert offsets(LogReader(partition, 0).read(base_offset)) == [*range(base_offset)]
 
 
 def test_many_records_in_few_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
+import selectors
+import signal
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eoctl.clients.inputs import BytesAs, InputFormat, read_records
-from eoctl.clients.program import ProgramError, command_words, describe_ending
+from eoctl.clients.program import CHUNK_BYTES, ProgramError, command_words, describe_ending
 from eoctl.clients.record_writers import encode_json
 from storage.errors import RefusedError, UsageError
 
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 
     from eoctl.clients.consumed import Records
     from eoctl.clients.inputs import InputRecord
+
+MAX_ANSWER_BYTES = 256 << 20  # it is held in memory until its transaction is sent
 
 
 class Filter:
@@ -66,25 +72,43 @@ class Filter:
 
         Raises:
             RefusedError: a record is no line.
-            ProgramError: it cannot be started, or its exit status is not 0.
+            ProgramError: it cannot be started, answers without end, or its exit status is not 0.
             UsageError: what it answers is malformed; raised while the answer is gone through.
         """
         data = b"".join(self._encoded(each, path) for each in parts)
+        given = f"given offsets {parts[0].first_offset} to {parts[-1].last_offset} of {path}"
         try:
             # Of a process group of its own: Ctrl-C is ours, and ends it.
-            done = subprocess.run(
-                self._words, input=data, stdout=subprocess.PIPE, check=False, process_group=0
+            process = subprocess.Popen(
+                self._words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                process_group=0,
             )
         except OSError as exc:
             raise ProgramError(f"{self.name}: {exc.strerror}") from exc
-        if done.returncode:
-            first, last = parts[0].first_offset, parts[-1].last_offset
+        status: int | None = None
+        with process:
+            try:
+                answer = _exchange(process, data)
+                if len(answer) <= MAX_ANSWER_BYTES:
+                    status = process.wait()
+            finally:
+                if status is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+        if status is None:
             raise ProgramError(
-                f"{self.name}: {describe_ending(done.returncode)}, given offsets {first} to {last}"
-                f" of {path}; they will be given again",
+                f"{self.name}: answers with more than {MAX_ANSWER_BYTES} bytes, {given}",
+                next_step="--txn-records N gives it fewer at once",
+            )
+        if status:
+            raise ProgramError(
+                f"{self.name}: {describe_ending(status)}, {given}; they will be given again"
             )
         return read_records(
-            io.BytesIO(done.stdout),
+            io.BytesIO(answer),
             f"{self.name} (its output)",
             self._format,
             bytes_as=self._bytes_as,
@@ -103,3 +127,33 @@ class Filter:
                 )
             lines.append(value)
         return b"\n".join([*lines, b""])
+
+
+def _exchange(process: subprocess.Popen[bytes], data: bytes) -> bytearray:
+    """Give a program its input while reading what it answers, to the end or beyond the limit.
+
+    It need not read all of its input.
+    """
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answer, view = bytearray(), memoryview(data)
+    os.set_blocking(process.stdin.fileno(), False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while len(answer) <= MAX_ANSWER_BYTES:
+            for key, _ in selector.select():
+                if key.fileobj is process.stdout:
+                    part = process.stdout.read(CHUNK_BYTES)
+                    if not part:
+                        return answer
+                    answer += part
+                    continue
+                try:
+                    view = view[process.stdin.write(view[:CHUNK_BYTES]) or 0 :]
+                except BrokenPipeError:
+                    view = view[:0]
+                if not view:
+                    selector.unregister(process.stdin)
+                    process.stdin.close()
+    return answer

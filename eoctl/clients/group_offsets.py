@@ -13,7 +13,7 @@ from recovery.clusters import image_around
 from recovery.group_offsets import find_group_offsets
 from storage.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.errors import RefusedError, UsageError
-from storage.formats.consumer_offsets import CommittedOffset, OffsetKey
+from storage.formats.consumer_offsets import CommittedOffset, OffsetKey, encode_offset_key
 from storage.group_commits import append_offsets
 from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, read_log_dir
@@ -42,12 +42,13 @@ class GroupOffsets:
         """Find the group's partition; reads only.
 
         Raises:
-            UsageError: a group has a name.
+            UsageError: a group has a name, which fits into a record.
             RefusedError: the group's partition is not here, or it is not known which one it is.
             AccessError: the log dir, or a directory in it, cannot be listed.
         """
         if not group:
             raise UsageError("--group: a group has a name")
+        encode_offset_key(OffsetKey(group, "", 0))  # before anything is sent
         self.group = group
         self._log_dir_path = log_dir_path
         log_dir = read_log_dir(log_dir_path)

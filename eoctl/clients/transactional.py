@@ -19,6 +19,7 @@ from storage.coordinator import (
     TransactionCoordinator,
 )
 from storage.errors import RefusedError
+from storage.formats.transaction_state import encode_key
 from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
@@ -74,8 +75,10 @@ class Transactional:
 
         Raises:
             CoordinatorError: a coordinator refuses it.
+            UsageError: the id does not fit into a record.
             RefusedError, AccessError: the coordinators' topics cannot be used.
         """
+        encode_key(options.transactional_id)  # before a topic is made
         log_dir = read_log_dir(log_dir_path)
         image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
         self.notes: list[str] = []

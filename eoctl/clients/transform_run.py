@@ -22,6 +22,7 @@ from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.identity import Identities
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.clients.interrupts import Interrupts
+from eoctl.clients.log_damage import DamageError
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
@@ -214,6 +215,7 @@ class _Run:
         )
         self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(now)
+        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         self.transactional = Transactional(
             log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
         )
@@ -251,6 +253,8 @@ class _Run:
                     self._pass(source, interrupts)
             except (EoctlError, OSError, KeyboardInterrupt) as exc:
                 error = exc
+            if isinstance(error, DamageError):
+                error.suggest("eoctl check says what can be done")
             not_closed: BaseException | None = None
             try:
                 with interrupts.held():

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.clients import filter_program
 from eoctl.clients.group_offsets import GroupOffsets
 from recovery.coordinator_log import CoordinatorLog
 from recovery.group_offsets import find_group_offsets
 from storage.log_dir import GROUPS_TOPIC, read_log_dir
 from tests.changes import held, notes_of, rows_of
+from tests.copying import write
 from tests.crash.trees import difference, tree_of
+from tests.writing import NEW_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,6 +247,37 @@ def test_interrupted_while_the_filter_runs(kafka: Path, eoctl: Callable[..., Out
     outcome = eoctl(*CALL, *COPY, "--apply", "--output", "jsonl")
     assert outcome.status == 0, outcome.errors
     assert not any("recovered first" in note for note in notes_of(outcome))
+
+
+def test_a_filter_that_answers_without_end(
+    kafka: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended with all that it has started, and nothing was sent."""
+    monkeypatch.setattr(filter_program, "MAX_ANSWER_BYTES", 1 << 20)
+    before = records(eoctl, "kafka/ctp-out-0")
+    outcome = eoctl(*CALL, "--format", "jsonl", "--exec", "sh -c 'yes {}; true'", "--apply")
+    assert outcome.status == 3
+    assert "answers with more than 1048576 bytes, given offsets" in outcome.errors
+    assert "--txn-records" in outcome.errors
+    assert records(eoctl, "kafka/ctp-out-0") == before
+    assert offset_of(kafka, "txn", 0) is None
+
+
+@pytest.mark.parametrize(
+    "option, name", [("--group", "g" * 32768), ("--group", "\udcff"),
+                     ("--transactional-id", "x" * 32768), ("--transactional-id", "\udcff")]
+)  # fmt: skip
+def test_names_that_no_record_can_hold(
+    option: str, name: str, eoctl: Callable[..., Outcome], log_dir: Path
+) -> None:
+    """They are refused before a transaction is begun, and before a topic is made."""
+    write(log_dir / "in-0", None)
+    before = tree_of(log_dir)
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC)
+    outcome = eoctl(*call, "--exec", "cat", option, name, "--apply")
+    assert outcome.status == 2, outcome.errors
+    after = tree_of(log_dir)
+    assert [each for each in difference(before, after) if ".lock" not in str(each)] == []
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -24,6 +24,7 @@ from storage.broker_lock import take_in_turn
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.formats.partition_metadata import UUID_BYTES, format_uuid
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState, read_log_dir
+from storage.partition_files import list_partition
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -199,6 +200,8 @@ def _target(log_dir: LogDir, options: IdOptions) -> tuple[Target, list[str]]:
 def _require_not_set_aside(log_dir: LogDir, path: str) -> None:
     for each in log_dir.partitions:
         if each.name.topic == PRODUCER_IDS_TOPIC and each.name.state is not DirState.LIVE:
+            if each.name.state is DirState.DELETE and not _has_records(each.path):
+                continue  # left by one that was interrupted while it made the directory
             raise RefusedError(
                 f"{each.path}: a broker has set the producer ids aside; without them ids would be"
                 " given out twice",
@@ -206,6 +209,12 @@ def _require_not_set_aside(log_dir: LogDir, path: str) -> None:
                 f" {path}, in place of one that is empty; or delete it if none of its ids is used"
                 " any more",
             )
+
+
+def _has_records(directory: str) -> bool:
+    """Whether anything was given out there, as far as can be seen."""
+    files = list_partition(directory)
+    return bool(files.problems) or any(each.log.file_bytes for each in files.segments)
 
 
 def _require_compacted(image: ClusterImage, log_dir: LogDir) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +23,7 @@ from storage.producer_ids import DIRECTORY_NAME
 from storage.producer_state import AppendError
 from storage.record_builder import ProducerIdentity
 from tests.changes import notes_of, rows_of
+from tests.crash.faults import FailingFileSystem
 from tests.writing import NEW_TOPIC, NOW_MS, batch, content, headers_of, open_writer
 
 if TYPE_CHECKING:
@@ -358,6 +363,26 @@ def test_what_a_broker_set_aside_is_not_begun_anew(
     assert f"{aside}: a broker has set the producer ids aside" in found.errors
     aside.rename(log_dir / DIRECTORY_NAME)
     assert acquire("a")[0]["generation"] == 1
+
+
+def test_the_first_call_may_fail_anywhere(
+    eoctl: Callable[..., Outcome], log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory that was not finished gives nothing out, and the next call makes another one."""
+    call = ("lease-pid", "acquire", log_dir, "--app-id", "a", "--expiry-ms", 1, *AT, *JSONL)
+    for number in itertools.count():
+        fs = FailingFileSystem(number, errno.ENOSPC, for_ever=True)
+        with monkeypatch.context() as patched:
+            patched.setattr("storage.fsio.FileSystem", partial(lambda fs: fs, fs))
+            failed = eoctl(*call)
+        assert failed.status in {0, 3}, failed.errors
+        found = eoctl(*call)
+        assert found.status == 0, (fs.calls[number], found.errors)
+        if failed.status == 0 or number > 60:
+            break
+        for each in log_dir.glob("__eoctl*"):
+            shutil.rmtree(each)
+    assert number > 20
 
 
 def test_produce_leaves_it_alone(

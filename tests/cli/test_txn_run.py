@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,6 +248,21 @@ def test_interrupted_while_the_filter_runs(kafka: Path, eoctl: Callable[..., Out
     outcome = eoctl(*CALL, *COPY, "--apply", "--output", "jsonl")
     assert outcome.status == 0, outcome.errors
     assert not any("recovered first" in note for note in notes_of(outcome))
+
+
+def test_offsets_that_are_gone_are_not_begun_anew(
+    eoctl: Callable[..., Outcome], log_dir: Path
+) -> None:
+    """Else all that was consumed would be consumed, and committed, once more."""
+    write(log_dir / "in-0", None)
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC)
+    assert eoctl(*call, "--exec", "cat", "--apply").status == 0
+    home = max(log_dir.glob("__consumer_offsets-*/*.log")).parent
+    shutil.rmtree(home)
+    outcome = eoctl(*call, "--exec", "cat", "--apply")
+    assert outcome.status == 4
+    assert f"{home.name} is not here" in outcome.errors
+    assert not home.exists()
 
 
 def test_a_filter_that_answers_without_end(

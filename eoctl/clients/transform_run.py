@@ -216,6 +216,8 @@ class _Run:
         self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(now)
         self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
+        # Damage to them is refused before a writer is opened, whose recovery would cut it off.
+        self.offsets.committed(TopicPartition(*opened[0].target.name[:2]))
         self.transactional = Transactional(
             log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
         )

@@ -265,6 +265,22 @@ def test_offsets_that_are_gone_are_not_begun_anew(
     assert not home.exists()
 
 
+def test_offsets_that_are_damaged_are_not_cut_off(
+    eoctl: Callable[..., Outcome], log_dir: Path
+) -> None:
+    write(log_dir / "in-0", None)
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC)
+    assert eoctl(*call, "--exec", "cat", "--apply").status == 0
+    log = max(log_dir.glob("__consumer_offsets-*/*.log"))
+    data = bytearray(log.read_bytes())
+    data[80] ^= 1
+    log.write_bytes(data)
+    outcome = eoctl(*call, "--exec", "cat", "--apply")
+    assert outcome.status == 4
+    assert "cannot be read whole" in outcome.errors
+    assert log.read_bytes() == data
+
+
 def test_a_filter_that_answers_without_end(
     kafka: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,8 @@ class _Run:
             except KeyboardInterrupt as exc:
                 not_closed = not_closed or exc
             error = error or not_closed
+        for each in self.partitions:
+            self.notes += each.notes  # what was cut off by a recovery, and how to undo it
         is_applied = self.options.write.change.apply
         opened = [*self.partitions]
         if not is_applied:

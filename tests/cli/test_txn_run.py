@@ -265,6 +265,18 @@ def test_offsets_that_are_gone_are_not_begun_anew(
     assert not home.exists()
 
 
+def test_a_recovery_is_told(eoctl: Callable[..., Outcome], log_dir: Path) -> None:
+    write(log_dir / "in-0", None)
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC)
+    assert eoctl(*call, "--exec", "cat", "--apply").status == 0
+    with (log_dir / "out-0" / f"{0:020d}.log").open("ab") as log:
+        log.write(b"torn")
+    outcome = eoctl(*call, "--exec", "cat", "--apply", "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    assert any("recovered first" in note for note in notes_of(outcome))
+    assert any("eoctl undo" in note for note in notes_of(outcome))
+
+
 def test_offsets_that_are_damaged_are_not_cut_off(
     eoctl: Callable[..., Outcome], log_dir: Path
 ) -> None:

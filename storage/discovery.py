@@ -12,11 +12,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.broker_lock import LOCK_FILE_NAME
 from storage.errors import AccessError, CorruptError, FormatError, RefusedError, UsageError
 from storage.log_dir import (
+    LEADER_EPOCHS_NAME,
     LOG_DIR_FILES,
     LOG_FILE_KINDS,
-    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
     DirState,
     FileKind,
     LogDir,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
 
 _PARTITION_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE}
+# Others have a `.lock`, too.
+_MARKS = (LOG_DIR_FILES - {LOCK_FILE_NAME}) | {LEADER_EPOCHS_NAME, PARTITION_METADATA_NAME}
 
 
 class Selected(NamedTuple):
@@ -143,9 +147,12 @@ def read_server_properties(path: str | Path) -> ServerProperties:
 
 
 def is_in_log_dir(path: str | Path) -> bool:
-    """Whether a path, which need not exist, is a log dir or leads into one (`meta.properties`)."""
+    """Whether a path, which need not exist, is a log dir, a partition, or leads into one.
+
+    They are known by files that nothing but Kafka has.
+    """
     target = Path(os.path.realpath(path))
-    return any((each / META_PROPERTIES_NAME).exists() for each in (target, *target.parents))
+    return any((each / name).exists() for each in (target, *target.parents) for name in _MARKS)
 
 
 def require_outside_log_dirs(

@@ -10,6 +10,7 @@ the committed offset says where that one goes on.
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,6 @@ from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.identity import Identities
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.clients.interrupts import Interrupts
-from eoctl.clients.log_damage import DamageError
 from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
@@ -158,6 +158,8 @@ def _require_source(path: str, partition: Partition, targets: Sequence[Target]) 
                 " cluster",
                 next_step=f"eoctl copy {path} to a partition there, and run it on that",
             )
+        if (partition.topic, partition.partition) == target.name[:2]:
+            raise UsageError(f"{path}: is another replica of {target.path}: source and target")
 
 
 class _Source:
@@ -206,16 +208,23 @@ class _Run:
         self.options = options
         self.notes: list[str] = []
         log_dir = targets[0].log_dir_path
-        self.now = now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
-        self.partitions = OpenPartitions(log_dir, options.write, options.target, now, fs)
+        self.now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
+        self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, fs)
+        with ExitStack() as stack:
+            stack.callback(self.partitions.close)  # what a session has begun with is whole
+            self._begin(sources, targets)
+            stack.pop_all()
+
+    def _begin(self, sources: Sequence[str], targets: Sequence[Target]) -> None:
+        """Open the partitions, begin the session, and find out where the group goes on."""
+        options, log_dir = self.options, targets[0].log_dir_path
         opened = [self.partitions.open_target(each) for each in targets]
         needs_keys = any(each.config.is_compacted for each in opened)
         self.filter = Filter(
             options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
         )
         self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
-        now_ms = clock_of(now)
-        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
+        now_ms = clock_of(self.now)
         # Damage to them is refused before a writer is opened, whose recovery would cut it off.
         self.offsets.committed(TopicPartition(*opened[0].target.name[:2]))
         self.transactional = Transactional(
@@ -255,8 +264,6 @@ class _Run:
                     self._pass(source, interrupts)
             except (EoctlError, OSError, KeyboardInterrupt) as exc:
                 error = exc
-            if isinstance(error, DamageError):
-                error.suggest("eoctl check says what can be done")
             not_closed: BaseException | None = None
             try:
                 with interrupts.held():
@@ -264,8 +271,6 @@ class _Run:
             except KeyboardInterrupt as exc:
                 not_closed = not_closed or exc
             error = error or not_closed
-        for each in self.partitions:
-            self.notes += each.notes  # what was cut off by a recovery, and how to undo it
         is_applied = self.options.write.change.apply
         opened = [*self.partitions]
         if not is_applied:

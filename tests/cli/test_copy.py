@@ -502,6 +502,7 @@ def test_what_is_refused(copy: Copy, eoctl: Eoctl) -> None:
     copy.refused("was begun at offset 0, not 5", "--from", 5)
     copy.refused("the session has producer id", "--producer-id", 5)
     copy.refused("lies in a log dir", "--session", copy.source.parent / "session")
+    copy.refused("lies in a log dir", "--session", copy.source / "session")
     other = Copy(eoctl, copy.source, copy.destination.with_name("u-1"))
     other.refused("the session's destination is", "--session", copy.session)
     copy.session.write_bytes(b"x" * 50)

@@ -15,13 +15,20 @@ import pytest
 
 from eoctl.clients import filter_program
 from eoctl.clients.group_offsets import GroupOffsets
+from eoctl.clock import wall_ms
 from recovery.coordinator_log import CoordinatorLog
 from recovery.group_offsets import find_group_offsets
-from storage.log_dir import GROUPS_TOPIC, read_log_dir
+from storage.log_dir import (
+    GROUPS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    read_log_dir,
+)
 from tests.changes import held, notes_of, rows_of
 from tests.copying import write
 from tests.crash.trees import difference, tree_of
-from tests.writing import NEW_TOPIC
+from tests.transactional import open_partitions
+from tests.writing import NEW_TOPIC, SMALL, tail_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -202,6 +209,22 @@ def test_what_the_target_refuses_is_aborted(kafka: Path, eoctl: Callable[..., Ou
     assert state.status.label == "CompleteAbort"
 
 
+def test_what_was_begun_is_closed_if_the_group_cannot_go_on(
+    kafka: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    offsets, partitions = GroupOffsets("new", str(kafka), None), open_partitions(kafka)
+    offsets.commit(partitions, {TopicPartition("txn", 0): 10**6}, wall_ms)
+    assert partitions.close() is None
+    outcome = eoctl(*CALL, *COPY, "--apply")
+    assert outcome.status == 4
+    assert "1000000" in outcome.errors
+    state = CoordinatorLog([read_log_dir(kafka)]).ids["ctp"]
+    assert state.state is not None
+    for name in (f"{TRANSACTION_STATE_TOPIC}-{state.partition}", "ctp-out-0"):
+        end_offset = tail_at(kafka / name, SMALL).end_offset
+        assert (kafka / name / f"{end_offset:020}.snapshot").exists(), name
+
+
 def test_what_is_refused_before(
     kafka: Path, golden: Callable[[str], Path], eoctl: Callable[..., Outcome]
 ) -> None:
@@ -218,6 +241,11 @@ def test_what_is_refused_before(
         outcome = eoctl(*CALL[:4], twice, *CALL[4:], *COPY, "--apply")
         assert outcome.status == 2, "its records would be there twice"
         assert "is a source twice" in outcome.errors
+    replicas = [elsewhere.parent.parent / f"broker-{each}/div-0" for each in (1, 2)]
+    call = ("txn", "run", replicas[0], "--to", replicas[1], *IDENTITY, "--single-copy")
+    outcome = eoctl(*call, *COPY, "--apply")
+    assert outcome.status == 2
+    assert "is another replica of" in outcome.errors
     assert eoctl(*CALL, "--exec", "cat", "--format", "msgpack", "--apply").status == 2
     assert eoctl(*CALL, "--exec", "", "--apply").status == 2
     compacted = ("txn", "run", "kafka/txn-0", "--to", "kafka/compacted-0", *IDENTITY)
@@ -261,7 +289,7 @@ def test_offsets_that_are_gone_are_not_begun_anew(
     shutil.rmtree(home)
     outcome = eoctl(*call, "--exec", "cat", "--apply")
     assert outcome.status == 4
-    assert f"{home.name} is not here" in outcome.errors
+    assert "__consumer_offsets has gaps here" in outcome.errors
     assert not home.exists()
 
 

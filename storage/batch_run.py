@@ -46,7 +46,7 @@ class BatchRun(NamedTuple):
     """Batches as they will be in the log.
 
     Attributes:
-        headers: of the first one, and of the last ones (`needs_header`); their crc may be missing.
+        headers: of the those of `headers_needed`; their crc may be missing.
         columns: of all of them.
         data: their bytes.
     """
@@ -56,9 +56,9 @@ class BatchRun(NamedTuple):
     data: bytearray | memoryview
 
 
-def needs_header(number: int, batches_count: int) -> bool:
-    """Whether the producer state has to see a batch: one that is checked, or cached at the end."""
-    return number == 0 or number >= batches_count - CACHED_BATCHES_COUNT
+def headers_needed(batches_count: int) -> list[int]:
+    """Of which batches the producer state has to see the header: the first, and the last ones."""
+    return [0, *range(max(batches_count - CACHED_BATCHES_COUNT, 1), batches_count)]
 
 
 class ValueBatches:
@@ -138,6 +138,7 @@ class ValueBatches:
         parts[-1] = NO_HEADERS
         columns = RunColumns(*(each[:count] for each in self.columns))
         headers = []
+        needed = headers_needed(count)
         behind_bytes = len(NO_HEADERS)  # a head begins with the end of the record before
         for number, (start, end) in enumerate(pairwise(self._edges[: count + 1])):
             records_count = end - start
@@ -156,7 +157,7 @@ class ValueBatches:
                 increment_sequence(identity.base_sequence, start),
                 records_count,
             )
-            if needs_header(number, count):
+            if number in needed:
                 headers.append(header)
             first, behind = _PARTS_COUNT * start, _PARTS_COUNT * end
             parts[first + 1 : behind : _PARTS_COUNT] = VARINTS[:records_count]

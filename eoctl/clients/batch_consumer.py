@@ -14,7 +14,7 @@ from storage.formats.record_batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from eoctl.clients.bulk_records import IsHidden
     from eoctl.clients.consumer import ConsumeOptions
@@ -46,7 +46,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
             if first is None:
                 first = given.batches[0].header.base_offset
             self.consumed = Consumed(
-                before.records + sum(each.records_count for each in given.batches),
+                before.records + given.records_count,
                 first,
                 given.batches[-1].header.last_offset,
                 given.next_offset,
@@ -86,12 +86,11 @@ class BatchConsumer(LogConsumer[BatchBlock]):
         self._look_behind(self.reader)
         self.reader.finish()
 
-    def batches_again(self, start_offset: int, end_offset: int) -> Iterator[LogBatch]:
+    def blocks_again(self, start_offset: int, end_offset: int) -> Iterator[Sequence[LogBatch]]:
         """Give the batches of a range once more, at the same isolation level."""
         is_hidden = self._is_hidden if self._is_committed else None
         reader = BatchReader(self.partition, start_offset, is_hidden=is_hidden)
-        for block in reader.read(end_offset):
-            yield from block.batches
+        return (block.batches for block in reader.read(end_offset))
 
     # --- what must not have changed ---
 

@@ -113,6 +113,15 @@ class TableBatches(Sequence[LogBatch]):
         return LogBatch(batch, data, self._segment, None)
 
     @property
+    def records_count(self) -> int:
+        """How many records all of them hold."""
+        return int(self.table.records_count.sum(dtype=np.int64))
+
+    def where(self, is_wanted: NDArray[np.bool_]) -> TableBatches:
+        """Return some of them."""
+        return TableBatches(_rows(self.table, is_wanted), self.first_pos, self.data, self._segment)
+
+    @property
     def joined_count(self) -> int:
         """So many of them, from the first on, are one behind the other."""
         pos, size = self.table.pos, self.table.batch_bytes
@@ -138,6 +147,13 @@ class BatchBlock(NamedTuple):
     batches: Sequence[LogBatch]
     left_out: LeftOut
     next_offset: int
+
+    @property
+    def records_count(self) -> int:
+        """How many records count in all of them."""
+        if isinstance(self.batches, TableBatches):
+            return self.batches.records_count
+        return sum(each.records_count for each in self.batches)
 
 
 class BatchReader(LogWalk[BatchBlock]):

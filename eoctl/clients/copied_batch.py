@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.end_markers import batch_at
-from storage.batch_run import BatchRun, RunColumns, needs_header
+from storage.batch_run import BatchRun, RunColumns, headers_needed
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.compression import Codec
@@ -34,7 +34,7 @@ from storage.formats.record_batch import (
     encode_batch,
     parse_header,
 )
-from storage.kernels.numpy_kernel import checksums, headers_in
+from storage.kernels.numpy_kernel import checksums, headers_in, rows_of
 from storage.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def stamp_run(
     headers[pos] = rows
     rows["crc"] = checksums(source.data, pos, table.batch_bytes)
     headers[pos] = rows
-    count = table.row_count
-    found = [batch_at(table, row).header for row in range(count) if needs_header(row, count)]
+    found = [batch_at(table, row).header for row in headers_needed(table.row_count)]
     end = int(pos[-1] + table.batch_bytes[-1])
     return BatchRun(found, run_columns(table), source.data[int(pos[0]) : end])
 
@@ -184,7 +183,7 @@ def difference(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> str:
 
 def _is_same_bytes(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> bool:
     one, other = source.header, copy.header
-    ignored = TRANSACTIONAL_MASK | (LOG_APPEND_TIME_MASK if has_own_times else 0)
+    ignored = _ignored(has_own_times=has_own_times)
     is_same = (
         (one.attributes | ignored) == (other.attributes | ignored)
         and one.records_count == other.records_count
@@ -193,3 +192,37 @@ def _is_same_bytes(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> 
     )
     # Views are compared item by item, which takes ten times as long.
     return is_same and bytes(source.data[HEADER_BYTES:]) == bytes(copy.data[HEADER_BYTES:])
+
+
+def equal_count(source: TableBatches, copy: TableBatches, *, has_own_times: bool) -> int:
+    """Tell how many of the first batches are seen at once to be copies; 0: look at each.
+
+    The headers among the copy's bytes are overwritten.
+    """
+    count = min(len(source), len(copy), source.joined_count, copy.joined_count)
+    one, other = (rows_of(each.table, 0, count) for each in (source, copy))
+    is_same = one.batch_bytes == other.batch_bytes
+    is_same &= one.records_count == other.records_count
+    is_same &= one.base_timestamp_ms == other.base_timestamp_ms
+    if not has_own_times:
+        is_same &= one.max_timestamp_ms == other.max_timestamp_ms
+    ignored = _ignored(has_own_times=has_own_times)
+    is_same &= (one.attributes | ignored) == (other.attributes | ignored)
+    count = count if is_same.all() else int(is_same.argmin())
+    if not count:
+        return 0
+    places = [each.table.pos[:count] - each.first_pos for each in (source, copy)]
+    ours, theirs = headers_in(source.data), headers_in(copy.data)
+    theirs[places[1]] = ours[places[0]]
+    size = int(one.batch_bytes[:count].sum())
+    mine, its = (
+        each.data[int(pos[0]) : int(pos[0]) + size]
+        for each, pos in zip((source, copy), places, strict=True)
+    )
+    # Two views are compared item by item, which takes ten times as long.
+    return count if bytearray(mine) == its else 0
+
+
+def _ignored(*, has_own_times: bool) -> int:
+    """Attributes that a copy may have otherwise."""
+    return TRANSACTIONAL_MASK | (LOG_APPEND_TIME_MASK if has_own_times else 0)

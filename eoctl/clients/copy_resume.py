@@ -11,7 +11,7 @@ of both logs: then all that the producer has written is compared.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.batch_consumer import NEW_SESSION, records_digest
@@ -26,7 +26,7 @@ from storage.producer_state import NO_EPOCH
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eoctl.clients.batch_consumer import BatchConsumer
     from eoctl.clients.batch_reader import LogBatch
@@ -56,11 +56,11 @@ class Destination(NamedTuple):
     epochs: Mapping[int, int]
     has_own_times: bool
 
-    def batches(self, start_offset: int) -> Iterator[LogBatch]:
+    def blocks(self, start_offset: int) -> Iterator[Sequence[LogBatch]]:
         """Give its data batches from an offset on, whosever they are."""
         if self.partition is not None and start_offset < self.end_offset:
             for block in BatchReader(self.partition, start_offset).read(self.end_offset):
-                yield from block.batches
+                yield block.batches
 
 
 class Resumed(NamedTuple):
@@ -213,8 +213,9 @@ class _Verified:
         """Compare them all."""
         anchor = self._anchor
         ids = {each.producer_id for each in self._session.anchors}
-        copies = self._destination.batches(anchor.end_offset)
-        originals = self._source.batches_again(anchor.source_offset, MAX_OFFSET)
+        copies = chain.from_iterable(self._destination.blocks(anchor.end_offset))
+        blocks = self._source.blocks_again(anchor.source_offset, MAX_OFFSET)
+        originals = chain.from_iterable(blocks)
         is_first = True
         for copy in copies:
             if copy.header.producer_id not in ids:

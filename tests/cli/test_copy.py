@@ -36,6 +36,12 @@ def rows_of(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.fixture(params=[1 << 20, 0], ids=["one by one", "many at once"])
+def windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the batches of a small log are read."""
+    monkeypatch.setattr("eoctl.clients.log_walk.BULK_MIN_BYTES", request.param)
+
+
 @pytest.fixture
 def copy(eoctl: Eoctl, tmp_path: Path) -> Copy:
     return make_copy(eoctl, tmp_path)
@@ -213,6 +219,7 @@ def test_a_second_run_copies_what_is_new(copy: Copy) -> None:
     copy.require_equal()
 
 
+@pytest.mark.usefixtures("windows")
 def test_others_may_write_in_between(copy: Copy) -> None:
     copy.report()
     write(copy.destination, batch(3), batch(5, (7, 0, 0)))
@@ -390,6 +397,7 @@ def test_damage_ends_the_copy_before_it(copy: Copy) -> None:
 # --- comparing ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("windows")
 def test_a_difference_is_found(copy: Copy) -> None:
     """A record that was changed in the destination, with a right checksum."""
     from tests.made_logs import with_right_checksums

@@ -266,6 +266,10 @@ def _check(session: Session) -> None:
         raise ValueError("there is no anchor")
     if not all(type(each) is int and -1 <= each < 2**63 for each in numbers):
         raise ValueError("a number is none, or out of range")
+    for each in session.anchors:
+        last = each.last
+        if last and not (last.source_offset < each.source_offset and last.offset < each.end_offset):
+            raise ValueError("an anchor is not behind its last batch")
     for *ids, topic, number in map(list[object], (session.source, session.destination)):
         texts = [topic, *(each for each in ids if each is not None)]
         if not all(isinstance(each, str) for each in texts) or type(number) is not int:

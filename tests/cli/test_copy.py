@@ -10,8 +10,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 
+from storage.checksum import crc32c
 from storage.formats.compression import Codec
 from storage.formats.record_batch import LOG_APPEND_TIME_MASK, parse_header
 from storage.segment import open_segment
@@ -513,8 +515,15 @@ def test_what_is_refused(copy: Copy, eoctl: Eoctl) -> None:
     copy.refused("lies in a log dir", "--session", copy.source / "session")
     other = Copy(eoctl, copy.source, copy.destination.with_name("u-1"))
     other.refused("the session's destination is", "--session", copy.session)
+    saved = copy.session.read_bytes()
     copy.session.write_bytes(b"x" * 50)
     copy.refused("not the session of a copy, or damaged")
+    copy.session.write_bytes(saved)
+    fields = msgpack.unpackb(msgpack.unpackb(saved)[0])
+    fields["anchors"][-1][0] = 5  # in the source, before the end of the last batch
+    body = msgpack.packb(fields)
+    copy.session.write_bytes(msgpack.packb([body, crc32c(body)]))
+    copy.refused("an anchor is not behind its last batch")
 
 
 def test_one_file_in_two_places(copy: Copy) -> None:

@@ -20,6 +20,14 @@ from hypothesis.stateful import (
 )
 
 from storage.coordinator import DEFAULT_ID_EXPIRATION_MS, ClusterSettings, TransactionCoordinator
+from storage.formats.consumer_offsets import (
+    CommittedOffset,
+    OffsetKey,
+    encode_offset_key,
+    parse_offset_record,
+)
+from storage.group_commits import append_offsets
+from storage.log_dir import GROUPS_TOPIC
 from storage.producer_state import AppendError
 from storage.transaction_metadata import CoordinatorError, ProducerIdAndEpoch
 from tests.coordinator_model import Model, RefusedByModel
@@ -40,6 +48,9 @@ if TYPE_CHECKING:
 
 NAMES = ("a", "b", "c")
 DATA_COUNT = 3
+OFFSETS = DATA_COUNT  # the model's number of the partition of `__consumer_offsets`
+PLACES = (*(("t", number) for number in range(DATA_COUNT)), (GROUPS_TOPIC, 0))
+GROUP = "g"
 STATES_COUNT = 2
 TIMEOUT_MS = 60_000
 EXPECTED_ANSWERS = {
@@ -48,6 +59,8 @@ EXPECTED_ANSWERS = {
     "end: done", "end: PRODUCER_FENCED", "end: INVALID_PRODUCER_ID_MAPPING",
     "end: INVALID_TXN_STATE",
     "send: done", "send: INVALID_PRODUCER_EPOCH",
+    "add offsets: done", "add offsets: PRODUCER_FENCED", "send offsets: done",
+    "died: add offsets", "died: send offsets",
     "died: init", "died: add", "died: send", "died: end", "died: complete", "died: abort late",
     "committed after death", "aborted late", "expired", "another producer id",
 }  # fmt: skip
@@ -78,7 +91,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @initialize(version=st.sampled_from([0, 1, 2, 2]), epoch=st.sampled_from([None, 32764]))
     def begin(self, version: int, epoch: int | None) -> None:
         self.model = Model(version, NOW_MS, DEFAULT_ID_EXPIRATION_MS)
-        self.logs = new_logs(STATES_COUNT, [("t", n) for n in range(DATA_COUNT)])
+        self.logs = new_logs(STATES_COUNT, PLACES)
         self.fuse = Fuse()
         self.next_id = self.model.next_id
         self.sessions: list[Session] = []
@@ -263,11 +276,56 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.sent[values[0].split(b":")[0]].add(values[0])
         return ANSWERS["send: done"] > is_sent
 
+    @rule(which=st.sampled_from([0, 0, 0, 1, 2, 3]), left=LEFT, dies_added=st.booleans())
+    def commit_any_offsets(self, which: int, left: int | None, dies_added: bool) -> None:
+        self.commit_offsets(which, left, dies_added=dies_added)
+
+    def commit_offsets(self, which: int, left: int | None, *, dies_added: bool) -> None:
+        """Offsets of a group go with the transaction; `dies_added`: when that is asked for."""
+        session = self.session(which)
+        if session is None:
+            return
+        producer = ProducerIdAndEpoch(*session.who)
+        added = ANSWERS["add offsets: done"]
+        self.run(
+            "add offsets",
+            left if dies_added else None,
+            lambda: self.coordinator.add_offsets(
+                session.name, producer, GROUP, client_version=session.client
+            ),
+            self.model.add(session.name, session.who, [OFFSETS], session.client),
+        )
+        if ANSWERS["add offsets: done"] > added:
+            self.send_offsets(session, None if dies_added else left)
+
+    def send_offsets(self, session: Session, left: int | None) -> None:
+        """One commit; its metadata says whose it is."""
+        self.sent_count += 1
+        tag = session.tag(OFFSETS, self.sent_count)
+        key = OffsetKey(GROUP, "t", self.sent_count % DATA_COUNT)
+        value = CommittedOffset(3, self.sent_count, metadata=tag.decode())
+        producer = ProducerIdAndEpoch(*session.who)
+        opened = len(self.model.open[OFFSETS].get(producer.producer_id, []))
+        self.run(
+            "send offsets",
+            left,
+            lambda: append_offsets(
+                self.partitions.writer(GROUPS_TOPIC, 0),
+                {key: value},
+                now_ms=self.model.now_ms,
+                producer=producer,
+            ),
+            self.model.send(session.who, OFFSETS, [tag]),
+        )
+        if len(self.model.open[OFFSETS].get(producer.producer_id, [])) > opened:
+            self.sent[tag.split(b":")[0]].add(tag)
+
     @rule(
         name=st.sampled_from(NAMES),
         partitions=st.permutations(range(DATA_COUNT)),
         is_commit=st.booleans(),
-        dies_in=st.sampled_from([None, None, "add", "end", "end", "late"]),
+        dies_in=st.sampled_from([None, None, "add", "offsets", "end", "end", "late"]),
+        has_offsets=st.booleans(),
         left=st.integers(0, 11),
         dies_again=LEFT,
     )
@@ -277,6 +335,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         partitions: list[int],
         is_commit: bool,
         dies_in: str | None,
+        has_offsets: bool,
         left: int,
         dies_again: int | None,
     ) -> None:
@@ -288,6 +347,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         count = 1 + left % DATA_COUNT
         self.add_and_send(mine[0], partitions[:count], left if dies_in == "add" else None)
         self.dies_again = dies_again
+        if has_offsets or dies_in == "offsets":
+            dies = left % 2 if dies_in == "offsets" else None
+            self.commit_offsets(mine[0], dies, dies_added=left % 4 < 2)
         if dies_in == "late":
             self.abort_late_ones(TIMEOUT_MS + 1, left)
         else:
@@ -390,12 +452,20 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert each.last_producer_epoch == known["last"]
             assert each.state.producer_epoch == known["epoch"]
 
+    def committed_in(self, partition: int) -> list[bytes]:
+        """What the model calls the values: of an offset, its metadata."""
+        values = [each for each in committed(self.logs[PLACES[partition]]) if each is not None]
+        if partition != OFFSETS:
+            return values
+        key = encode_offset_key(OffsetKey(GROUP, "t", 0))
+        return [parse_offset_record(key, each)[1].metadata.encode() for each in values]
+
     @precondition(lambda self: hasattr(self, "model"))
     @invariant()
     def the_partitions_are_as_the_model_says(self) -> None:
-        for partition in range(DATA_COUNT):
-            assert committed(self.logs["t", partition]) == self.model.committed[partition]
-            writer = self.partitions.writer("t", partition)
+        for partition, place in enumerate(PLACES):
+            assert self.committed_in(partition) == self.model.committed[partition]
+            writer = self.partitions.writer(*place)
             epochs = {each.producer_id: each.producer_epoch for each in writer.producers.entries()}
             assert epochs == self.model.epochs[partition]
             is_open = {
@@ -410,9 +480,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
         if any(each["status"].startswith("Prepare") for each in self.model.ids.values()):
             return
         found: dict[bytes, set[bytes]] = defaultdict(set)
-        for partition in range(DATA_COUNT):
-            for value in committed(self.logs["t", partition]):
-                assert value is not None
+        for partition in range(len(PLACES)):
+            for value in self.committed_in(partition):
                 found[value.split(b":")[0]].add(value)
         for tag, values in found.items():
             assert values == self.sent[tag]
@@ -438,7 +507,7 @@ def _fields(state: TransactionState) -> dict[str, Any]:
         "next": state.next_producer_id,
         "epoch": state.producer_epoch,
         "timeout": state.timeout_ms,
-        "partitions": None if partitions is None else [number for _, number in partitions],
+        "partitions": None if partitions is None else [PLACES.index(each) for each in partitions],
         "started": state.start_timestamp_ms,
         "updated": state.last_update_timestamp_ms,
         "client": state.client_transaction_version,
@@ -448,7 +517,7 @@ def _fields(state: TransactionState) -> dict[str, Any]:
 def test_any_requests_and_deaths() -> None:
     ANSWERS.clear()
     run_state_machine_as_test(
-        CoordinatorMachine, settings=settings(max_examples=100, stateful_step_count=30)
+        CoordinatorMachine, settings=settings(max_examples=250, stateful_step_count=30)
     )
     print(sorted(ANSWERS.items()))
     assert {each for each in EXPECTED_ANSWERS if not ANSWERS[each]} == set()

@@ -1,11 +1,14 @@
-"""From the options of `txn abort` to a plan: may it be, what it writes, what it costs."""
+"""`txn abort`: from options to a plan (may it be, what it writes, what it costs), and doing it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.changing import apply_one, how_to_undo, save_plan, show_plan
 from eoctl.clients.open_partition import WriteOptions, open_partition
 from eoctl.clients.target import TargetOptions, resolve_target
+from eoctl.output import OutputFormat, Report, emit, line, message
 from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.txn_run import TxnOptions, open_world
 from recovery.abort_transaction import (
@@ -15,10 +18,12 @@ from recovery.abort_transaction import (
     sources_of,
     with_recovery,
 )
+from recovery.apply import resume, writing
 from recovery.journal import unfinished_path
 from recovery.open_transactions import OpenTransaction, Verdict, abort_command
 from recovery.plan import absolute_path, make_plan
-from storage.errors import RefusedError, UsageError
+from storage.discovery import select_partition
+from storage.errors import EoctlError, RefusedError, UsageError
 from storage.formats.transaction_state import TransactionStatus
 from storage.fsio import FileSystem
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
@@ -27,6 +32,7 @@ from storage.partition import Partition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eoctl.changing import ChangeOptions
     from eoctl.clients.target import Target
     from eoctl.txn_run import TxnWorld
     from recovery.abort_transaction import PlannedMarker
@@ -243,22 +249,24 @@ def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
     verdict, reason = found.verdict, found.reason
     if verdict is Verdict.HANGING:
         return
+    offline = f"eoctl txn complete {Path(found.path).parent} does what it would"
     name = f"{found.path}: the transaction of producer {found.producer_id} is {verdict}: {reason}"
     if verdict is Verdict.OVERDUE:
         if found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label:
             raise RefusedError(
                 f"{name}: it is decided, and its data is committed in other partitions",
-                next_step="start the brokers: the coordinator completes it",
+                next_step=f"start the brokers: the coordinator completes it; or {offline}",
             )
         if force_overdue:
             return
         raise RefusedError(
             name,
-            next_step="start the brokers: the coordinator aborts it; or --force-overdue if it"
-            " never will",
+            next_step=f"start the brokers: the coordinator aborts it; or {offline}; or"
+            " --force-overdue if it never will",
         )
     next_step = {
-        Verdict.ONGOING: "start the brokers: the coordinator ends it",
+        Verdict.ONGOING: f"start the brokers: the coordinator ends it; or {offline}, when it is"
+        " late",
         Verdict.UNLISTED: "--now wall, or transaction.max.timeout.ms and five minutes later",
         Verdict.UNKNOWN: "--coordinator-dir with all of __transaction_state, and --metadata-dir",
     }[verdict]
@@ -281,3 +289,59 @@ def _warnings(target: Target, found: OpenTransaction, options: AbortOptions) -> 
     if unfinished is not None:
         yield f"{found.path}: an earlier change is unfinished: {unfinished}"
     yield f"with the brokers running it is: {abort_command(found)}"
+
+
+# --- the command ---
+
+
+def show_abort(
+    path: str, options: AbortOptions, change: ChangeOptions, output: OutputFormat
+) -> None:
+    """Print the plan, or save it. Raises as `plan_abort`."""
+    planned = plan_abort(path, options)
+    if planned.plan is None:
+        note = "nothing would be changed"
+    elif change.save_plan is not None:
+        save_plan(planned.plan, change.save_plan)
+        note = f"nothing was changed: eoctl apply {change.save_plan} does it"
+    else:
+        note = "this is a plan, nothing was changed: --apply does it"
+    _report(planned, [note], output, is_applied=False)
+
+
+def apply_abort(
+    path: str, options: AbortOptions, change: ChangeOptions, output: OutputFormat
+) -> None:
+    """Plan and apply under the locks: a broker may have run since somebody looked."""
+    fs = FileSystem()
+    selected = [select_partition(each) for each in (path, *options.all_replicas)]
+    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
+        resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, options)])
+        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
+        try:
+            planned = plan_abort(path, options)
+        except EoctlError:
+            if not resumed:
+                raise
+            planned = PlannedAbort(None, (), ())
+        if planned.plan is not None:
+            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
+        elif not resumed:
+            notes.append("nothing was changed")
+    _report(planned, notes, output, is_applied=True)
+
+
+def _report(
+    planned: PlannedAbort, notes: list[str], output: OutputFormat, *, is_applied: bool
+) -> None:
+    given = [{**each, "applied": is_applied} for each in planned.rows]
+    rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
+    try:
+        emit(Report("abort", ABORT_COLUMNS, rows, is_whole=True), output)
+        if planned.plan is not None:
+            if output is OutputFormat.TEXT:
+                line("")
+            show_plan(planned.plan, output)
+    finally:  # the way back is told also when nobody reads the rows
+        for note in (*planned.notes, *notes):
+            message(note)

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from storage.formats.transaction_state import TransactionState
     from storage.writer import PartitionWriter
 
+    Wanted = Callable[[Metadata], bool]
+
 DEFAULT_PARTITIONS_COUNT = 50  # transaction.state.log.num.partitions, offsets.topic.num.partitions
 DEFAULT_ID_EXPIRATION_MS = 604_800_000  # transactional.id.expiration.ms
 
@@ -70,6 +72,10 @@ class Partitions(Protocol):
         Raises:
             EoctlError: it is not here, or cannot be written to.
         """
+
+
+def _any(_: Metadata) -> bool:
+    return True
 
 
 class Waiting(NamedTuple):
@@ -288,14 +294,17 @@ class TransactionCoordinator:
 
     # -- what a coordinator does by itself
 
-    def complete_prepared(self) -> list[Waiting]:
+    def complete_prepared(self, is_wanted: Wanted = _any) -> list[Waiting]:
         """Finish what was decided; returns what cannot be finished, and keeps nothing else waiting.
+
+        Args:
+            is_wanted: of which of them.
 
         Raises:
             AccessError: a record or a marker could not be written.
         """
         waiting = []
-        for metadata in [each for each in self if each.status in PREPARED]:
+        for metadata in [each for each in self if each.status in PREPARED and is_wanted(each)]:
             missing = self._missing(metadata)
             if missing:
                 waiting.append(Waiting(metadata, f"{missing} is not here"))
@@ -306,13 +315,13 @@ class TransactionCoordinator:
                 waiting.append(Waiting(metadata, str(exc)))
         return waiting
 
-    def abort_timed_out(self) -> list[str]:
+    def abort_timed_out(self, is_wanted: Wanted = _any) -> list[str]:
         """Abort what has gone on for too long, and fence its producers; returns their ids.
 
         Where a partition is not here, that is decided and not finished.
         """
         now_ms = self._now_ms()
-        late = [each for each in self if is_timed_out(each, now_ms)]
+        late = [each for each in self if is_timed_out(each, now_ms) and is_wanted(each)]
         for metadata in late:
             self._fence(metadata)
         return [each.state.transactional_id for each in late]

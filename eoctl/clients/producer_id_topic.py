@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.open_partition import clock_of
 from eoctl.clients.produce_notes import price_of
-from eoctl.clients.target import RESERVED_DIRECTORY_IDS, TargetOptions, resolve_target
+from eoctl.clients.target import (
+    RESERVED_DIRECTORY_IDS,
+    TargetOptions,
+    require_log_dir,
+    resolve_target,
+)
 from eoctl.clock import NowSource, resolve_now
 from recovery.clusters import image_around
 from recovery.journal import require_finished
 from recovery.known_producers import known_states
 from recovery.state_history import Clock
 from storage.broker_lock import take_in_turn
-from storage.errors import AccessError, RefusedError, UsageError
+from storage.errors import AccessError, RefusedError
 from storage.formats.partition_metadata import UUID_BYTES, format_uuid
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState, read_log_dir
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
 from storage.partition_files import list_partition
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 from storage.producer_state import DEFAULT_EXPIRATION_MS
@@ -85,7 +90,7 @@ def opened_ids(path: str, options: IdOptions, fs: FileSystem) -> Iterator[OpenId
         LockHeldError: somebody holds the lock for longer than may be waited.
         RefusedError, UsageError, AccessError: nothing was touched.
     """
-    _require_log_dir(path)
+    require_log_dir(path)
     with take_in_turn([path], options.wait_ms, broker_is_stopped=options.broker_is_stopped, fs=fs):
         require_finished([path])
         had_marker = Path(path, CLEAN_SHUTDOWN_NAME).exists()
@@ -110,7 +115,7 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
     Raises:
         RefusedError, UsageError, AccessError: nothing was touched.
     """
-    log_dir = _require_log_dir(path)
+    log_dir = require_log_dir(path)
     now = resolve_now(options.now or NowSource.WALL, [path], is_live=False)
     target, notes = _target(log_dir, options)
 
@@ -141,7 +146,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
         RefusedError: they are damaged.
         UsageError, AccessError: there are none to be read.
     """
-    log_dir = _require_log_dir(path)
+    log_dir = require_log_dir(path)
     now = resolve_now(now_option or NowSource.WALL, [path], is_live=False)
     ids = ProducerIds.at(path, fs, now_ms=clock_of(now))
     for left in reversed(range(_LOOKS)):
@@ -154,16 +159,6 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
     if fs is not None:
         ids.sync()
     return OpenIds(ids, log_dir, Clock(now.ms), now, [])
-
-
-def _require_log_dir(path: str) -> LogDir:
-    log_dir = read_log_dir(path)
-    if not log_dir.is_log_dir:
-        raise UsageError(
-            f"{path}: not a log dir: none of the files that a broker has there",
-            next_step="name a directory of log.dirs",
-        )
-    return log_dir
 
 
 def _target(log_dir: LogDir, options: IdOptions) -> tuple[Target, list[str]]:

@@ -289,3 +289,14 @@ def require_apart(source: Partition, path: str) -> None:
 def _file_id(path: str) -> tuple[int, int]:
     found = Path(path).stat()
     return found.st_dev, found.st_ino
+
+
+def require_log_dir(path: str) -> LogDir:
+    """Read a log dir. UsageError: it is none."""
+    log_dir = read_log_dir(path)
+    if not log_dir.is_log_dir:
+        raise UsageError(
+            f"{path}: not a log dir: none of the files that a broker has there",
+            next_step="name a directory of log.dirs",
+        )
+    return log_dir

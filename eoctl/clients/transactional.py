@@ -1,26 +1,25 @@
 """A transactional id at work in a log dir: its coordinator, opened there, and its newest producer.
 
-The coordinator is that of the log dir's own `__transaction_state`; in a log dir that belongs to no
-cluster both coordinators' topics are made. What other ids had decided and not finished is finished
-first, as a broker does when it becomes their coordinator.
+In a log dir that belongs to no cluster both coordinators' topics are made. What other ids had
+decided and not finished is finished first, as a broker does when it becomes their coordinator.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.identity import random_producer_id
-from eoctl.clients.topic_counts import count_partitions
+from eoctl.clients.log_dir_coordinator import (
+    TRANSACTION_VERSION,
+    open_coordinator,
+    read_coordinator_log,
+    require_home,
+)
 from recovery.clusters import image_around
-from recovery.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
 from storage.coordinator import (
     DEFAULT_PARTITIONS_COUNT,
-    ClusterSettings,
-    TransactionCoordinator,
 )
 from storage.errors import RefusedError
 from storage.formats.transaction_state import encode_key
-from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
@@ -30,11 +29,9 @@ if TYPE_CHECKING:
 
     from eoctl.clients.group_offsets import GroupOffsets
     from eoctl.clients.open_partitions import OpenPartitions
-    from storage.cluster_image import ClusterImage
-    from storage.log_dir import LogDir, TopicPartition
+    from storage.log_dir import TopicPartition
     from storage.transaction_metadata import ProducerIdAndEpoch
 
-TRANSACTION_VERSION = "transaction.version"  # feature
 MAX_INIT_REQUESTS = 3
 
 
@@ -86,7 +83,14 @@ class Transactional:
         self._partitions = partitions
         self._now_ms = now_ms
         self._added: set[tuple[str, int]] = set()
-        self.coordinator = _open(log_dir, image, partitions, options, now_ms, self.notes)
+        log = read_coordinator_log(log_dir, image, self.notes)
+        if image is None and not log.partitions:
+            partitions.create_topic(TRANSACTION_STATE_TOPIC, DEFAULT_PARTITIONS_COUNT)
+        else:
+            require_home(log, log_dir, image, options.transactional_id)
+        self.coordinator = open_coordinator(
+            log, log_dir, image, partitions, now_ms, max_timeout_ms=options.max_timeout_ms
+        )
         version = self.coordinator.settings.transaction_version
         self.version = version if options.version is None else options.version
         if self.version > version:
@@ -166,80 +170,3 @@ class Transactional:
         """Abort after an error. Where files failed it is left to the next one that opens the id."""
         if all(each.writer.is_ready for each in self._partitions):
             self.end(is_commit=False)
-
-
-def _open(
-    log_dir: LogDir,
-    image: ClusterImage | None,
-    partitions: OpenPartitions,
-    options: TransactionalOptions,
-    now_ms: Callable[[], int],
-    notes: list[str],
-) -> TransactionCoordinator:
-    log = CoordinatorLog([log_dir], image)
-    _require_whole(log, log_dir, notes)
-    count = count_partitions(log_dir, image, TRANSACTION_STATE_TOPIC)
-    if image is None and not log.partitions:
-        partitions.create_topic(TRANSACTION_STATE_TOPIC, DEFAULT_PARTITIONS_COUNT)
-    else:
-        _require_home(log, log_dir, options.transactional_id, count, is_known=image is not None)
-    version = 2 if image is None else image.features.get(TRANSACTION_VERSION, 0)
-    return TransactionCoordinator(
-        partitions,
-        (each.state for each in log.ids.values() if each.state is not None),
-        ClusterSettings(
-            count,
-            count_partitions(log_dir, image, GROUPS_TOPIC),
-            transaction_version=version,
-            max_timeout_ms=options.max_timeout_ms,
-        ),
-        now_ms=now_ms,
-        new_producer_id=random_producer_id,
-    )
-
-
-def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> None:
-    """Refuse a log of which anything of an id may be lost.
-
-    A record of a type that is not known is of no id, and left alone as by a broker. One of an id
-    with a version that is not known is not: a broker would go on with the record before it.
-    """
-    unknown = [each for each in log.problems if getattr(each, "check_id", "") == "COO-2"]
-    if len(log.problems) > len(unknown) or len(unknown) >= MAX_PROBLEMS_COUNT:
-        problem = next((each for each in log.problems if each not in unknown), log.problems[0])
-        raise RefusedError(
-            f"the coordinator's log cannot be read whole: {problem}",
-            next_step=f"eoctl check {log_dir.path}",
-        )
-    if unknown:
-        notes.append(
-            f"{len(unknown)} record(s) of {TRANSACTION_STATE_TOPIC} have a type that is not known,"
-            " and were left alone [COO-2]"
-        )
-
-
-def _require_home(
-    log: CoordinatorLog, log_dir: LogDir, name: str, count: int, *, is_known: bool
-) -> None:
-    """Refuse an id whose newest record may have been elsewhere than where it would be written.
-
-    A broker makes all partitions at once (`is_known`, by the metadata); where `create_topic` was
-    interrupted the first ones are missing.
-    """
-    for each in log.ids.values():
-        home = coordinator_partition(each.transactional_id, count)
-        if home != each.partition:
-            raise RefusedError(
-                f"{log_dir.path}: a record of {each.transactional_id} is in"
-                f" {TRANSACTION_STATE_TOPIC}-{each.partition}, and with {count} partitions it"
-                f" belongs to {home}: how many there are is not known",
-                next_step="--metadata-dir DIR with the cluster's metadata",
-            )
-    home = coordinator_partition(name, count)
-    is_lost = min(log.partitions, default=home) < home or (is_known and bool(log.partitions))
-    if home not in log.partitions and is_lost:
-        raise RefusedError(
-            f"{log_dir.path}: {TRANSACTION_STATE_TOPIC}-{home} is not here: what is known of {name}"
-            " was in it",
-            next_step="get the directory back, or use another transactional id",
-        )

@@ -12,12 +12,10 @@ from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.findings import Severity
 from recovery.read_options import Isolation
-from storage.errors import EXIT_FINDINGS, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, UsageError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from eoctl.changing import ChangeOptions
-    from eoctl.txn_abort_run import AbortOptions, PlannedAbort
     from eoctl.txn_run import TxnWorld
 
 CoordinatorDir = Annotated[
@@ -230,7 +228,7 @@ def abort(
     """End a hanging transaction with the ABORT marker that a coordinator would have written."""
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.txn_abort_run import AbortOptions
+    from eoctl.txn_abort_run import AbortOptions, apply_abort, show_abort
     from eoctl.txn_run import TxnOptions
 
     use_format(output)
@@ -243,71 +241,50 @@ def abort(
     replicas = tuple(all_replicas or ())
     wanted = AbortOptions(producer_id, world, force_overdue, single_copy, replicas)
     if apply:
-        _apply(path, wanted, change, output)
+        apply_abort(path, wanted, change, output)
     else:
-        _show(path, wanted, change, output)
+        show_abort(path, wanted, change, output)
 
 
-def _show(path: str, wanted: AbortOptions, change: ChangeOptions, output: OutputFormat) -> None:
-    from eoctl.changing import save_plan
-    from eoctl.txn_abort_run import plan_abort
+def complete(
+    path: Annotated[str, typer.Argument(metavar="LOG-DIR", help="With __transaction_state.")],
+    transactional_id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only this one's; may be repeated."),
+    ] = None,
+    single_copy: options.SingleCopy = False,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    apply: options.Apply = False,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Do what the coordinator would: write missing markers, abort what has timed out."""
+    from eoctl.changing import ChangeOptions, show_appended
+    from eoctl.clients.complete_run import CompleteOptions, CompleteReport, complete_transactions
+    from eoctl.clients.open_partition import WriteOptions
+    from eoctl.clients.target import TargetOptions
+    from eoctl.output import Report, use_format
+    from storage.partition_store import FlushPolicy
 
-    planned = plan_abort(path, wanted)
-    if planned.plan is None:
-        note = "nothing would be changed"
-    elif change.save_plan is not None:
-        save_plan(planned.plan, change.save_plan)
-        note = f"nothing was changed: eoctl apply {change.save_plan} does it"
-    else:
-        note = "this is a plan, nothing was changed: --apply does it"
-    _report(planned, [note], output, is_applied=False)
-
-
-def _apply(path: str, wanted: AbortOptions, change: ChangeOptions, output: OutputFormat) -> None:
-    """Plan and apply under the locks: a broker may have run since somebody looked."""
-    from eoctl.changing import apply_one, how_to_undo
-    from eoctl.txn_abort_run import COMMAND, PlannedAbort, arguments_of, plan_abort
-    from recovery.apply import resume, writing
-    from storage.discovery import select_partition
-    from storage.errors import EoctlError
-    from storage.fsio import FileSystem
-
-    fs = FileSystem()
-    selected = [select_partition(each) for each in (path, *wanted.all_replicas)]
-    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
-        resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, wanted)])
-        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        try:
-            planned = plan_abort(path, wanted)
-        except EoctlError:
-            if not resumed:
-                raise
-            planned = PlannedAbort(None, (), ())
-        if planned.plan is not None:
-            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
-        elif not resumed:
-            notes.append("nothing was changed")
-    _report(planned, notes, output, is_applied=True)
-
-
-def _report(
-    planned: PlannedAbort, notes: list[str], output: OutputFormat, *, is_applied: bool
-) -> None:
-    from eoctl.changing import show_plan
-    from eoctl.output import Report, emit, line, message
-    from eoctl.txn_abort_run import ABORT_COLUMNS
-
-    given = [{**each, "applied": is_applied} for each in planned.rows]
-    rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
-    try:
-        emit(Report("abort", ABORT_COLUMNS, rows, is_whole=True), output)
-        if planned.plan is not None:
-            if output is OutputFormat.TEXT:
-                line("")
-            show_plan(planned.plan, output)
-    finally:  # the way back is told also when nobody reads the rows
-        for note in (*planned.notes, *notes):
-            message(note)
+    use_format(output)
+    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change.check()
+    wanted = CompleteOptions(
+        tuple(transactional_id or ()),
+        now,
+        TargetOptions(metadata_dir, None, single_copy),
+        WriteOptions(flush=FlushPolicy.BATCH, change=change),
+    )
+    result = complete_transactions(path, wanted)
+    report = Report("complete", CompleteReport._fields, result.reports)
+    show_appended([report], result.recoveries, result.changes, result.notes, output)
+    if result.error is not None:
+        raise result.error
+    return EXIT_SKIPPED if result.is_waiting else 0
 
 
 def run(
@@ -408,5 +385,6 @@ SUBCOMMANDS = {
     "torn": torn,
     "stats": stats,
     "abort": abort,
+    "complete": complete,
     "run": run,
 }

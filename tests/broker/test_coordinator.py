@@ -158,3 +158,23 @@ def test_ours_goes_on_with_a_brokers(
         held_back = len(values) - len(before) - 2
         assert held_back > 0  # behind the one that was open
     assert values == [each or "" for each in consumed(eoctl, log_dir / "txn-0")]
+
+
+def test_a_broker_goes_on_with_what_was_completed_for_it(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    """A killed broker had two transactions open, which are late: both are aborted before it."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "log-dir")
+    outcome = eoctl("txn", "complete", log_dir, "--apply")
+    assert outcome.status == 0, outcome.errors
+    with Broker(log_dir) as broker:
+        for number, end_offset in ((0, 330), (1, 295)):
+            found = client.consume(broker.bootstrap, "txn", number, isolation=client.READ_COMMITTED)
+            assert found.end_offset == end_offset  # nothing is held back
+            values = [(each.value or b"").decode() for each in found.records]
+            assert values == [each or "" for each in consumed(eoctl, log_dir / f"txn-{number}")]
+        sender = client.transactional_producer(broker.bootstrap, "open-1")
+        client.transact(sender, [client.Outgoing("txn", 0, None, b"next")], commit=True)
+        errors = [each for each in broker.log_lines() if "ERROR" in each]
+        assert not [each for each in errors if "oordinator" in each or "ransaction" in each]
+    assert consumed(eoctl, log_dir / "txn-0")[-1] == "next"

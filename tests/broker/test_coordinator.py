@@ -54,6 +54,16 @@ def wait_until_ended(bootstrap: str, end_offset: int) -> client.Consumed:
     return found
 
 
+def wait_for(bootstrap: str, topic: str, value: bytes) -> None:
+    """A commit is answered when it is decided; the marker that lets the data be seen comes after."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        found = client.consume(bootstrap, topic, 0, isolation=client.READ_COMMITTED)
+        if found.records[-1].value == value:
+            return
+        assert time.monotonic() < deadline_s, found.end_offset
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_broker_goes_on_with_our_transactions(
     version: int, tmp_path: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
@@ -110,7 +120,7 @@ def test_a_broker_goes_on_with_our_transactions(
         client.transact(sender, [client.Outgoing(TARGET, 1, None, b"theirs")], commit=True)
         sender = client.transactional_producer(broker.bootstrap, "ongoing")
         client.transact(sender, [client.Outgoing(TARGET, 0, None, b"after")], commit=True)
-        assert [each.value for each in committed(broker.bootstrap).records][-1] == b"after"
+        wait_for(broker.bootstrap, TARGET, b"after")
         end = client.consume(broker.bootstrap, SOURCE, 0, isolation=client.READ_UNCOMMITTED)
         assert client.committed_offset(broker.bootstrap, "g", SOURCE, 0) == end.end_offset
         told = [[(each.value or b"").decode() for each in committed(broker.bootstrap, one).records]
@@ -175,6 +185,7 @@ def test_a_broker_goes_on_with_what_was_completed_for_it(
             assert values == [each or "" for each in consumed(eoctl, log_dir / f"txn-{number}")]
         sender = client.transactional_producer(broker.bootstrap, "open-1")
         client.transact(sender, [client.Outgoing("txn", 0, None, b"next")], commit=True)
+        wait_for(broker.bootstrap, "txn", b"next")
         errors = [each for each in broker.log_lines() if "ERROR" in each]
         assert not [each for each in errors if "oordinator" in each or "ransaction" in each]
     assert consumed(eoctl, log_dir / "txn-0")[-1] == "next"

@@ -1,7 +1,8 @@
-"""Every crash state of one transaction over two partitions, by `eoctl produce --transactional-id`.
+"""Every crash state of one transaction over two partitions, and of its completion by another.
 
-Whatever is left, the next session of the id finds it wholly committed or wholly aborted, and
-committed if that was answered.
+Whatever `eoctl produce --transactional-id` leaves, the next session of the id finds it wholly
+committed or wholly aborted, and committed if that was answered. Whatever `eoctl txn complete`
+leaves, the same call completes.
 """
 
 from __future__ import annotations
@@ -112,3 +113,54 @@ def test_every_crash_state(
     print(report)
     assert report.failures == []
     assert report.states_count > 80
+
+
+# --- completed by another -------------------------------------------------------------------------
+
+COMPLETE = ("--single-copy", "--apply")
+
+
+def leave_undecided(root: Path) -> None:
+    """A process died before it had decided, longer ago than the timeout."""
+    prepare(root)
+    with session(root, "a", timeout_ms=1) as begun:
+        for number, line in LINES.items():
+            begun.send("t", number, line)
+
+
+def leave_decided(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process died behind its decision."""
+    prepare(root)
+    with session(root, "a") as begun:
+        for number, line in LINES.items():
+            begun.send("t", number, line)
+        begun.prepare(monkeypatch, is_commit=True)
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_every_crash_state_of_a_completion(
+    scratch: Path,
+    eoctl: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    is_decided: bool,
+) -> None:
+    wanted = [[each] if is_decided else [] for each in LINES.values()]
+
+    def complete(fs: RecordingFileSystem, root: Path) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr("storage.fsio.FileSystem", lambda: fs)
+            outcome = eoctl("txn", "complete", root, *COMPLETE)
+        assert outcome.status == 0, outcome.errors
+        assert [values(root, number) for number in LINES] == wanted
+
+    def check_again(root: Path, _: CrashState) -> None:
+        outcome = eoctl("txn", "complete", root, *COMPLETE)
+        assert outcome.status == 0, outcome.errors
+        assert [values(root, number) for number in LINES] == wanted
+
+    left = partial(leave_decided, monkeypatch=monkeypatch) if is_decided else leave_undecided
+    scenario = Scenario(left, complete, refusing_nothing(check_again))
+    report = check_scenario(scenario, scratch, combinations_max=COMBINATIONS_MAX)
+    print(report)
+    assert report.failures == []
+    assert report.states_count > 50

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test lint fuzz bench spark-bundle env kafka-libs clean
+.PHONY: help demo test lint fuzz kills bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -12,6 +12,7 @@ help:
 	echo "make test    every test, then the linters"
 	echo "make lint    the linters alone"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
+	echo "make kills   the tests that kill programs, with more kills than in make test"
 	echo "make bench   the measurements of docs/performance.md"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make env     the environment .venv with everything in it"
@@ -50,6 +51,10 @@ fuzz: env
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
 		--constraint constraints.txt atheris </dev/null || :
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+kills: env
+	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \
+		--dist worksteal tests/crash/test_*_kills.py tests/storage/test_producer_ids.py
 
 bench: env kafka-libs
 	$(BIN)/python -m bench

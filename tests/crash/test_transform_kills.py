@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = 240
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "240"))
 LINES_COUNT = 60
 PARTITIONS_COUNT = 2
 GROUP = "g"

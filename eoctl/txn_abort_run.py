@@ -22,10 +22,10 @@ from recovery.apply import resume, writing
 from recovery.journal import unfinished_path
 from recovery.open_transactions import OpenTransaction, Verdict, abort_command
 from recovery.plan import absolute_path, make_plan
+from storage import fsio
 from storage.discovery import select_partition
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.formats.transaction_state import TransactionStatus
-from storage.fsio import FileSystem
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.partition import Partition
 
@@ -172,7 +172,7 @@ def _plan_replica(
     log = world.coordinators(partition.log_dir)
     require_epochs(found, log)
     # Without --apply nothing is changed by it: what it recovers becomes a part of this plan.
-    end = open_partition(target, options.write, world.moment, FileSystem())
+    end = open_partition(target, options.write, world.moment, fsio.FileSystem())
     planned = plan_marker(
         target.path,
         end.tail,
@@ -313,7 +313,7 @@ def apply_abort(
     path: str, options: AbortOptions, change: ChangeOptions, output: OutputFormat
 ) -> None:
     """Plan and apply under the locks: a broker may have run since somebody looked."""
-    fs = FileSystem()
+    fs = fsio.FileSystem()
     selected = [select_partition(each) for each in (path, *options.all_replicas)]
     with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
         resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, options)])

@@ -6,6 +6,7 @@ batches came (APP-8, COMP-10). What must hold is that every look-up finds what i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-class _IndexFile:
+class _IndexFile(ABC):
     """What both indexes have in common: a file that is good or not, a tail of zeros."""
 
     format: ModuleType  # of storage.formats
@@ -58,9 +59,9 @@ class _IndexFile:
         self._absolute = self._entries["relative_offset"].astype(np.int64) + base_offset
         self._begin(base_offset)
 
+    @abstractmethod
     def _begin(self, base_offset: int) -> None:
         """Put the entries in the order in which the batches will ask for them."""
-        raise NotImplementedError
 
     def _judge_tail(self, data: bytes, tail_pos: int) -> None:
         is_entry = len(data) - tail_pos >= self.entry.itemsize

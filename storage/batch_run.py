@@ -41,12 +41,16 @@ class RunColumns(NamedTuple):
     records_count: Sequence[int]
     max_timestamp_ms: Sequence[int]
 
+    def first(self, count: int) -> RunColumns:
+        """Those of the first batches."""
+        return RunColumns(*(each[:count] for each in self))
+
 
 class BatchRun(NamedTuple):
     """Batches as they will be in the log.
 
     Attributes:
-        headers: of the those of `headers_needed`; their crc may be missing.
+        headers: of those of `headers_needed`; their crc may be missing.
         columns: of all of them.
         data: their bytes.
     """
@@ -136,7 +140,7 @@ class ValueBatches:
         parts[2::_PARTS_COUNT] = map(VALUE_HEADS.__getitem__, sizes)
         parts[3::_PARTS_COUNT] = self._values[: len(sizes)]
         parts[-1] = NO_HEADERS
-        columns = RunColumns(*(each[:count] for each in self.columns))
+        columns = self.columns.first(count)
         headers = []
         needed = headers_needed(count)
         behind_bytes = len(NO_HEADERS)  # a head begins with the end of the record before

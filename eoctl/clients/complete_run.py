@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.interrupts import run_held
 from eoctl.clients.log_dir_coordinator import open_coordinator, read_coordinator_log
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.target import TargetOptions, require_log_dir
@@ -23,14 +23,13 @@ from storage.broker_lock import take
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.producer_state import AppendError
-from storage.transaction_metadata import COMPLETED, ONGOING, is_timed_out
+from storage.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from eoctl.clients.interrupts import Interrupts
     from recovery.plan import Plan
-    from storage.coordinator import TransactionCoordinator
     from storage.log_dir import LogDir
     from storage.partition_store import FileChange
     from storage.transaction_metadata import Metadata
@@ -95,8 +94,7 @@ def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult
     if not change.apply:
         return run_held(_Run(path, options, fs).run)
     with take([path], broker_is_stopped=change.broker_is_stopped):
-        ours = [arguments_of(each.path) for each in read_log_dir(path).partitions]
-        resume(fs, [path], COMMAND, ours)
+        resume(fs, [path], COMMAND, arguments_in(path))
         return run_held(_Run(path, options, fs).run)
 
 
@@ -110,12 +108,12 @@ class _Run:
         self._reasons: dict[str, str] = {}
         log_dir = read_log_dir(path)
         image = image_around(log_dir, options.target.metadata_dir)
-        log = read_coordinator_log(log_dir, image, self._notes)
-        _require_known(log_dir, options.transactional_ids, log.ids)
-        if not log.partitions:
+        read = read_coordinator_log(log_dir, image, self._notes)
+        _require_known(log_dir, options.transactional_ids, read.log.ids)
+        if not read.topic.numbers:
             self._notes.append(f"{path}: no partition of {TRANSACTION_STATE_TOPIC} is here")
-        self._coordinator: TransactionCoordinator = open_coordinator(
-            log, log_dir, image, self._partitions, clock_of(self._now)
+        self._coordinator = open_coordinator(
+            read, log_dir, image, self._partitions, clock_of(self._now)
         )
 
     def run(self, _: Interrupts) -> CompleteResult:
@@ -134,8 +132,8 @@ class _Run:
         notes = notes_of(opened, self._now, is_applied=is_applied, more=self._notes)
         return CompleteResult(
             tuple(self._report(name) for name in self._before),
-            tuple(each.recovery for each in opened if each.recovery is not None),
-            tuple(change for each in opened for change in each.store.changes.values()),
+            self._partitions.recoveries,
+            self._partitions.changes,
             tuple(dict.fromkeys(notes)),
             error,
         )
@@ -178,7 +176,7 @@ class _Run:
         before, after = self._before[name], self._coordinator[name]
         state, outcome = before.state, "waiting"
         if after.status in COMPLETED:
-            outcome = "committed" if after.status.label == "CompleteCommit" else "aborted"
+            outcome = "committed" if after.status is COMPLETE_COMMIT else "aborted"
         return CompleteReport(
             name,
             self._coordinator.partition_for(name),

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.clients.topic_counts import count_partitions, numbers_here
+from eoctl.clients.coordinator_topic import look_at_topic
 from recovery.clusters import image_around
 from recovery.group_offsets import find_group_offsets
 from storage.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.errors import RefusedError, UsageError
 from storage.formats.consumer_offsets import CommittedOffset, OffsetKey, encode_offset_key
 from storage.group_commits import append_offsets
-from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from eoctl.clients.open_partitions import OpenPartitions
-    from recovery.group_offsets import CommittedOffset as AnyOffset
     from storage.log_dir import TopicPartition
     from storage.transaction_metadata import ProducerIdAndEpoch
 
@@ -54,34 +52,24 @@ class GroupOffsets:
         log_dir = read_log_dir(log_dir_path)
         self._image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
         image = self._image
-        numbers = numbers_here(log_dir, GROUPS_TOPIC)
-        self._is_lacking = image is None and not numbers
-        count = count_partitions(log_dir, image, GROUPS_TOPIC)
-        self._count = count
-        self.partition = coordinator_partition(group, count)
-        self._require_home(numbers, is_known=image is not None and GROUPS_TOPIC in image.topics)
+        self._topic = look_at_topic(log_dir, image, GROUPS_TOPIC)
+        self._is_lacking = image is None and not self._topic.numbers
+        self.partition = self._topic.home_of(group)
+        self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)
         level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
         self._version = 4 if level >= OFFSET_VALUE_4_LEVEL else 3
 
-    def _require_home(self, numbers: Collection[int], *, is_known: bool) -> None:
-        """Refuse a group whose offsets may be elsewhere than where they would be looked for.
-
-        A broker makes all partitions at once (`is_known`, by the metadata); where `create_topic`
-        was interrupted the first ones are missing.
-        """
-        lowest = min(numbers, default=self.partition)
-        if not is_known and numbers and len(numbers) <= max(numbers) - lowest:
+    def _require_home(self, *, is_known: bool) -> None:
+        """Refuse a group whose offsets may be elsewhere than where they would be looked for."""
+        numbers = self._topic.numbers
+        if not is_known and numbers and len(numbers) <= max(numbers) - min(numbers):
             raise RefusedError(
                 f"{self._log_dir_path}: {GROUPS_TOPIC} has gaps here: how many there are is not"
                 f" known, nor which one has the offsets of group {self.group}",
                 next_step="--metadata-dir DIR with the cluster's metadata",
             )
-        if self.partition not in numbers and (is_known or lowest < self.partition):
-            raise RefusedError(
-                f"{self._log_dir_path}: {GROUPS_TOPIC}-{self.partition} is not here: what group"
-                f" {self.group} has committed was in it",
-                next_step="get the directory back",
-            )
+        what = f"what group {self.group} has committed"
+        self._topic.require_home(self.group, what, "get the directory back", is_known=is_known)
 
     def committed(self, place: TopicPartition) -> int | None:
         """Return where the group goes on; None if it has committed nothing for the partition.
@@ -98,24 +86,14 @@ class GroupOffsets:
                 next_step=f"eoctl check {self._log_dir_path}",
             )
         if found.partitions_count is None:
-            self._require_placed(found.offsets_in)
+            for number, offsets in found.offsets_in.items():
+                for each in offsets:
+                    what = f"offsets of group {each.group} are"
+                    self._topic.require_placed(number, each.group, what)
         # If the number of partitions was raised, others may have what its coordinator never had.
         at_home = found.offsets_in.get(self.partition, ())
         ours = (each for each in at_home if each.group == self.group)
         return next((each.offset for each in ours if not each.is_pending), None)
-
-    def _require_placed(self, offsets_in: Mapping[int, Sequence[AnyOffset]]) -> None:
-        """See that groups are where they belong, if there are as many partitions as it seems."""
-        for number, offsets in offsets_in.items():
-            for each in offsets:
-                home = coordinator_partition(each.group, self._count)
-                if home != number:
-                    raise RefusedError(
-                        f"{self._log_dir_path}: offsets of group {each.group} are in"
-                        f" {GROUPS_TOPIC}-{number}, and with {self._count} partitions it belongs to"
-                        f" {home}: how many there are is not known",
-                        next_step="--metadata-dir DIR with the cluster's metadata",
-                    )
 
     def create_topic(self, partitions: OpenPartitions) -> None:
         """Make the topic of the offsets, where it is missing and no cluster has it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from eoctl.changing import ChangeOptions
 from eoctl.clients.consume_exec import require_in_log
 from eoctl.clients.group_offsets import GroupOffsets
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.position_file import Position
 from eoctl.clients.produce_notes import notes_of
@@ -20,7 +20,7 @@ from recovery.apply import resume
 from storage import fsio
 from storage.broker_lock import take
 from storage.errors import RefusedError
-from storage.log_dir import TopicPartition, read_log_dir
+from storage.log_dir import TopicPartition
 from storage.partition_store import FlushPolicy
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class GroupPosition:
         with ExitStack() as stack:
             stack.enter_context(take([log_dir], broker_is_stopped=change.broker_is_stopped))
             fs = fsio.FileSystem()
-            ours = [arguments_of(each.path) for each in read_log_dir(log_dir).partitions]
-            resume(fs, [log_dir], COMMAND, ours)
+            resume(fs, [log_dir], COMMAND, arguments_in(log_dir))
             self._now = resolve_now(NowSource.WALL, [log_dir], is_live=False)
             target = TargetOptions(self._options.metadata_dir, None, self._options.single_copy)
             # An offset that was given as saved is on the disk.

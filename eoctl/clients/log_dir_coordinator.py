@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.coordinator_topic import look_at_topic
 from eoctl.clients.identity import random_producer_id
-from eoctl.clients.topic_counts import count_partitions
 from recovery.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
 from storage.coordinator import ClusterSettings, TransactionCoordinator
 from storage.errors import RefusedError
-from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from eoctl.clients.coordinator_topic import CoordinatorTopic
     from eoctl.clients.open_partitions import OpenPartitions
     from storage.cluster_image import ClusterImage
     from storage.log_dir import LogDir
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 TRANSACTION_VERSION = "transaction.version"  # feature
 
 
-def read_coordinator_log(
-    log_dir: LogDir, image: ClusterImage | None, notes: list[str]
-) -> CoordinatorLog:
+class ReadLog(NamedTuple):
+    """All records, each where it belongs, and the topic that they are in."""
+
+    log: CoordinatorLog
+    topic: CoordinatorTopic
+
+
+def read_coordinator_log(log_dir: LogDir, image: ClusterImage | None, notes: list[str]) -> ReadLog:
     """Read all records.
 
     Raises:
@@ -33,17 +38,11 @@ def read_coordinator_log(
     """
     log = CoordinatorLog([log_dir], image)
     _require_whole(log, log_dir, notes)
-    count = count_partitions(log_dir, image, TRANSACTION_STATE_TOPIC)
+    topic = look_at_topic(log_dir, image, TRANSACTION_STATE_TOPIC)
     for each in log.ids.values():
-        home = coordinator_partition(each.transactional_id, count)
-        if home != each.partition:
-            raise RefusedError(
-                f"{log_dir.path}: a record of {each.transactional_id} is in"
-                f" {TRANSACTION_STATE_TOPIC}-{each.partition}, and with {count} partitions it"
-                f" belongs to {home}: how many there are is not known",
-                next_step="--metadata-dir DIR with the cluster's metadata",
-            )
-    return log
+        name = each.transactional_id
+        topic.require_placed(each.partition, name, f"a record of {name} is")
+    return ReadLog(log, topic)
 
 
 def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> None:
@@ -66,27 +65,18 @@ def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> No
         )
 
 
-def require_home(
-    log: CoordinatorLog, log_dir: LogDir, image: ClusterImage | None, name: str
-) -> None:
-    """Refuse an id whose newest record may have been in a directory that is not here.
-
-    A broker makes all partitions at once, which the metadata tells (`image`); where `create_topic`
-    was interrupted the first ones are missing. Raises RefusedError.
-    """
-    home = coordinator_partition(name, count_partitions(log_dir, image, TRANSACTION_STATE_TOPIC))
-    is_known = image is not None and bool(log.partitions)
-    is_lost = is_known or min(log.partitions, default=home) < home
-    if home not in log.partitions and is_lost:
-        raise RefusedError(
-            f"{log_dir.path}: {TRANSACTION_STATE_TOPIC}-{home} is not here: what is known of {name}"
-            " was in it",
-            next_step="get the directory back, or use another transactional id",
-        )
+def require_home(topic: CoordinatorTopic, image: ClusterImage | None, name: str) -> None:
+    """Refuse an id whose newest record may have been in a directory that is not here."""
+    topic.require_home(
+        name,
+        f"what is known of {name}",
+        "get the directory back, or use another transactional id",
+        is_known=image is not None and bool(topic.numbers),
+    )
 
 
 def open_coordinator(
-    log: CoordinatorLog,
+    read: ReadLog,
     log_dir: LogDir,
     image: ClusterImage | None,
     partitions: OpenPartitions,
@@ -98,10 +88,10 @@ def open_coordinator(
     version = 2 if image is None else image.features.get(TRANSACTION_VERSION, 0)
     return TransactionCoordinator(
         partitions,
-        (each.state for each in log.ids.values() if each.state is not None),
+        (each.state for each in read.log.ids.values() if each.state is not None),
         ClusterSettings(
-            count_partitions(log_dir, image, TRANSACTION_STATE_TOPIC),
-            count_partitions(log_dir, image, GROUPS_TOPIC),
+            read.topic.partitions_count,
+            look_at_topic(log_dir, image, GROUPS_TOPIC).partitions_count,
             transaction_version=version,
             max_timeout_ms=max_timeout_ms,
         ),

@@ -15,7 +15,7 @@ from recovery.changeable import require_checkpoints
 from recovery.plan import absolute_path, make_plan, source_of
 from storage.errors import RefusedError, UsageError
 from storage.formats.compression import Codec
-from storage.log_dir import PartitionDir
+from storage.log_dir import PartitionDir, read_log_dir
 from storage.log_tail import NotClosedError, empty_tail, read_tail
 from storage.partition import Partition
 from storage.partition_store import FileStore, FlushPolicy, PlannedStore
@@ -164,6 +164,11 @@ def _recover(
 def arguments_of(path: str) -> dict[str, str]:
     """What tells an unfinished recovery of this partition from other changes."""
     return {"partition": absolute_path(path)}
+
+
+def arguments_in(log_dir_path: str) -> list[dict[str, str]]:
+    """`arguments_of` all partitions: coordinators' topics and their transactions may be in any."""
+    return [arguments_of(each.path) for each in read_log_dir(log_dir_path).partitions]
 
 
 def _leader_epoch(target: Target, tail: LogTail, options: WriteOptions) -> int:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from eoctl.clients.open_partition import OpenPartition, WriteOptions
     from eoctl.clients.target import Target, TargetOptions
     from eoctl.clock import Now
+    from recovery.plan import Plan
     from storage.fsio import FileSystem
+    from storage.partition_store import FileChange
     from storage.writer import PartitionWriter
 
 
@@ -118,6 +120,16 @@ class OpenPartitions:
             except FormatError as exc:
                 raise RefusedError(f"{path}: {exc.message}") from exc
         return None
+
+    @property
+    def recoveries(self) -> tuple[Plan, ...]:
+        """What was done, or is to be done, before anything is appended."""
+        return tuple(each.recovery for each in self if each.recovery is not None)
+
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        """The files that change."""
+        return tuple(change for each in self for change in each.store.changes.values())
 
     def close(self) -> EoctlError | None:
         """Close all of them, whatever happens; returns the first error."""

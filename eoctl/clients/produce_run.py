@@ -13,7 +13,7 @@ from eoctl.clients.first_identities import (
 from eoctl.clients.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
 from eoctl.clients.interrupts import run_held
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions
 from eoctl.clients.produce_checks import as_holder, check_call, session_arguments
@@ -36,7 +36,6 @@ from recovery.apply import resume
 from storage import fsio
 from storage.broker_lock import take
 from storage.errors import EoctlError, UsageError
-from storage.log_dir import read_log_dir
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
 
@@ -105,12 +104,10 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
         return _Run(targets, as_holder(targets, options), fs, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
-        paths = [each.path for each in targets]
+        ours = [arguments_of(each.path) for each in targets]
         if options.transactional is not None:  # which writes to coordinators' partitions, too
-            paths += (
-                each.path for log_dir in log_dirs for each in read_log_dir(log_dir).partitions
-            )
-        resume(fs, log_dirs, COMMAND, [arguments_of(each) for each in paths])
+            ours += (each for log_dir in log_dirs for each in arguments_in(log_dir))
+        resume(fs, log_dirs, COMMAND, ours)
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
         return _Run(targets, as_holder(targets, options, fs), fs, source).run()
@@ -352,8 +349,8 @@ class _Run:
         pairs = zip(self.opened, self.producers, strict=True)
         return ProduceResult(
             tuple(report_of(*each, is_applied=is_applied) for each in pairs),
-            tuple(each.recovery for each in self.partitions if each.recovery is not None),
-            tuple(change for each in self.partitions for change in each.store.changes.values()),
+            self.partitions.recoveries,
+            self.partitions.changes,
             None if self.options.faults is None else link_counts(self.producers),
             tuple(self._notes()),
             error,

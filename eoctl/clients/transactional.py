@@ -15,9 +15,7 @@ from eoctl.clients.log_dir_coordinator import (
     require_home,
 )
 from recovery.clusters import image_around
-from storage.coordinator import (
-    DEFAULT_PARTITIONS_COUNT,
-)
+from storage.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.errors import RefusedError
 from storage.formats.transaction_state import encode_key
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
@@ -83,13 +81,13 @@ class Transactional:
         self._partitions = partitions
         self._now_ms = now_ms
         self._added: set[tuple[str, int]] = set()
-        log = read_coordinator_log(log_dir, image, self.notes)
-        if image is None and not log.partitions:
+        read = read_coordinator_log(log_dir, image, self.notes)
+        if image is None and not read.topic.numbers:
             partitions.create_topic(TRANSACTION_STATE_TOPIC, DEFAULT_PARTITIONS_COUNT)
         else:
-            require_home(log, log_dir, image, options.transactional_id)
+            require_home(read.topic, image, options.transactional_id)
         self.coordinator = open_coordinator(
-            log, log_dir, image, partitions, now_ms, max_timeout_ms=options.max_timeout_ms
+            read, log_dir, image, partitions, now_ms, max_timeout_ms=options.max_timeout_ms
         )
         version = self.coordinator.settings.transaction_version
         self.version = version if options.version is None else options.version

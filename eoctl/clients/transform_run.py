@@ -23,7 +23,7 @@ from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.identity import Identities
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.clients.interrupts import Interrupts
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, clock_of
+from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, arguments_of, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
 from eoctl.clients.produce_notes import notes_of
@@ -38,7 +38,7 @@ from storage import fsio
 from storage.broker_lock import take
 from storage.discovery import select_partition
 from storage.errors import EoctlError, RefusedError, UsageError
-from storage.log_dir import GROUPS_TOPIC, TopicPartition, read_log_dir
+from storage.log_dir import GROUPS_TOPIC, TopicPartition
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import ProducerIdAndEpoch
@@ -127,8 +127,8 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
     if not options.write.change.apply:
         return _Run(sources, targets, options, fs).run()
     with take([log_dir], broker_is_stopped=options.write.change.broker_is_stopped):
-        ours = [*paths, *(each.path for each in read_log_dir(log_dir).partitions)]
-        resume(fs, [log_dir], COMMAND, [arguments_of(each) for each in ours])
+        ours = [*map(arguments_of, paths), *arguments_in(log_dir)]
+        resume(fs, [log_dir], COMMAND, ours)
         # A broker may have run since we looked.
         targets = [resolve_target(each, options.target) for each in paths]
         return _Run(sources, targets, options, fs).run()
@@ -278,8 +278,8 @@ class _Run:
         notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
         return TransformResult(
             tuple(each.report(is_applied=is_applied) for each in self.sources),
-            tuple(each.recovery for each in opened if each.recovery is not None),
-            tuple(change for each in opened for change in each.store.changes.values()),
+            self.partitions.recoveries,
+            self.partitions.changes,
             tuple(dict.fromkeys(notes)),
             error,
         )

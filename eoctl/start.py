@@ -1,10 +1,11 @@
-"""The `eoctl` program from its first line on: interrupts before there is a command to catch them.
+"""The `eoctl` program from its first line to its last: interrupts where no command catches them.
 
-Only `sys` is imported with this module, so that little goes before the first line.
+Only built-in modules are imported with this one, so that little goes before the first line.
 """
 
 from __future__ import annotations
 
+import atexit
 import sys
 
 TYPE_CHECKING = False  # that of `typing`, without its import
@@ -17,6 +18,7 @@ AGAIN_S = 0.01
 def run() -> NoReturn:
     """Entry point of the console script."""
     sys.unraisablehook = _unraisable
+    atexit.register(_ignore_interrupts)  # the first one runs last, when threads have been joined
     try:
         from eoctl import main
 
@@ -47,3 +49,17 @@ def _unraisable(what: sys.UnraisableHookArgs) -> None:
     # Not at once: it would come in this very place.
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+
+def _ignore_interrupts() -> None:
+    """Keep the exit status that is decided, now that nothing is left to be interrupted.
+
+    Once Python tears itself down, a signal that it had a handler for ends the process instead.
+    """
+    import signal
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt:  # the last that can come
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,4 +1,4 @@
-"""An interrupt while the program starts: it ends quietly, wherever that was."""
+"""An interrupt while the program starts or ends: it ends quietly, wherever that was."""
 
 from __future__ import annotations
 
@@ -112,3 +112,35 @@ def test_an_interrupt_that_became_another_error(capfd: pytest.CaptureFixture[str
     assert exit_status_of(call) == 130
     assert capfd.readouterr() == ("", "")
     assert not is_interrupt(ValueError("oops"))
+
+
+ENDED = """
+import atexit, os, signal, sys
+from eoctl import main, start
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+class Last:
+    def __del__(self, interrupt=interrupt):
+        interrupt()
+
+def run():
+    if sys.argv[1] == "exit function":
+        atexit.register(interrupt)
+    else:
+        sys.modules["a module that goes with all others"] = Last()
+    sys.exit(int(sys.argv[2]))
+
+main.run = run
+start.run()
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("moment", ["exit function", "modules"])
+def test_an_interrupt_when_all_is_done(moment: str, status: int) -> None:
+    """What the command has found is what its exit status says, until the process is gone."""
+    call = [sys.executable, "-c", ENDED, moment, str(status)]
+    ended = subprocess.run(call, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, b"", b"")

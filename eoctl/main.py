@@ -247,6 +247,11 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         app(args=arguments, prog_name="eoctl")
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except SystemExit as exc:
+        if isinstance(exc.__context__, BrokenPipeError):  # Typer's end, with 1: findings
+            output.discard_stdout()
+            sys.exit(EXIT_OK)
+        raise
     except OSError as exc:  # the help could not be written; commands never let one through
         failed = output.OutputError(exc)
         output.discard_stdout()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import shlex
 import subprocess
@@ -224,6 +225,19 @@ def test_every_end_has_its_status(
     assert words in errors
     assert bool(errors) == bool(words)
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["txn", "--help"], ["--version"]])
+def test_nobody_reads_the_help(arguments: list[str]) -> None:
+    """The reader of a pipe that goes away is no finding."""
+    reading_end, writing_end = os.pipe()
+    os.close(reading_end)
+    try:
+        call = [sys.executable, "-m", "eoctl", *arguments]
+        done = subprocess.run(call, stdout=writing_end, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing_end)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_errors_are_objects_for_machines(eoctl: Callable) -> None:

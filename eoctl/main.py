@@ -100,8 +100,14 @@ COMMANDS = {
 EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
 
 
-def build_app(wanted: str | None = None, wanted_part: str | None = None) -> typer.Typer:
-    """Build the application; only the command `wanted`, and of it `wanted_part`, is loaded."""
+def build_app(arguments: list[str]) -> typer.Typer:
+    """Build the application for a command line: of all commands only the one it calls is loaded.
+
+    The others are names for the list of them, which nobody sees where a command comes first: each
+    costs as much time as importing a small module.
+    """
+    wanted = wanted_command(arguments)
+    is_list_needed = arguments[:1] != [wanted] or wanted not in COMMANDS
     app = typer.Typer(
         name="eoctl",
         help="The fsck, the scalpel and the microscope for exactly-once Kafka logs.",
@@ -116,20 +122,24 @@ def build_app(wanted: str | None = None, wanted_part: str | None = None) -> type
         if name == wanted:
             module = importlib.import_module(entry.module)
             if hasattr(module, "SUBCOMMANDS"):
-                app.add_typer(_build_group(module.SUBCOMMANDS, entry, wanted_part), name=name)
+                app.add_typer(_build_group(module.SUBCOMMANDS, entry, arguments), name=name)
             else:
                 app.command(name, short_help=entry.summary)(guarded(module.command))
-        else:
+        elif is_list_needed:
             app.command(name, short_help=entry.summary)(_placeholder)
     return app
 
 
 def _build_group(
-    functions: dict[str, Callable[..., int | None]], entry: CommandEntry, wanted: str | None
+    functions: dict[str, Callable[..., int | None]], entry: CommandEntry, arguments: list[str]
 ) -> typer.Typer:
-    """Build a command that has commands of its own; only `wanted` is more than a name."""
+    """Build a command that has commands of its own; only the one called is more than a name."""
+    wanted = wanted_command(arguments, 1)
+    is_list_needed = arguments[1:2] != [wanted] or wanted not in functions
     group = typer.Typer(help=entry.summary, rich_markup_mode=None, no_args_is_help=True)
     for name, function in functions.items():
+        if name != wanted and not is_list_needed:
+            continue
         summary = (function.__doc__ or "").partition("\n")[0]
         group.command(name, short_help=summary)(
             guarded(function) if name == wanted else _placeholder
@@ -243,7 +253,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     output.open_missing_streams()
     try:
-        app = build_app(wanted_command(arguments), wanted_command(arguments, 1))
+        app = build_app(arguments)
         app(args=arguments, prog_name="eoctl")
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -167,7 +167,6 @@ class BatchReader(LogWalk[BatchBlock]):
         self._gathered: list[LogBatch] = []
         self._gathered_bytes = 0
         self._left_out = LeftOut()
-        self._held = bytearray()  # of a window; used again
         self._run: TableBatches | None = None
 
     def seek(self, offset: int) -> None:
@@ -206,21 +205,16 @@ class BatchReader(LogWalk[BatchBlock]):
     def _take_rows(
         self, table: HeaderTable, window: BulkWindow, segment: Segment
     ) -> Iterator[BatchBlock]:
-        """Gather batches of a window, whose buffer will be used again."""
+        """Gather batches of a window; what was walked of its buffer nobody looks at again."""
         if not table.row_count:
             return
         first_pos = int(table.pos[0])
-        size = int(table.pos[-1] + table.batch_bytes[-1]) - first_pos
-        if len(self._held) < size:
-            self._held = bytearray(size)
-        start_pos = first_pos - window.file_pos
-        held = memoryview(self._held)
-        with memoryview(window.buf) as view:
-            held[:size] = view[start_pos : start_pos + size]
+        end_pos = int(table.pos[-1] + table.batch_bytes[-1])
+        data = memoryview(window.buf)[first_pos - window.file_pos : end_pos - window.file_pos]
         is_odd = table.records_count != table.last_offset - table.base_offset + 1
         is_odd |= (table.attributes & DELETE_HORIZON_MASK) != 0
         is_odd |= table.base_offset < self.next_offset
-        batches = TableBatches(table, first_pos, held[:size], segment)
+        batches = TableBatches(table, first_pos, data, segment)
         if not is_odd.any():
             self._run = batches
             return

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from storage.record_builder import ProducerIdentity
 
 MAX_BATCH_BYTES = 2**31 - 1
+WORD_BYTES = 8
 STAMPED = ("base_offset", "partition_leader_epoch", "attributes", "producer_id", "producer_epoch",
            "base_sequence")  # fmt: skip
 
@@ -190,8 +191,9 @@ def _is_same_bytes(source: LogBatch, copy: LogBatch, *, has_own_times: bool) -> 
         and one.base_timestamp_ms == other.base_timestamp_ms
         and (has_own_times or one.max_timestamp_ms == other.max_timestamp_ms)
     )
-    # Views are compared item by item, which takes ten times as long.
-    return is_same and bytes(source.data[HEADER_BYTES:]) == bytes(copy.data[HEADER_BYTES:])
+    if not is_same or len(source.data) != len(copy.data):
+        return False
+    return _is_equal(source.data[HEADER_BYTES:], copy.data[HEADER_BYTES:])
 
 
 def equal_count(source: TableBatches, copy: TableBatches, *, has_own_times: bool) -> int:
@@ -219,8 +221,14 @@ def equal_count(source: TableBatches, copy: TableBatches, *, has_own_times: bool
         each.data[int(pos[0]) : int(pos[0]) + size]
         for each, pos in zip((source, copy), places, strict=True)
     )
-    # Two views are compared item by item, which takes ten times as long.
-    return count if bytearray(mine) == its else 0
+    return count if _is_equal(mine, its) else 0
+
+
+def _is_equal(one: memoryview, other: memoryview) -> bool:
+    """Compare as many bytes; Python compares views item by item, which takes ten times as long."""
+    end = len(one) & -WORD_BYTES
+    words, other_words = (np.frombuffer(each[:end], np.uint64) for each in (one, other))
+    return np.array_equal(words, other_words) and bytes(one[end:]) == bytes(other[end:])
 
 
 def _ignored(*, has_own_times: bool) -> int:

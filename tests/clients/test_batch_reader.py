@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.clients import batch_reader, log_walk
-from eoctl.clients.batch_reader import BatchReader
-from eoctl.clients.copied_batch import difference, stamp
-from storage.formats.record_batch import parse_header
+from eoctl.clients.batch_reader import BatchReader, TableBatches
+from eoctl.clients.copied_batch import difference, equal_count, stamp
+from storage.formats.record_batch import HEADER_BYTES, parse_header
 from storage.kernels.protocol import ScannedBatch
 from storage.record_builder import ProducerIdentity
 from tests.copying import write
@@ -114,3 +114,26 @@ def test_a_difference_is_named(tmp_path: Path) -> None:
     )
     assert difference(one[0], other[0], has_own_times=False) == ""
     assert "3 records in the source, 2" in difference(one[0], other[1], has_own_times=False)
+
+
+@pytest.mark.parametrize("value_bytes", range(8))
+def test_every_byte_of_the_records_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value_bytes: int
+) -> None:
+    """Many batches at once; their headers are compared as columns."""
+    monkeypatch.setattr(log_walk, "BULK_MIN_BYTES", 0)
+    directory = make_log_dir(tmp_path / "log-dir") / "t-0"
+    write(directory, batch(3), batch(1, value=b"v" * value_bytes))
+
+    def read() -> TableBatches:
+        (block,) = BatchReader(partition_at(directory), 0).read()
+        assert isinstance(block.batches, TableBatches)
+        return block.batches
+
+    assert equal_count(read(), read(), has_own_times=False) == 2
+    starts = (read().table.pos - read().first_pos).tolist()
+    for place in range(len(read().data)):
+        other = read()
+        other.data[place] ^= 1
+        is_in_header = any(start <= place < start + HEADER_BYTES for start in starts)
+        assert equal_count(read(), other, has_own_times=False) == (2 if is_in_header else 0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.clients.open_partition import open_partition
 from eoctl.clients.target import resolve_target
 from storage.errors import AccessError, EoctlError, FormatError, RefusedError
-from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_partition_metadata
 from storage.log_dir import COORDINATOR_TOPICS, PARTITION_METADATA_NAME
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class OpenPartitions:
 
         The last one comes first: their number is known from it, whatever interrupts this.
         """
-        new_id = _new_topic_id()
+        new_id = new_topic_id()
         note = (
             f"{self._log_dir_path}: {topic} is made here; a KRaft broker whose cluster does not"
             " know the topic by this id sets it aside at its start"
@@ -140,11 +139,3 @@ class OpenPartitions:
             except EoctlError as exc:
                 first = first or exc
         return first
-
-
-def _new_topic_id() -> str:
-    """Draw a topic id; none that looks like an option of a command line (Uuid.randomUuid)."""
-    while True:
-        topic_id = format_uuid(uuid.uuid4().bytes)
-        if not topic_id.startswith("-"):
-            return topic_id

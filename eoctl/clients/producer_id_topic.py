@@ -7,19 +7,13 @@ created there; in one without metadata the directory is made here.
 
 from __future__ import annotations
 
-import secrets
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.open_partition import clock_of
 from eoctl.clients.produce_notes import price_of
-from eoctl.clients.target import (
-    RESERVED_DIRECTORY_IDS,
-    TargetOptions,
-    require_log_dir,
-    resolve_target,
-)
+from eoctl.clients.target import TargetOptions, require_log_dir, resolve_target
 from eoctl.clock import NowSource, resolve_now
 from recovery.clusters import image_around
 from recovery.journal import require_finished
@@ -27,7 +21,7 @@ from recovery.known_producers import known_states
 from recovery.state_history import Clock
 from storage.broker_lock import take_in_turn
 from storage.errors import AccessError, RefusedError
-from storage.formats.partition_metadata import UUID_BYTES, format_uuid
+from storage.formats.partition_metadata import new_topic_id
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
 from storage.partition_files import list_partition
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
@@ -173,7 +167,7 @@ def _target(log_dir: LogDir, options: IdOptions) -> tuple[Target, list[str]]:
     notes: list[str] = []
     if image is None:
         if not is_there and options.topic_id is None:
-            chosen = chosen._replace(topic_id=_new_topic_id())
+            chosen = chosen._replace(topic_id=new_topic_id())
             notes.append(
                 f"{path}: is made here; a KRaft broker whose cluster does not know the topic sets"
                 " it aside at its start"
@@ -224,12 +218,3 @@ def _require_compacted(image: ClusterImage, log_dir: LogDir) -> None:
             next_step="kafka-configs.sh --alter --entity-type topics --entity-name"
             f" {PRODUCER_IDS_TOPIC} --add-config cleanup.policy=compact",
         )
-
-
-def _new_topic_id() -> str:
-    """Draw an id as Kafka does: none of the reserved ones, and none that looks like an option."""
-    while True:
-        drawn = secrets.token_bytes(UUID_BYTES)
-        text = format_uuid(drawn)
-        if int.from_bytes(drawn, "big") >= RESERVED_DIRECTORY_IDS and not text.startswith("-"):
-            return text

@@ -17,6 +17,7 @@ from recovery.clusters import image_around
 from recovery.reach import require_in_reach
 from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
     format_uuid,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage, PartitionImage
     from storage.log_config import LogConfig
     from storage.log_dir import LogDir, PartitionName
-
-RESERVED_DIRECTORY_IDS = 100  # unassigned, lost, migrating and so on
 
 
 class TargetOptions(NamedTuple):

@@ -63,6 +63,19 @@ def format_uuid(uuid: bytes) -> str:
     return urlsafe_b64encode(uuid).decode("ascii").rstrip("=")
 
 
+def new_topic_id() -> str:
+    """Draw a topic id, as text: one that no command line takes for an option (Uuid.randomUuid).
+
+    Kafka's reserved ids have a version that a drawn one has not.
+    """
+    from uuid import uuid4
+
+    while True:
+        text = format_uuid(uuid4().bytes)
+        if not text.startswith("-"):
+            return text
+
+
 def parse_uuid(text: str, *, check_id: str = CHECK_ID, pos: int = 0) -> bytes:
     """Read what Kafka's Uuid.fromString reads: 22 characters, or 24 with padding.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from storage.formats.partition_metadata import (
     PartitionMetadata,
     encode_partition_metadata,
     format_uuid,
+    new_topic_id,
     parse_partition_metadata,
     parse_uuid,
     problems,
@@ -132,6 +134,15 @@ def test_uuid_round_trip(uuid: bytes) -> None:
     text = format_uuid(uuid)
     assert len(text) == 22
     assert parse_uuid(text) == parse_uuid(f"{text}==") == uuid
+
+
+def test_new_topic_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each another one; one that begins like an option is drawn again."""
+    assert len({parse_uuid(new_topic_id()) for _ in range(100)}) == 100
+    drawn = iter([UUID(bytes=b"\xfb" * 16), UUID(bytes=b"\x12" * 16)])
+    monkeypatch.setattr("uuid.uuid4", lambda: next(drawn))
+    assert format_uuid(b"\xfb" * 16).startswith("-")
+    assert parse_uuid(new_topic_id()) == b"\x12" * 16
 
 
 @pytest.mark.parametrize(

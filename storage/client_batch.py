@@ -13,6 +13,7 @@ from storage.formats.record_batch import (
     LOG_APPEND_TIME_MASK,
     MAGIC_V2,
     NO_PRODUCER_ID,
+    NO_TIMESTAMP_MS,
     TRANSACTIONAL_MASK,
     BatchHeader,
     compute_crc,
@@ -72,6 +73,34 @@ def require_valid(header: BatchHeader, config: LogConfig, offset: int) -> None:
     )
     if not is_right:
         raise _refusal("INVALID_RECORD", _fault_of(header), offset, header)
+
+
+def require_timely(header: BatchHeader, config: LogConfig, now_ms: int, offset: int) -> None:
+    """Make sure that the times which the header has are not too far from the clock.
+
+    Those are that of the first record and the largest; LogAppendTime replaces them.
+
+    Raises:
+        AppendError: INVALID_TIMESTAMP; `offset` is the one that the batch would get.
+    """
+    if config.is_log_append_time:
+        return
+    oldest_ms, newest_ms = time_bounds(config, now_ms)
+    for each_ms in (header.base_timestamp_ms, header.max_timestamp_ms):
+        if each_ms != NO_TIMESTAMP_MS and not oldest_ms <= each_ms <= newest_ms:
+            what = (
+                f"its timestamp {each_ms} is more than {config.timestamp_after_max_ms} ms ahead of"
+                " the clock (message.timestamp.after.max.ms)"
+                if each_ms > newest_ms
+                else f"its timestamp {each_ms} is more than {config.timestamp_before_max_ms} ms"
+                " behind the clock (message.timestamp.before.max.ms)"
+            )
+            raise _refusal("INVALID_TIMESTAMP", what, offset, header)
+
+
+def time_bounds(config: LogConfig, now_ms: int) -> tuple[int, int]:
+    """The smallest and the largest timestamp that a client may set."""
+    return now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
 
 
 def _refusal(

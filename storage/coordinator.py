@@ -25,7 +25,7 @@ from storage.errors import RefusedError
 from storage.formats.transaction_state import encode_key, encode_value
 from storage.java_hash import coordinator_partition
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
-from storage.producer_state import AppendError
+from storage.producer_state import AppendError, Origin
 from storage.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import (
     EPOCH_BUMP_VERSION,
@@ -387,7 +387,9 @@ class TransactionCoordinator:
         key, number = place
         self._builder.add(key, value, self._now_ms())
         batch = self._builder.build(_NOBODY, is_transactional=False)
-        self._partitions.writer(TRANSACTION_STATE_TOPIC, number).append(batch)
+        self._partitions.writer(TRANSACTION_STATE_TOPIC, number).append(
+            batch, origin=Origin.COORDINATOR
+        )
 
 
 def _who(metadata: Metadata) -> ProducerIdAndEpoch:

@@ -11,6 +11,9 @@ segment.index.bytes     log.index.size.max.bytes          10485760       ROLL-1
 max.message.bytes       message.max.bytes                 1048588        APP-2
 max.compaction.lag.ms   log.cleaner.max.compaction.lag.ms 2^63-1         ROLL-3
 message.timestamp.type  log.message.timestamp.type        CreateTime     APP-5
+message.timestamp.      log.message.timestamp.
+  before.max.ms         before.max.ms                     2^63-1         APP-3
+  after.max.ms          after.max.ms                      3600000        APP-3 (KIP-1030, Kafka 4)
 cleanup.policy          log.cleanup.policy                delete         APP-3: records need keys
 compression.type        compression.type                  producer       the codec
 """
@@ -37,6 +40,8 @@ class LogConfig(NamedTuple):
     index_max_bytes: int = 10_485_760
     max_message_bytes: int = 1_048_588
     is_log_append_time: bool = False
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = HOUR_MS
     is_compacted: bool = False
     compression_type: str = PRODUCER_COMPRESSION
 
@@ -100,6 +105,16 @@ def read_log_config(
             "max.message.bytes", "message.max.bytes", default.max_message_bytes
         ),
         is_log_append_time=timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=settings.number(
+            "message.timestamp.before.max.ms",
+            "log.message.timestamp.before.max.ms",
+            default.timestamp_before_max_ms,
+        ),
+        timestamp_after_max_ms=settings.number(
+            "message.timestamp.after.max.ms",
+            "log.message.timestamp.after.max.ms",
+            default.timestamp_after_max_ms,
+        ),
         is_compacted=is_compacted,
         compression_type=settings.text(
             "compression.type", "compression.type", PRODUCER_COMPRESSION

@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.client_batch import parse_client_batch, require_valid
+from storage.client_batch import parse_client_batch, require_timely, require_valid, time_bounds
 from storage.errors import RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.formats.record_batch import (
@@ -160,7 +160,10 @@ class PartitionWriter:
             AccessError: it could not be written. The writer takes no further batch, and `close`
                 only lets go of the files: the partition has to be recovered.
         """
-        return self._append(parse_client_batch(batch, self.end_offset), batch, origin)
+        header = parse_client_batch(batch, self.end_offset)
+        if origin is _CLIENT:
+            require_timely(header, self.config, self._now_ms(), self.end_offset)
+        return self._append(header, batch, origin)
 
     def append_copy(self, header: BatchHeader, batch: bytearray | memoryview) -> Appended:
         """Append a batch made of one of another log, as `append`; it is stamped in place.
@@ -197,7 +200,8 @@ class PartitionWriter:
     def room_for(self, run: RunColumns) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
 
-        None where something has to be done for a single one: a roll, a sync, a timestamp.
+        None where something has to be done for a single one: a roll, a sync, a timestamp that has
+        to be replaced, or refused.
         """
         config, first_ms = self.config, self._first_timestamp_ms
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
@@ -205,6 +209,7 @@ class PartitionWriter:
             return 0
         slots = self._indexes.free_slots(config.index_max_bytes)
         end_pos, end_offset = self._segment_bytes, self.end_offset - self.base_offset
+        oldest_ms, newest_ms = time_bounds(config, self._now_ms())
         count = 0
         for batch_bytes, records_count, max_ms in zip(*run, strict=True):
             end_pos += batch_bytes
@@ -214,6 +219,7 @@ class PartitionWriter:
                 or batch_bytes > config.max_message_bytes
                 or end_pos > config.segment_bytes
                 or max_ms - first_ms > config.segment_ms
+                or not oldest_ms <= max_ms <= newest_ms
                 or end_offset > MAX_RELATIVE_OFFSET
             ):
                 break

@@ -43,6 +43,18 @@ def test_the_topics_setting_comes_before_the_brokers() -> None:
     assert found.is_log_append_time
 
 
+def test_how_far_timestamps_may_be_from_the_clock() -> None:
+    found = read_log_config(
+        image(
+            {"message.timestamp.after.max.ms": "5"},
+            {"log.message.timestamp.after.max.ms": "6", "log.message.timestamp.before.max.ms": "7"},
+        ),
+        "t",
+        broker_id=1,
+    )
+    assert (found.timestamp_before_max_ms, found.timestamp_after_max_ms) == (7, 5)
+
+
 @pytest.mark.parametrize(
     ("policy", "is_compacted", "segment_ms"),
     [("delete", False, 9000), ("compact", True, 5000), ("delete, compact", True, 5000)],

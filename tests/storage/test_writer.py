@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.rebuild import RebuildSettings, rebuild_partition
+from storage.batch_run import RunColumns
 from storage.errors import AccessError, RefusedError
 from storage.formats.compression import Codec
 from storage.formats.producer_snapshot import ProducerEntry, parse_snapshot
@@ -302,6 +303,32 @@ def test_what_a_client_must_not_send(directory: Path, what: str) -> None:
     assert refused(writer, data) == kafka_error
 
 
+HOUR_MS = 3_600_000
+
+
+def test_times_that_a_broker_does_not_take(directory: Path) -> None:
+    """An hour ahead of the clock by default, as Kafka 4 (KIP-1030); as old as can be."""
+    writer = open_writer(directory)
+    assert refused(writer, batch(1, timestamp_ms=NOW_MS + HOUR_MS + 1)) == "INVALID_TIMESTAMP"
+    for each_ms in (NOW_MS + HOUR_MS, 0, -1):
+        writer.append(batch(1, timestamp_ms=each_ms))
+    assert writer.room_for(RunColumns([80], [1], [NOW_MS + HOUR_MS])) == 1
+    assert writer.room_for(RunColumns([80], [1], [NOW_MS + HOUR_MS + 1])) == 0
+
+
+def test_times_that_the_topic_takes(directory: Path) -> None:
+    writer = open_writer(
+        directory, LogConfig(timestamp_before_max_ms=1000, timestamp_after_max_ms=7)
+    )
+    for delta_ms in (-1001, 8):
+        assert refused(writer, batch(1, timestamp_ms=NOW_MS + delta_ms)) == "INVALID_TIMESTAMP"
+    for each_ms in (NOW_MS - 1000, NOW_MS + 7, -1):
+        writer.append(batch(1, timestamp_ms=each_ms))
+    writer.close()
+    of_the_broker = open_writer(directory, LogConfig(is_log_append_time=True))
+    of_the_broker.append(batch(1, timestamp_ms=NOW_MS + 2 * HOUR_MS))
+
+
 # --- rolls ----------------------------------------------------------------------------------------
 
 
@@ -341,15 +368,15 @@ def test_roll_by_time(directory: Path) -> None:
 
 
 def test_roll_by_the_clock_if_the_first_batch_has_no_time(directory: Path) -> None:
-    clock = iter([0, 0, 50, 101, 101, 101, 101, 101])
+    clock = [0]
     writer = PartitionWriter(
         PlannedStore(str(directory)),
         empty_tail(0, 4096),
         LogConfig(segment_ms=100),
         leader_epoch=0,
-        now_ms=lambda: next(clock),
+        now_ms=lambda: clock[0],
     )
-    for wanted in (0, 0, 2):
+    for clock[0], wanted in ((0, 0), (50, 0), (101, 2)):
         writer.append(batch(timestamp_ms=-1))
         assert writer.base_offset == wanted
 
@@ -405,7 +432,7 @@ def test_going_on_where_a_broker_stopped(
     for path in [directory, *directory.iterdir()]:
         path.chmod(0o755 if path.is_dir() else 0o644)
     before = content(directory)
-    config = LogConfig(segment_bytes=2000, index_interval_bytes=512)
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=512, timestamp_after_max_ms=2**62)
     writer = open_writer(directory, config, leader_epoch=9, now_ms=1_795_230_000_000)
     known = {each.producer_id: each for each in writer.producers.entries()}
     for n in range(40):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from storage.errors import EXIT_REFUSED, EoctlError
 from storage.formats.producer_snapshot import ProducerEntry
@@ -67,6 +67,13 @@ class AppendError(EoctlError):
         self.kafka_error = kafka_error
         self.producer_id = producer_id
         self.offset = offset
+
+    def located(self, path: str, next_step: str) -> Self:
+        """Name the partition that gave the answer; returns itself, to be raised."""
+        self.message = f"{path}: {self.message}"
+        self.args = (self.message,)
+        self.next_step = next_step
+        return self
 
 
 def invalid_txn_state(producer_id: int, offset: int, first_offset: int) -> AppendError:

@@ -193,7 +193,8 @@ def _of_lines(
                 good_count = found.index(b"")
                 yield _made(keys[:good_count], values, ends)
                 where = _line_place(name, number + good_count, start_pos)
-                raise UsageError(f"{where} has no {separator!r} after a key")
+                text = separator.decode(errors="backslashreplace")
+                raise UsageError(f"{where} has no {text!r} after a key")
             yield _made(keys, values, ends)
         number += len(lines)
 

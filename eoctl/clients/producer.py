@@ -9,6 +9,7 @@ from eoctl.clients.identity import NOWHERE, LogPlace
 from eoctl.clients.sender import Sender
 from storage.batch_run import ValueBatches
 from storage.formats.record_batch import increment_sequence
+from storage.producer_state import AppendError
 from storage.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from storage.writer import Appended, PartitionWriter
 
 MIN_RUN_BATCHES = 4  # fewer are sent one by one
+
+# What to do about an answer; about the others the log's own knowledge of its producers tells more.
+_NEXT_STEPS = {
+    "MESSAGE_TOO_LARGE": "smaller batches or records, or a larger max.message.bytes of the topic",
+    "RECORD_LIST_TOO_LARGE": "smaller batches or records, or a larger segment.bytes of the topic",
+    "INVALID_TIMESTAMP": "other timestamps, or a --now that is not so far from them",
+}
 
 
 @dataclass(slots=True)
@@ -104,7 +112,7 @@ class PartitionProducer:
         self._on_ack = sending.on_ack
         self._sends_runs = sending.faults is None and sending.on_ack is None
         self.sender = Sender(
-            writer.append,
+            self._append,
             in_flight=sending.in_flight,
             faults=sending.faults,
             is_idempotent=identities.first.base_sequence >= 0,
@@ -247,6 +255,15 @@ class PartitionProducer:
         """Send what waits, and wait until all is acknowledged."""
         self.send()
         self.sender.flush()
+
+    def _append(self, batch: bytes) -> Appended:
+        """Ask the leader; an answer that ends the run tells where it comes from."""
+        try:
+            return self.writer.append(batch)
+        except AppendError as exc:
+            path = self.writer.store.directory
+            next_step = _NEXT_STEPS.get(exc.kafka_error, f"eoctl producers {path}")
+            raise exc.located(path, next_step) from None
 
     def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:
         if self._on_ack is not None:

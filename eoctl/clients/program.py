@@ -88,7 +88,7 @@ class Program:
             answer = None
         if not isinstance(answer, dict) or answer.get("next_offset") != next_offset:
             raise ProgramError(
-                f"--exec {self.name}: answered {bytes(line[:80])!r} to the commit line of"
+                f"--exec {self.name}: answered {_shown(line)} to the commit line of"
                 f" next_offset {next_offset}",
                 next_step='print one line such as {"next_offset":N}, and flush it',
             )
@@ -170,7 +170,7 @@ class Program:
 
     def _unasked(self) -> ProgramError:
         return ProgramError(
-            f"--exec {self.name}: said {bytes(self._answers[:80])!r}, which nobody asked for",
+            f"--exec {self.name}: said {_shown(self._answers)}, which nobody asked for",
             next_step="its stdout is for one line to each commit line; all else goes to stderr",
         )
 
@@ -186,6 +186,11 @@ class Program:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
+
+
+def _shown(data: bytes | bytearray) -> str:
+    """The beginning of what a program said, as a message quotes it."""
+    return repr(bytes(data[:80]).decode(errors="backslashreplace"))
 
 
 def command_words(command: str) -> list[str]:

@@ -189,9 +189,9 @@ FAULTS = {
     "is killed": ("import os; os.kill(os.getpid(), 9)", "was killed by signal 9"),
     "no json": (
         "for line in sys.stdin:\n if 'commit\",' in line: print('ok', flush=True)",
-        "answered b'ok'",
+        "answered 'ok'",
     ),
-    "talks": ("for line in sys.stdin: print(' ', flush=True)", "(answered|said) b' "),
+    "talks": ("for line in sys.stdin: print(' ', flush=True)", "(answered|said) ' "),
     "wrong offset": (
         "for line in sys.stdin: print('{\"next_offset\":1}', flush=True)",
         '(answered|said) b\'{"next_offset":1}',

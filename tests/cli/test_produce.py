@@ -367,7 +367,9 @@ def test_what_the_log_refuses_ends_it(
     assert outcome.status == 4
     (report,) = rows_of(outcome)
     assert (report["records"], report["last_offset"]) == (1, 179)
-    assert "MESSAGE_TOO_LARGE" in outcome.errors
+    error = json.loads(outcome.errors.splitlines()[-1])
+    assert error["message"].startswith(f"{path}: MESSAGE_TOO_LARGE: ")
+    assert "max.message.bytes" in error["next_step"]
     assert [each.value for each in records_of(path / SEGMENT, 179)] == [b"a"]
     before = inventory(log_dir)
     for more, kafka_error in [
@@ -376,6 +378,7 @@ def test_what_the_log_refuses_ends_it(
     ]:
         found = eoctl("produce", path, lines(b"x"), *NOW, *more)
         assert (found.status, kafka_error in found.errors) == (4 if kafka_error else 0, True)
+        assert ("try: eoctl producers" in found.errors) == bool(kafka_error)
     assert inventory(log_dir) == before
 
 
@@ -395,7 +398,7 @@ def test_lines_without_a_key(
     call = ("produce", log_dir / "plain-0", lines(b"k:v", b"none"), *NOW, "--key-separator", ":")
     outcome = eoctl(*call)
     assert outcome.status == 2
-    assert "line 2 has no b':' after a key" in outcome.errors
+    assert "line 2 has no ':' after a key" in outcome.errors
     outcome = eoctl("produce", log_dir / "compacted-0", lines(b"v"), *NOW)
     assert "takes no record without a key" in outcome.errors
     assert outcome.status == 2

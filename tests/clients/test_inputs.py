@@ -114,7 +114,7 @@ def test_lines_with_keys(data: bytes, sizes: list[int]) -> None:
     for number, (line, end_pos) in enumerate(lines_slowly(data), 1):
         key, separator, value = line.partition(b":")
         if not separator:
-            missing = f"input: line {number} has no b':' after a key"
+            missing = f"input: line {number} has no ':' after a key"
             break
         wanted.append(record(key, value, end_pos))
     records = read_records(Trickle(data, sizes), "input", LINES, key_separator=b":")

@@ -62,7 +62,7 @@ Now = Annotated[
     str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
 ]
 ProducerExpiryMs = Annotated[
-    int | None, typer.Option(min=0, help="producer.id.expiration.ms (86400000).")
+    int | None, typer.Option(min=0, metavar="MS", help="producer.id.expiration.ms (86400000).")
 ]
 # Of what is appended to.
 WriteNow = Annotated[

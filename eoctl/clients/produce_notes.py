@@ -55,8 +55,9 @@ def price_of(log_dir_path: str) -> str:
     """
     # Partitions may have been made since it was listed for the last time.
     partitions_count, log_bytes = recovery_price(read_log_dir(log_dir_path))
+    partitions = "1 partition" if partitions_count == 1 else f"{partitions_count} partitions"
     return (
         "the log dir is without its clean-shutdown marker afterwards; recovery point and high"
         " watermark stay as they are: the next start of the broker recovers"
-        f" {partitions_count} partitions, {log_bytes} bytes of log"
+        f" {partitions}, {log_bytes} bytes of log"
     )

@@ -175,7 +175,10 @@ class DigestedInput:
         if self._digested_pos < self._known_pos:
             self._digest_to(self._known_pos)
             is_whole = self._digested_pos == self._known_pos
-            if (is_whole and self._digest.digest() != self._known_sha256) or not (data or is_whole):
+            if not (data or is_whole):
+                sent = f"the session had sent {self._known_pos}"
+                raise changed_input(self._name, f"it ends at {self._digested_pos} bytes, {sent}")
+            if is_whole and self._digest.digest() != self._known_sha256:
                 raise changed_input(self._name, f"its first {self._known_pos} bytes are others")
         return data
 

@@ -169,7 +169,10 @@ def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
 def _require_writable(path: str, name: PartitionName, options: TargetOptions) -> None:
     # Their records are the coordinators' own, and no client may write them.
     if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
-        raise RefusedError(f"{path}: only a broker writes to the internal topic {name.topic}")
+        raise RefusedError(
+            f"{path}: only its coordinator writes to the internal topic {name.topic}",
+            next_step="--transactional-id, or eoctl consume --group: they write as coordinators do",
+        )
     if name.topic == PRODUCER_IDS_TOPIC and not options.may_be_internal:
         raise RefusedError(f"{path}: only eoctl lease-pid writes to {name.topic}")
     require_live(path, name)

@@ -61,7 +61,11 @@ def command(
     ] = BytesAs.TEXT,
     program: Annotated[
         str | None,
-        typer.Option("--exec", metavar="CMD", help="Hand the records to a program, as JSON Lines."),
+        typer.Option(
+            "--exec",
+            metavar="CMD",
+            help="Hand JSON Lines to a program, which answers commit lines.",
+        ),
     ] = None,
     checkpoint: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --exec: holds how far it came.")

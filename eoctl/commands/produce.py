@@ -101,7 +101,9 @@ def command(
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
-        typer.Option(min=0, max=2, help="2: each transaction has an epoch of its own [2]."),
+        typer.Option(
+            min=0, max=2, metavar="0|1|2", help="2: each transaction has an epoch of its own [2]."
+        ),
     ] = None,
     coordinator_epoch: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Of the markers.")

@@ -326,7 +326,7 @@ def run(
     ] = BytesAs.TEXT,
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
-        int | None, typer.Option(min=0, max=2, help="Default: the cluster's.")
+        int | None, typer.Option(min=0, max=2, metavar="0|1|2", help="Default: the cluster's.")
     ] = None,
     fsync: options.FsyncChoice = options.Fsync.BATCH,
     single_copy: options.SingleCopy = False,

@@ -194,7 +194,7 @@ FAULTS = {
     "talks": ("for line in sys.stdin: print(' ', flush=True)", "(answered|said) ' "),
     "wrong offset": (
         "for line in sys.stdin: print('{\"next_offset\":1}', flush=True)",
-        '(answered|said) b\'{"next_offset":1}',
+        '(answered|said) \'{"next_offset":1}',
     ),
     "no state": (
         "for line in sys.stdin:\n if 'commit\",' in line: print(line, end='', flush=True)",

@@ -418,7 +418,7 @@ def refused(outcome: Outcome, words: str, status: int = 4) -> None:
     ("name", "words"),
     [
         ("__cluster_metadata-0", "is never changed"),
-        ("__consumer_offsets-0", "only a broker writes to the internal topic"),
+        ("__consumer_offsets-0", "only its coordinator writes to the internal topic"),
         ("plain-0.0123456789abcdef0123456789abcdef-stray", "set aside"),
         ("plain-2", "the topic has partitions 0, 1"),
         ("unheard-0", "its replication factor is unknown"),

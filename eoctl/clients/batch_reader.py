@@ -267,7 +267,7 @@ class BatchReader(LogWalk[BatchBlock]):
         own_records = None
         if is_odd:
             try:
-                found = decoded_records(batch, segment)
+                found = decoded_records(batch, segment, self._floor_offset)
             except (FormatError, AccessError) as exc:
                 yield from self._flush()
                 self._lose(content_damage(batch, segment.path, exc))

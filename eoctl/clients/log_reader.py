@@ -86,7 +86,7 @@ class LogReader(LogWalk["AnyRecords"]):
         """Collect the records of a batch that decodes to its end."""
         header = batch.header
         try:
-            records = decoded_records(batch, segment)
+            records = decoded_records(batch, segment, self._floor_offset)
         except (FormatError, AccessError) as exc:
             yield from self._flush()
             self._lose(content_damage(batch, segment.path, exc))

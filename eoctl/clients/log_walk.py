@@ -68,6 +68,7 @@ class LogWalk(ABC, Generic[Given]):
         self._is_hidden = is_hidden
         self._base_offset = -1  # of the segment to go on in; -1: to be found
         self._pos = 0  # in it
+        self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
 
@@ -167,6 +168,7 @@ class LogWalk(ABC, Generic[Given]):
             words = (VerdictKind.UNREADABLE, "", exc.message)
             self._waiting.append(Damage(files.log.path, 0, files.log.file_bytes, *words, 0))
             return False
+        self._floor_offset = files.base_offset
         with segment:
             scan, parts = self._scan(segment, is_active=self._partition.is_active(files))
             verdicts = NewVerdicts(scan, files.log.path)
@@ -175,10 +177,12 @@ class LogWalk(ABC, Generic[Given]):
                 if not isinstance(part, ScannedBatch):
                     yield from self._flush()
                     is_over = yield from self._read_window(part, segment, end_offset)
+                    self._floor_offset = int(part.table.last_offset[-1]) + 1
                 elif part.pos in verdicts.positions:
                     continue
                 else:
                     is_over = yield from self._read_single(part, segment, end_offset)
+                    self._floor_offset = part.header.last_offset + 1
                 if is_over:
                     yield from self._flush()
                     return True

@@ -126,8 +126,6 @@ class CoordinatorLog:
 
     def _take_batch(self, number: int, segment: Segment, batch: ScannedBatch) -> None:
         for record in segment.records(batch):
-            if record.key is None:
-                continue
             try:
                 transactional_id, state = parse_record(record.key, record.value)
                 if state is not None:

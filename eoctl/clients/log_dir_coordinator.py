@@ -9,6 +9,7 @@ from eoctl.clients.identity import random_producer_id
 from recovery.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
 from storage.coordinator import ClusterSettings, TransactionCoordinator
 from storage.errors import RefusedError
+from storage.formats.transaction_state import TransactionStatus
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from eoctl.clients.coordinator_topic import CoordinatorTopic
     from eoctl.clients.open_partitions import OpenPartitions
     from storage.cluster_image import ClusterImage
+    from storage.formats.transaction_state import TransactionState
     from storage.log_dir import LogDir
 
 TRANSACTION_VERSION = "transaction.version"  # feature
+NEVER_WRITTEN = (TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE)
 
 
 class ReadLog(NamedTuple):
@@ -42,6 +45,8 @@ def read_coordinator_log(log_dir: LogDir, image: ClusterImage | None, notes: lis
     for each in log.ids.values():
         name = each.transactional_id
         topic.require_placed(each.partition, name, f"a record of {name} is")
+        if each.state is not None:
+            _require_possible(each.state, log_dir)
     return ReadLog(log, topic)
 
 
@@ -62,6 +67,24 @@ def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> No
         notes.append(
             f"{len(unknown)} record(s) of {TRANSACTION_STATE_TOPIC} have a type that is not known,"
             " and were left alone [COO-2]"
+        )
+
+
+def _require_possible(state: TransactionState, log_dir: LogDir) -> None:
+    """Refuse a state that no coordinator writes: its marker would go to the partitions of others.
+
+    A broker answers such an id with UNKNOWN_SERVER_ERROR, or writes a marker that nothing takes.
+    """
+    name, status = state.transactional_id, state.status
+    what = ""
+    if status in NEVER_WRITTEN:
+        what = f"status {status.label}, which is never written"
+    elif state.producer_id < 0 or state.producer_epoch < 0:
+        what = f"producer id {state.producer_id}, epoch {state.producer_epoch}"
+    if what:
+        raise RefusedError(
+            f"{log_dir.path}: the newest record of {name} in {TRANSACTION_STATE_TOPIC} has {what}",
+            next_step=f"eoctl check {log_dir.path}",
         )
 
 

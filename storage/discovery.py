@@ -98,6 +98,10 @@ def select_partition(path: str | Path) -> Selected:
         AccessError: it cannot be read.
     """
     found = discover([path]).selected
+    if not Path(path).is_dir():
+        # A file in a partition leads to it; one that lies beside partitions, to none of them.
+        around = Path(path).absolute().parent.resolve()
+        found = tuple(each for each in found if Path(each.partition.path).resolve() == around)
     if len(found) != 1:
         raise UsageError(f"{os.fspath(path)}: {len(found)} partitions there, one is needed")
     return found[0]

@@ -11,6 +11,7 @@ from storage.discovery import (
     UNKNOWN_PARTITION,
     discover,
     read_server_properties,
+    select_partition,
 )
 from storage.errors import AccessError, CorruptError, UsageError
 
@@ -211,3 +212,17 @@ def test_server_properties_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(CorruptError) as caught:
         read_server_properties(path)
     assert caught.value.path == str(path)
+
+
+def test_a_file_beside_partitions_is_none_of_them(log_dir: Path) -> None:
+    """Even where there is but one: to copy that one would be to copy another partition."""
+    (log_dir / "t-1" / SEGMENT).unlink()
+    (log_dir / "t-1").rmdir()
+    (log_dir / "t-1").write_text("x")
+    with pytest.raises(UsageError, match="t-1: 0 partitions there"):
+        select_partition(log_dir / "t-1")
+    with pytest.raises(UsageError):
+        select_partition(log_dir / "meta.properties")
+    assert select_partition(log_dir).partition.path == str(log_dir / "t-0")
+    found = select_partition(log_dir / "t-0" / SEGMENT)
+    assert found.partition.path == str(log_dir / "t-0")

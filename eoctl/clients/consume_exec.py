@@ -137,6 +137,8 @@ def consume_with_program(
         run.start(saved)
         with Program(execution.command) as program, Interrupts() as interrupts:
             try:
+                if saved is None:
+                    run.save_beginning()
                 run.hand_over_all(program, interrupts)
             except KeyboardInterrupt as exc:
                 exc.add_note(run.where)
@@ -184,16 +186,19 @@ class _Run:
         return f"{self._file.path} says next offset {self._saved.next_offset}"
 
     def start(self, saved: Position | None) -> None:
-        """Begin where the position is, or where the options say and that is saved."""
+        """Begin where the position is, or where the options say."""
         consumer, path = self._consumer, self._file.path
         if saved is None:
             self._saved = Position(consumer.start())
-            self._file.save(self._saved)  # and it is known that it can be
             return
         offset = require_in_log(consumer, saved.next_offset, path)
         output.message(f"going on at offset {offset}, as {path} says")
         self._saved = saved
         consumer.start(offset)
+
+    def save_beginning(self) -> None:
+        """Save where it begins, before anything is handed over: so it is known that it can be."""
+        self._file.save(self._saved)
 
     def hand_over_all(self, program: Program, interrupts: Interrupts) -> None:
         """Hand over everything, and wait for the program's end."""

@@ -20,11 +20,13 @@ import subprocess
 from contextlib import suppress
 from typing import Any, Self
 
+from eoctl.output import message
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
 
 MAX_ANSWER_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 16
 STOP_S = 5.0
+SILENCE_S = 10.0  # without an answer, until a person is told what is waited for
 
 
 class ProgramError(EoctlError):
@@ -46,6 +48,7 @@ class Program:
         words = command_words(command)
         self.name = words[0]
         self._answers = bytearray()
+        self._is_told = False
         try:
             # Of a process group of its own, so that Ctrl-C is ours to pass on: as the end of stdin.
             self._process = subprocess.Popen(
@@ -154,6 +157,12 @@ class Program:
         assert stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
+            if not self._is_told and not selector.select(SILENCE_S):
+                self._is_told = True
+                message(
+                    f"--exec {self.name}: has not answered for {SILENCE_S:g} s; it is waited for"
+                    " (each commit line is to be answered with one line)"
+                )
             selector.select()
         data = stdout.read(CHUNK_BYTES)
         if data == b"":

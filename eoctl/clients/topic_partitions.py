@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recovery.clusters import image_around
 from storage.errors import RefusedError, UsageError
-from storage.log_dir import DirState, read_log_dir
+from storage.log_dir import DirState, parse_partition_name, read_log_dir
 
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -50,6 +50,10 @@ def topic_paths(
             )
     else:
         count = partitions_count if partitions_count is not None else len(here)
+        if not count and parse_partition_name(Path(log_dir_path).name) is not None:
+            raise UsageError(
+                f"{log_dir_path}: is a partition", next_step="with --topic, name its log dir"
+            )
         if not count:
             raise UsageError(
                 f"{log_dir_path}: has no partition of {topic}; how many there are is not known",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from recovery.plan import Plan
     from storage.partition_store import FileChange
 
+GONE = "another --group begins where --from says"
 DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default
 
 
@@ -110,18 +111,22 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         UsageError, AccessError: as `produce` and `consume`.
     """
     paths = [target]
-    if options.topic is not None:
+    if options.topic is None:
+        if options.partitions_count is not None:
+            raise UsageError("--partitions goes with --topic")
+    else:
         paths = topic_paths(
             target, options.topic, options.target.metadata_dir, options.partitions_count
         )
     targets = [resolve_target(each, options.target) for each in paths]
-    named: set[tuple[str, int]] = set()
+    named: set[object] = set()
     for each in sources:
         partition = Partition.of(select_partition(each))
         _require_source(each, partition, targets)
-        if (partition.topic, partition.partition) in named:
+        what = {(partition.topic, partition.partition), os.path.realpath(partition.path)}
+        if named & what:
             raise UsageError(f"{each}: {partition.topic}-{partition.partition} is a source twice")
-        named.add((partition.topic, partition.partition))
+        named |= what
     fs = fsio.FileSystem()
     log_dir = targets[0].log_dir_path
     if not options.write.change.apply:
@@ -162,22 +167,41 @@ def _require_source(path: str, partition: Partition, targets: Sequence[Target]) 
             raise UsageError(f"{path}: is another replica of {target.path}: source and target")
 
 
+class _SourceConsumer(Consumer):
+    """What was to be read and is gone is an error here: its effect would be missing."""
+
+    def _meet_truncation(self, offset: int, end_offset: int) -> None:
+        raise RefusedError(
+            f"{self.partition.path}: was truncated to offset {end_offset}, and read up to {offset}",
+            next_step=GONE,
+        )
+
+    def _meet_deletion(self, offset: int, first_offset: int) -> None:
+        raise RefusedError(
+            f"{self.partition.path}: offsets {offset} to {first_offset - 1} were deleted before"
+            f" they were read: its log starts at {first_offset} now",
+            next_step=GONE,
+        )
+
+
 class _Source:
     """A source partition, and how far the group has come in it."""
 
     def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
         consume = ConsumeOptions(start=options.start, isolation=options.isolation)
-        self.consumer = Consumer(path, consume, tell)
+        self.consumer = _SourceConsumer(path, consume, tell)
         partition = self.consumer.partition
         self.path = path
         self.place = TopicPartition(partition.topic, partition.partition)
         self.first_offset = self.next_offset = 0
+        self.is_new = False
         self.records_in = self.records_out = self.transactions = 0
 
     def start(self, committed: int | None, group: str) -> None:
         """Begin at the committed offset; without one where the options say."""
         if committed is None:
             self.first_offset = self.next_offset = self.consumer.start()
+            self.is_new = True
             return
         require_in_log(self.consumer, committed, f"{self.path}: group {group}")
         self.consumer.start(committed)
@@ -301,7 +325,9 @@ class _Run:
             else:
                 _count(source, batch)
         next_offset = source.consumer.consumed.next_offset
-        if next_offset > source.next_offset and is_applied:
+        # Where a group has begun it goes on, also if --from latest says another place by then.
+        is_new = source.is_new and not source.transactions
+        if (next_offset > source.next_offset or is_new) and is_applied:
             # Markers, and what was aborted: consumed, with nothing to be given to the filter.
             with interrupts.held():
                 self._transact(source, [], next_offset)

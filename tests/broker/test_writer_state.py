@@ -11,12 +11,14 @@ from recovery.recover_state import recover_state
 from recovery.state_history import Clock
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.fsio import FileSystem
-from storage.log_config import LogConfig
+from storage.log_config import HOUR_MS, LogConfig
 from storage.log_tail import NotClosedError
+from storage.producer_state import AppendError
 from tests.kafka import client
 from tests.kafka.broker import CLEAN_MARKER, Broker
 from tests.kafka.raw_produce import (
     INVALID_PRODUCER_EPOCH,
+    INVALID_TIMESTAMP,
     INVALID_TXN_STATE,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -202,3 +204,36 @@ def test_the_broker_goes_on(tmp_path: Path, is_clean: bool) -> None:
             assert ("Recovering unflushed segment" in said) == (not is_clean), said
     for name in TOPICS:
         require_agreement(log_dir, name)
+
+
+MINUTE_MS = 60_000
+
+
+def test_a_broker_takes_the_same_timestamps(tmp_path: Path) -> None:
+    """By default up to an hour ahead, and as old as they like (KIP-1030)."""
+    log_dir = tmp_path / "log-dir"
+    hour = {"message.timestamp.before.max.ms": str(HOUR_MS)}
+    configs = {"usual": LogConfig(), "bounded": LogConfig(timestamp_before_max_ms=HOUR_MS)}
+    now_ms = int(time.time() * 1000)
+    times = [-1, 0, now_ms - HOUR_MS - 5 * MINUTE_MS, now_ms - HOUR_MS + 5 * MINUTE_MS, now_ms]
+    times += [now_ms + HOUR_MS - 5 * MINUTE_MS, now_ms + HOUR_MS + 5 * MINUTE_MS]
+    with Broker(log_dir) as broker:
+        client.create_topics(broker.bootstrap, {"usual": (1, {}), "bounded": (1, hour)})
+        with RawProducer(broker.bootstrap) as raw:
+            answers = {
+                (name, each): raw.send(name, 0, batch(2, timestamp_ms=each)).error_code
+                for name in configs
+                for each in times
+            }
+    ours = {}
+    for name, config in configs.items():
+        writer = open_writer(tmp_path / f"{name}-0", config, now_ms=now_ms)
+        for each in times:
+            try:
+                writer.append(batch(2, timestamp_ms=each))
+                ours[name, each] = NONE
+            except AppendError as exc:
+                ours[name, each] = {"INVALID_TIMESTAMP": INVALID_TIMESTAMP}[exc.kafka_error]
+        writer.close()
+    assert ours == answers
+    assert set(ours.values()) == {NONE, INVALID_TIMESTAMP}

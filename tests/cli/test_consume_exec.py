@@ -245,6 +245,34 @@ def test_a_last_word(eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:
         assert json.loads((tmp_path / "c").read_text())["next_offset"] == 150
 
 
+def test_a_silent_program_is_waited_for(
+    eoctl: Eoctl, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gave a program that does not know the answers sees more than a command that hangs."""
+    monkeypatch.setattr("eoctl.clients.program.SILENCE_S", 0.01)
+    echo = (
+        "import time\n"
+        "for line in sys.stdin:\n"
+        " time.sleep(0.2 if 'commit\",' in line else 0)\n"
+        " if 'commit\",' in line: print(line, end='', flush=True)\n"
+    )
+    outcome = eoctl(
+        "consume", clean / "idem-none-0", "--exec", program(tmp_path, echo),
+        "--checkpoint", tmp_path / "c", "--batch-messages", 100,
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    assert outcome.errors.count("has not answered for 0.01 s; it is waited for") == 1
+
+
+def test_a_program_that_is_not_there_leaves_no_checkpoint(
+    eoctl: Eoctl, clean: Path, tmp_path: Path
+) -> None:
+    """Which would hold the next try to the same options."""
+    call = ("consume", clean / "idem-none-0", "--checkpoint", tmp_path / "c")
+    assert eoctl(*call, "--exec", "no-such-program").status == 3
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [

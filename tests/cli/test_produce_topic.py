@@ -95,6 +95,9 @@ def test_how_many_partitions(log_dir: Path, produce: Callable[..., Outcome]) -> 
     outcome = produce(log_dir, b"v\n", "--topic", "t")
     assert outcome.status == 4
     assert "are not the first 1" in outcome.errors
+    outcome = produce(log_dir / "t-4", b"v\n", "--topic", "t", "--apply")
+    assert outcome.status == 2
+    assert "with --topic, name its log dir" in outcome.errors
 
 
 def test_the_cluster_knows_the_partitions(

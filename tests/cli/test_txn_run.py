@@ -241,6 +241,12 @@ def test_what_is_refused_before(
         outcome = eoctl(*CALL[:4], twice, *CALL[4:], *COPY, "--apply")
         assert outcome.status == 2, "its records would be there twice"
         assert "is a source twice" in outcome.errors
+    (kafka.parent / "copy/other-0").symlink_to(kafka / "txn-0")
+    outcome = eoctl(*CALL[:3], "copy/other-0", *CALL[4:], *COPY, "--apply")
+    assert outcome.status != 0, "its records would be there twice"
+    outcome = eoctl(*CALL, *COPY, "--partitions", 2, "--apply")
+    assert outcome.status == 2
+    assert "--partitions goes with --topic" in outcome.errors
     replicas = [elsewhere.parent.parent / f"broker-{each}/div-0" for each in (1, 2)]
     call = ("txn", "run", replicas[0], "--to", replicas[1], *IDENTITY, "--single-copy")
     outcome = eoctl(*call, *COPY, "--apply")
@@ -291,6 +297,46 @@ def test_offsets_that_are_gone_are_not_begun_anew(
     assert outcome.status == 4
     assert "__consumer_offsets has gaps here" in outcome.errors
     assert not home.exists()
+
+
+def test_a_group_that_began_at_the_end_goes_on_there(
+    eoctl: Callable[..., Outcome], log_dir: Path
+) -> None:
+    """Also where there was nothing to do: what comes until the next run is not passed over."""
+    write(log_dir / "in-0", None)
+    call = (
+        *("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC),
+        *("--from", "latest", "--exec", "cat", "--apply"),
+    )
+    assert eoctl(*call).status == 0
+    write(log_dir / "in-0", None)
+    assert eoctl(*call).status == 0
+    values = [[each[1] for each in records(eoctl, log_dir / name)] for name in ("in-0", "out-0")]
+    assert values[1] == values[0][10:]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_records_that_go_while_it_reads(
+    eoctl: Callable[..., Outcome], log_dir: Path, tmp_path: Path, *, is_cut: bool
+) -> None:
+    """They are not passed over as if they had been transformed."""
+    small = ("--batch-bytes", 300, "--segment-bytes", 1000)
+    assert eoctl("produce", log_dir / "in-0", __file__, *small, *NEW_TOPIC, "--apply").status == 0
+    logs = sorted((log_dir / "in-0").glob("*.log"))
+    gone = logs[1:] if is_cut else logs[:3]
+    taking_away = tmp_path / "take-away"
+    taking_away.write_text(
+        f"rm -f {' '.join(map(str, gone))}\n" + (f": > {logs[0]}\n" if is_cut else "") + "cat\n"
+    )
+    call = ("txn", "run", log_dir / "in-0", "--to", log_dir / "out-0", *IDENTITY, *NEW_TOPIC)
+    more = ("--exec", f"sh {taking_away}", "--format", "jsonl", "--txn-records", 5, "--apply")
+    outcome = eoctl(*call, *more)
+    assert outcome.status == 4
+    words = "was truncated to offset 0, and read up to" if is_cut else "were deleted before they"
+    assert words in outcome.errors
+    first_offset = int(logs[1].stem)
+    assert offset_of(log_dir, "in", 0) == first_offset
+    assert len(records(eoctl, log_dir / "out-0")) == first_offset
 
 
 def test_a_recovery_is_told(eoctl: Callable[..., Outcome], log_dir: Path) -> None:

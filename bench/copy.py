@@ -39,7 +39,7 @@ class Case(NamedTuple):
 NO_COMPARE = ("--no-compare",)
 CASES = [
     Case("16 KiB batches", "16k", NO_COMPARE, bar_mb=200),
-    Case("16 KiB batches, compared", "16k"),
+    Case("16 KiB batches, compared", "16k", bar_mb=200),
     Case("1 KiB batches", "1k", NO_COMPARE),
     Case("1 KiB batches, compared", "1k"),
 ]

@@ -24,7 +24,7 @@ from eoctl.clients.sent_records import SentRecords, count_by_epoch, find_place
 from eoctl.clients.session_keeper import SessionKeeper
 from eoctl.clients.streams import InterruptibleInput
 from eoctl.clients.target import TargetOptions, resolve_target
-from eoctl.clients.topic_partitions import topic_paths
+from eoctl.clients.topic_partitions import target_paths
 from eoctl.clients.topic_producer import (
     Checked,
     CoordinatorCalls,
@@ -35,7 +35,7 @@ from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
 from storage import fsio
 from storage.broker_lock import take
-from storage.errors import EoctlError, UsageError
+from storage.errors import EoctlError
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
 
@@ -90,13 +90,7 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     Raises:
         RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
     """
-    paths = [path]
-    if options.topic is not None:
-        paths = topic_paths(
-            path, options.topic, options.target.metadata_dir, options.partitions_count
-        )
-    elif options.partitions_count is not None:
-        raise UsageError("--partitions goes with --topic")
+    paths = target_paths(path, options.topic, options.target.metadata_dir, options.partitions_count)
     check_call(source.name, options, paths)
     targets = [resolve_target(each, options.target) for each in paths]
     fs = fsio.FileSystem()

@@ -21,17 +21,29 @@ def require_legal(topic: str) -> None:
         )
 
 
-def topic_paths(
+def target_paths(
+    path: str, topic: str | None, metadata_dir: str | None, partitions_count: int | None
+) -> list[str]:
+    """Return the directories that are written to: PATH itself, or those of a topic in it.
+
+    Raises:
+        AccessError: the log dir cannot be listed.
+        RefusedError: the number given is not that of the cluster, or a partition is missing.
+        UsageError: nothing tells how many partitions there are, or no topic is named for them.
+    """
+    if topic is not None:
+        return _topic_paths(path, topic, metadata_dir, partitions_count)
+    if partitions_count is not None:
+        raise UsageError("--partitions goes with --topic")
+    return [path]
+
+
+def _topic_paths(
     log_dir_path: str, topic: str, metadata_dir: str | None, partitions_count: int | None
 ) -> list[str]:
     """Return the directory of each partition, by number; they need not exist.
 
     How many there are is known from the cluster's metadata, else given, else as many as lie here.
-
-    Raises:
-        AccessError: the log dir cannot be listed.
-        RefusedError: the number given is not that of the cluster, or a partition is missing.
-        UsageError: nothing tells how many there are.
     """
     require_legal(topic)
     log_dir = read_log_dir(log_dir_path)

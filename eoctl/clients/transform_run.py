@@ -29,7 +29,7 @@ from eoctl.clients.partitioner import StickyPartitions, partition_for_key
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.producer import PartitionProducer
 from eoctl.clients.target import TargetOptions, resolve_target
-from eoctl.clients.topic_partitions import topic_paths
+from eoctl.clients.topic_partitions import target_paths
 from eoctl.clients.transactional import Transactional, TransactionalOptions
 from eoctl.clock import NowSource, resolve_now
 from recovery.apply import resume
@@ -110,14 +110,9 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         RefusedError: source and target are not of one cluster; or as `produce`.
         UsageError, AccessError: as `produce` and `consume`.
     """
-    paths = [target]
-    if options.topic is None:
-        if options.partitions_count is not None:
-            raise UsageError("--partitions goes with --topic")
-    else:
-        paths = topic_paths(
-            target, options.topic, options.target.metadata_dir, options.partitions_count
-        )
+    paths = target_paths(
+        target, options.topic, options.target.metadata_dir, options.partitions_count
+    )
     targets = [resolve_target(each, options.target) for each in paths]
     named: set[object] = set()
     for each in sources:

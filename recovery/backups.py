@@ -107,6 +107,8 @@ def require_room(plan: Plan, place: str, *, has_backup: bool) -> None:
         add(where, 2 * content_bytes)
         if each.action is Action.REPLACE and each.after_bytes:
             add(each.log_dir, each.after_bytes)
+        if each.action is Action.TRUNCATE and each.before and has_other_names(each.path):
+            add(each.log_dir, each.before.file_bytes)
         if has_backup:
             add(where, copied_bytes(each, where))
     for device, count in needed.items():
@@ -123,9 +125,16 @@ def copied_bytes(step: Step, place: str) -> int:
     """So many bytes of a step must be copied to a place (a directory that is there)."""
     if step.before is None:
         return 0
-    if step.action is not Action.TRUNCATE and _device_of(step.directory) == _device_of(place):
+    is_near = _device_of(step.directory) == _device_of(place)
+    if step.action is not Action.TRUNCATE and is_near and not has_other_names(step.path):
         return 0
     return step.backup_bytes
+
+
+def has_other_names(path: str) -> bool:
+    """Whether a file is known by hard links elsewhere, too: somebody may change it there."""
+    with os_errors(path):
+        return os.lstat(path).st_nlink > 1
 
 
 def free_bytes(path: str) -> int:
@@ -153,15 +162,22 @@ def back_up(
     if step.action is Action.TRUNCATE:
         chunks = without_zero_tail(read_chunks(step.path, step.after_bytes, end_pos))
         return _copied(fs, chunks, target, BackupKind.CUT, step.before, on_bytes)
+    if not has_other_names(step.path) and _is_linked(fs, step.path, target):
+        return Backup(BackupKind.LINK, name)
+    chunks = read_chunks(step.path, 0, end_pos)
+    return _copied(fs, chunks, target, BackupKind.COPY, step.before, on_bytes)
+
+
+def _is_linked(fs: FileSystem, path: str, target: Path) -> bool:
+    """Keep a file by a second name; False: the file system has none."""
     try:
-        fs.link(step.path, target)
+        fs.link(path, target)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             with os_errors(target, state="nothing was changed"):
                 raise
-        chunks = read_chunks(step.path, 0, end_pos)
-        return _copied(fs, chunks, target, BackupKind.COPY, step.before, on_bytes)
-    return Backup(BackupKind.LINK, name)
+        return False
+    return True
 
 
 def without_zero_tail(chunks: Iterable[bytes]) -> Iterator[bytes]:

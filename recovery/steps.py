@@ -112,7 +112,7 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -
         if step.action is Action.REMOVE:
             fs.unlink(step.path)
             return
-        with fs.open_existing(step.path) as file:
+        with fsio.open_alone(fs, step.path) as file:
             fs.truncate(file, step.after_bytes)
             fs.set_times(file, atime_ns=step.after_mtime_ns, mtime_ns=step.after_mtime_ns)
             fs.fsync(file)
@@ -136,7 +136,7 @@ def take_back(
     if step.backup_kind is BackupKind.LINK and _is_moved_back(fs, backup, step.path, wanted):
         return
     if step.backup_kind is BackupKind.CUT:
-        with os_errors(step.path), fs.open_existing(step.path) as file:
+        with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
             file.pos = step.after_bytes
             for chunk in read_chunks(backup, 0, before.file_bytes - step.after_bytes):
                 fs.write(file, chunk)
@@ -172,6 +172,8 @@ def _has_attributes(fs: FileSystem, backup: str, wanted: FileAttributes) -> bool
     mode = stat.S_IMODE(found.st_mode)
     if wanted == (found.st_uid, found.st_gid, mode, found.st_mtime_ns):
         return True
+    if found.st_nlink > 1:  # of another name, too, which is to stay what it is
+        return False
     try:
         with fs.open_existing(backup) as file:
             set_attributes(fs, file, wanted)

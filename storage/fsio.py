@@ -287,6 +287,46 @@ def put_file(
         raise
 
 
+def open_alone(fs: FileSystem, path: StrPath) -> OpenFile:
+    """Open a file of a log dir that is to be changed in place, for writing at its end.
+
+    A file that has other names (`cp -al`, backups by hard links) is copied first: what is done to
+    it must not be done to them, which may be a running broker's.
+
+    Raises:
+        AccessError: the operating system refused; the file is as it was.
+        RefusedError: the copy could not get its owner.
+    """
+    path = os.fspath(path)
+    with os_errors(path):
+        file = fs.open_existing(path)
+    try:
+        found = os.fstat(file.fd)
+        if found.st_nlink == 1:
+            return file
+        mode = stat.S_IMODE(found.st_mode)
+        attributes = FileAttributes(found.st_uid, found.st_gid, mode, found.st_mtime_ns)
+        replace_file(fs, path, _chunks_of(file), attributes=attributes)
+    except BaseException:
+        with suppress(OSError):
+            fs.close(file)
+        raise
+    with os_errors(path):
+        fs.close(file)
+        return fs.open_existing(path)
+
+
+def _chunks_of(file: OpenFile) -> Iterator[Bytes]:
+    pos = 0
+    while True:
+        with os_errors(file.path):
+            chunk = os.pread(file.fd, WRITE_BYTES, pos)
+        if not chunk:
+            return
+        yield chunk
+        pos += len(chunk)
+
+
 def add_file(fs: FileSystem, path: StrPath, data: Bytes | Iterable[Bytes]) -> None:
     """Make a file durably and in one step, unless something has that name: it is never replaced.
 

@@ -31,7 +31,7 @@ from storage.formats.producer_id_record import (
 from storage.formats.record_batch import (
     NO_LEADER_EPOCH,
 )
-from storage.fsio import sync_dir
+from storage.fsio import open_alone, sync_dir
 from storage.log_dir import (
     CLEAN_SHUTDOWN_NAME,
     PARTITION_METADATA_NAME,
@@ -305,7 +305,7 @@ class KeyedLog:
 
     def _cut(self, fs: FileSystem, path: str, end_pos: int) -> None:
         """Cut off, and make sure of it: the next batch may be shorter than what is cut."""
-        with os_errors(path), fs.open_existing(path) as file:
+        with os_errors(path), open_alone(fs, path) as file:
             self.cut_bytes += file.pos - end_pos
             fs.truncate(file, end_pos)
             fs.fsync(file)

@@ -216,7 +216,7 @@ class FileStore(PlannedStore):
             fsio.create_file(self._fs, path, b"", file_attributes.attributes_for(self.directory))
             fsio.sync_dir(self._fs, self.directory, state=f"{path} is there and empty")
         with os_errors(path, state=_RECOVERS):
-            self._log = self._fs.open_existing(path)
+            self._log = fsio.open_alone(self._fs, path)
         if self._log.pos != log_bytes:
             raise RefusedError(
                 f"{path}: has {self._log.pos} bytes, and had {log_bytes} when it was read",

@@ -232,3 +232,38 @@ def test_a_file_is_added_whole_or_not_at_all(tmp_path: Path) -> None:
     )  # fmt: skip
     assert check_scenario(scenario, tmp_path).failures == []
     assert surviving_mutants(scenario, tmp_path) == []
+
+
+# --- changing in place ----------------------------------------------------------------------------
+
+
+def prepare_linked(root: Path) -> None:
+    prepare(root)
+    (root / "other").mkdir()
+    os.link(root / "file", root / "other" / "name")
+
+
+def append_alone(fs: RecordingFileSystem, root: Path) -> None:
+    with fsio.open_alone(fs, root / "file") as file:
+        fs.write(file, NEW)
+        fs.fsync(file)
+    fs.mark(DONE)
+
+
+def check_other_name(root: Path, state: CrashState) -> None:
+    """The other name has what it had, whatever is left of the change."""
+    assert (root / "other" / "name").read_bytes() == OLD
+    found = content(root)
+    assert found is not None
+    assert found.startswith(OLD)
+    if DONE in state.marks:
+        assert found == OLD + NEW
+    assert stat.S_IMODE((root / "file").stat().st_mode) == 0o640
+
+
+LINKED = Scenario(prepare_linked, append_alone, check_other_name)
+
+
+def test_a_file_of_two_names_is_changed_under_one(tmp_path: Path) -> None:
+    assert check_scenario(LINKED, tmp_path).failures == []
+    assert surviving_mutants(LINKED, tmp_path) == []

@@ -101,8 +101,26 @@ def show_appended(
     changes: Iterable[FileChange],
     notes: Sequence[str],
     output: OutputFormat,
+    error: BaseException | None = None,
 ) -> None:
-    """Print what an appending command did, or would do: recoveries, reports, files."""
+    """Print what an appending command did, or would do, and raise what ended it, if anything.
+
+    Recoveries, reports, files. The error comes also where the rows cannot be written.
+    """
+    try:
+        _show_appended(reports, recoveries, changes, notes, output)
+    finally:
+        if error is not None:
+            raise error
+
+
+def _show_appended(
+    reports: Sequence[Report],
+    recoveries: Iterable[Plan],
+    changes: Iterable[FileChange],
+    notes: Sequence[str],
+    output: OutputFormat,
+) -> None:
     from storage.partition_store import FileChange
 
     is_text = output is OutputFormat.TEXT

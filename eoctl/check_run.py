@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl import __version__
 from eoctl.clock import parse_time_ms, resolve_now
 from eoctl.in_use import notes_in_use
-from eoctl.output import OutputFormat, Report, emit, line, message
+from eoctl.output import OutputFormat, Report, emit, flush, line, message, while_read
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
 from recovery.checks.broker_version import parse_broker_version
@@ -123,6 +124,7 @@ class CheckRun:
         next_number = 0
         with Progress("checking", sum(_log_bytes(each.selected) for each in jobs)) as progress:
             if is_parallel:
+                flush()
                 arrived = map_unordered(check_one, jobs, self._jobs_count)
             else:
                 one = partial(check_one, on_bytes=progress.advance)
@@ -275,7 +277,8 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     for place, report in enumerate(reports):
         if place and output is OutputFormat.TEXT:
             line("")
-        emit(report, output)
+        with while_read(lambda: run.status, is_verdict=True) if not place else nullcontext():
+            emit(report, output)
     for note in (*run.notes, run.summary()):
         message(note)
     return run.status

@@ -70,11 +70,11 @@ class DuplicatesRun:
                 on_bytes=progress.advance,
             )
             shown = 0
+            self._counts = search.counts
             for each in search.duplicates(self._limit):
                 yield each
                 shown += 1
         self._is_all_skipped = search.is_skipped and not search.opened_count
-        self._counts = search.counts
         self._is_skipped = self._is_skipped or search.is_skipped
         self.notes += search.notes
         counts = [f"{count} {kind}" for kind, count in search.counts.items()]

@@ -20,6 +20,8 @@ from storage.errors import (
     EXIT_BUG,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_UNREAD,
+    EXIT_USAGE,
     AccessError,
     EoctlError,
 )
@@ -199,10 +201,11 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
     try:
         status = call() or EXIT_OK
         output.flush()
+    except output.UnreadError as exc:
+        return exc.exit_status  # in silence, as after SIGPIPE
     except BrokenPipeError:
-        # The reader went away (head, less): nothing is wrong, and nobody is there to tell.
         output.discard_stdout()
-        return EXIT_OK
+        return EXIT_UNREAD
     except KeyboardInterrupt as exc:
         _flush_quietly(output.flush)
         for note in getattr(exc, "__notes__", ()):
@@ -210,8 +213,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         return EXIT_INTERRUPTED
     except EoctlError as exc:
         _flush_quietly(output.flush)
-        output.error(exc)
-        return exc.exit_status
+        return _tell_errors(exc)
     except OSError as exc:
         _flush_quietly(output.flush)
         output.error(AccessError(exc))
@@ -229,6 +231,22 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         )
         return EXIT_BUG
     return status
+
+
+def _tell_errors(last: EoctlError) -> int:
+    """Report an error, and the one that it came on top of when the data could not be written.
+
+    What a command was about to say is not lost because of the rows before it; the status is its.
+    """
+    from eoctl import output
+
+    first = last.__context__
+    both = isinstance(first, EoctlError) and output.OutputError in (type(first), type(last))
+    errors = [first, last] if both and isinstance(first, EoctlError) else [last]
+    errors.sort(key=lambda each: isinstance(each, output.OutputError))
+    for each in errors:
+        output.error(each)
+    return errors[0].exit_status
 
 
 def _flush_quietly(flush: Callable[[], None]) -> None:
@@ -262,8 +280,11 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             output.discard_stdout()
             sys.exit(EXIT_OK)
         raise
-    except OSError as exc:  # the help could not be written; commands never let one through
-        failed = output.OutputError(exc)
+    except OSError as exc:  # commands never let one through
+        if getattr(exc.__context__, "exit_code", None) == EXIT_USAGE:  # Typer's, with its words
+            output.discard_stderr()
+            sys.exit(EXIT_USAGE)
+        failed = output.OutputError(exc)  # the help could not be written
         output.discard_stdout()
         output.error(failed)
         sys.exit(failed.exit_status)

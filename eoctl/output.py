@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
-from storage.errors import EXIT_ACCESS, EoctlError
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    EXIT_UNREAD,
+    EoctlError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 UNKNOWN = "unknown"  # in text, for what was not given or cannot be known; null in jsonl
 
@@ -57,6 +64,73 @@ def use_format(output: OutputFormat) -> None:
     _Mode.machine = output is not OutputFormat.TEXT
 
 
+class UnreadError(EoctlError):
+    """Who read stdout went away (head, less), and nothing more need be looked at.
+
+    Attributes:
+        exit_status: as far as it is known: findings, or parts that are unreadable; else 141.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__("standard output: nobody reads it any more")
+        # That nothing at all can be read is known only when everything has been tried.
+        self.exit_status = EXIT_SKIPPED if status == EXIT_ACCESS else status or EXIT_UNREAD
+
+
+class _Reader:
+    """Who reads stdout.
+
+    Attributes:
+        is_gone: and left it to us to go on or not.
+        status_so_far: of the search that has no sense without the reader, once this is known; None
+            where a command goes on to its end.
+        is_needed: it has none at all.
+    """
+
+    is_gone = False
+    status_so_far: Callable[[], int] | None = None
+    is_needed = False
+
+    @classmethod
+    def went(cls) -> None:
+        """Raise UnreadError if that ends the command; else what is written goes nowhere."""
+        if not cls.is_gone:
+            discard_stdout()
+            cls.is_gone = True
+        if cls.status_so_far is None:
+            return
+        status = cls.status_so_far()
+        if cls.is_needed or status == EXIT_FINDINGS:
+            raise UnreadError(status) from None
+
+
+@contextmanager
+def while_read(
+    status_so_far: Callable[[], int] = lambda: EXIT_OK, *, is_verdict: bool = False
+) -> Iterator[None]:
+    """Search and print only as long as somebody reads stdout.
+
+    Everywhere else a command goes on without its reader: what it changes is changed to the end,
+    and its exit status and its errors are those that it would have had.
+
+    Args:
+        status_so_far: exit status by what has been found until now.
+        is_verdict: the status is worth the search: it goes on, in silence, to the first finding.
+
+    Raises:
+        UnreadError: the reader went away.
+    """
+    _Reader.is_gone, _Reader.is_needed = False, not is_verdict
+    _Reader.status_so_far = staticmethod(status_so_far)
+    try:
+        yield
+    except BrokenPipeError:  # of who writes to the descriptor
+        discard_stdout()
+        raise UnreadError(status_so_far()) from None
+    finally:
+        _Reader.status_so_far = None
+
+
 class OutputError(EoctlError):
     """The data cannot be written: a full disk, say. No input file is to blame."""
 
@@ -67,24 +141,34 @@ class OutputError(EoctlError):
 
 
 def write(data: bytes | bytearray | memoryview) -> None:
-    """Write bytes to stdout; raises OutputError, or BrokenPipeError if the reader went away."""
+    """Write bytes to stdout, or nowhere when its reader went away.
+
+    Raises:
+        OutputError: they cannot be written.
+        UnreadError: the reader went away, within `while_read`.
+    """
     stream = sys.stdout.buffer
+    if _Reader.is_gone:
+        _Reader.went()
     try:
         # Without a buffer (python -u) a signal, or a disk that gets full, leaves a part of it.
         while (written_bytes := stream.write(data)) < len(data):
             data = memoryview(data)[written_bytes:]
     except BrokenPipeError:
-        raise
+        _Reader.went()
     except OSError as exc:
         raise OutputError(exc) from exc
 
 
 def flush() -> None:
-    """Push what is buffered to stdout; raises as `write`, here at the latest."""
+    """Push what is buffered to stdout; raises as `write`, here at the latest.
+
+    Call it before processes are started: multiprocessing does so too, and knows of no reader.
+    """
     try:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        raise
+        _Reader.went()
     except OSError as exc:
         raise OutputError(exc) from exc
 
@@ -136,10 +220,12 @@ def write_stderr(text: str) -> None:
     """Write one line to stderr, after what is pending on stdout when both are one terminal."""
     if sys.stdout.isatty():
         flush()
-    # Words that cannot be said change nothing of what was found.
-    with suppress(OSError):
+    try:
         sys.stderr.buffer.write(_utf8(text) + b"\n")
         sys.stderr.buffer.flush()
+    except OSError:
+        # Words that cannot be said change nothing of what was found.
+        discard_stderr()
 
 
 def error(exc: EoctlError) -> None:
@@ -324,6 +410,15 @@ def _fitting_columns(columns: tuple[str, ...], rows: list[list[str]], width: int
 
 def discard_stdout() -> None:
     """After a closed pipe: let the interpreter's own last flush go nowhere instead of failing."""
+    _discard(sys.stdout)
+
+
+def discard_stderr() -> None:
+    """After words that could not be said: what is left of them would end the program with 120."""
+    _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(devnull, sys.stdout.fileno())
+    os.dup2(devnull, stream.fileno())
     os.close(devnull)

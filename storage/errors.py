@@ -16,6 +16,7 @@ EXIT_REFUSED = 4
 EXIT_SKIPPED = 5
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
+EXIT_UNREAD = 141  # as of SIGPIPE: nobody reads what is found, and nothing is known yet
 
 
 class EoctlError(Exception):

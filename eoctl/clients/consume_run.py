@@ -70,7 +70,7 @@ def _print(
     consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Bytes]
 ) -> int:
     tell_before(consumer, options)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, output.while_read(lambda: _status(consumer)):
         try:
             for records in consumer.records():
                 if records is None:
@@ -85,7 +85,7 @@ def _print(
             raise
         finally:
             tell_skipped(consumer)
-    output.flush()
+        output.flush()
     return tell_after(consumer, options)
 
 
@@ -155,6 +155,10 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
     for each in (*partition.problems, *partition.notes):
         output.message(str(each))
     output.message(_summary(consumer))
+    return _status(consumer)
+
+
+def _status(consumer: Consumer) -> int:
     is_whole = consumer.reader is None or not consumer.reader.skipped
     return EXIT_OK if is_whole else EXIT_SKIPPED
 

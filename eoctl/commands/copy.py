@@ -111,8 +111,6 @@ def command(
     )
     result = copy(source, destination, chosen)
     _report(result, output)
-    if result.error is not None:
-        raise result.error
 
 
 def _report(result: CopyResult, output: OutputFormat) -> None:
@@ -121,4 +119,4 @@ def _report(result: CopyResult, output: OutputFormat) -> None:
     from eoctl.output import Report
 
     report = Report("copy", CopyReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output)
+    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)

@@ -44,7 +44,7 @@ def command(
     Every batch is read and its checksum verified. A single partition is shown segment by segment
     too. Unknown is printed as unknown (null in jsonl), never as 0.
     """
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import Report, emit, line, use_format, while_read
     from recovery.clusters import Clusters, find_metadata
     from recovery.describe import PartitionSummary, SegmentSummary
     from storage.discovery import discover
@@ -57,7 +57,8 @@ def command(
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     run = _Run(found, Clusters(found.log_dirs, metadata))
     rows: Iterator[Any] = (each.summary for each in run.descriptions())
-    emit(Report("partition", PartitionSummary._fields, rows, run.notes), output)
+    with while_read(lambda: run.status):
+        emit(Report("partition", PartitionSummary._fields, rows, run.notes), output)
     if segments or len(found.selected) == 1:
         if output is OutputFormat.TEXT:
             line("")

@@ -67,7 +67,7 @@ def command(
     """
     from eoctl.duplicates_run import DuplicatesRun
     from eoctl.durations import parse_duration_ms
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit, use_format, while_read
     from recovery.duplicate_rows import Duplicate, DuplicateKind
     from recovery.duplicates import DuplicateOptions
     from recovery.record_digests import parse_record_id
@@ -91,5 +91,6 @@ def command(
         raise UsageError("no PATH given", next_step="eoctl duplicates PATH...")
     space = spill_space(spill_dir, memory * MIB)
     run = DuplicatesRun(discover(wanted), wanted, options, space, limit=limit, fail_on=fail_on)
-    emit(Report("duplicate", Duplicate._fields, run.rows(), run.notes), output)
+    with while_read(lambda: run.status, is_verdict=True):
+        emit(Report("duplicate", Duplicate._fields, run.rows(), run.notes), output)
     return run.status

@@ -45,7 +45,7 @@ def command(
     depend on them.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit, use_format, while_read
     from recovery.locate import Location, Search
     from storage.discovery import discover
     from storage.log_dir import FileKind, classify
@@ -78,7 +78,8 @@ def command(
         rows = run.rows([search.by_position(pos, base_offset=segment)])
     else:
         rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
-    emit(Report("location", Location._fields, rows, search.notes), output)
+    with while_read(lambda: run.status_so_far):
+        emit(Report("location", Location._fields, rows, search.notes), output)
     return run.status
 
 
@@ -99,6 +100,11 @@ class _Run:
         partition = self._search.partition
         problems = dict.fromkeys(map(str, partition.problems))
         self._search.notes += [*problems, *partition.notes]
+
+    @property
+    def status_so_far(self) -> int:
+        """Exit status while more may be found."""
+        return EXIT_FINDINGS if self._is_bad else EXIT_OK
 
     @property
     def status(self) -> int:

@@ -213,8 +213,6 @@ def command(
         progress = stack.enter_context(Progress("producing"))
         result = produce(path, Source(opened, file, progress.advance), chosen)
     _report(result, output)
-    if result.error is not None:
-        raise result.error
 
 
 def _report(result: ProduceResult, output: OutputFormat) -> None:
@@ -225,4 +223,4 @@ def _report(result: ProduceResult, output: OutputFormat) -> None:
     reports = [Report("append", ProduceReport._fields, result.reports)]
     if result.link is not None:
         reports.append(Report("link", tuple(result.link), [tuple(result.link.values())]))
-    show_appended(reports, result.recoveries, result.changes, result.notes, output)
+    show_appended(reports, result.recoveries, result.changes, result.notes, output, result.error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +78,7 @@ def command(
     Nothing is written without --apply or --to.
     """
     from eoctl.changing import ChangeOptions
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit, use_format, while_read
     from eoctl.rebuild_jobs import rebuild_jobs
     from recovery.rebuild_many import rebuild_many
 
@@ -112,7 +113,9 @@ def command(
         rows = iter(list(run.saved(work, jobs, save_plan)))
     else:
         rows = run.rows(rebuild_many(work, jobs))
-    emit(Report("derived_file", COLUMNS, rows, run.notes), output)
+    is_only_shown = not apply and save_plan is None and to is None
+    with while_read(lambda: run.status, is_verdict=True) if is_only_shown else nullcontext():
+        emit(Report("derived_file", COLUMNS, rows, run.notes), output)
     return run.status
 
 
@@ -142,8 +145,9 @@ class _Run:
 
     def rows(self, results: Iterator[RebuildResult]) -> Iterator[Sequence[Any]]:
         """Rows of results that are shown, or written elsewhere."""
-        from eoctl.output import error
+        from eoctl.output import error, flush
 
+        flush()  # processes are started now
         for result in results:
             self._note(result)
             if result.error is not None:

@@ -281,9 +281,7 @@ def complete(
     )
     result = complete_transactions(path, wanted)
     report = Report("complete", CompleteReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output)
-    if result.error is not None:
-        raise result.error
+    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
     return EXIT_SKIPPED if result.is_waiting else 0
 
 
@@ -373,9 +371,7 @@ def run(
     )
     result = transform(sources, target, wanted)
     report = Report("transform", TransformReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output)
-    if result.error is not None:
-        raise result.error
+    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
 
 
 SUBCOMMANDS = {

@@ -41,8 +41,9 @@ def follow_log(paths: list[str], options: DumpOptions) -> int:
         raise UsageError("--follow cannot know which batches will be aborted")
     output.use_format(options.output)
     follower = _Follower(_active_log(paths[0]), options)
-    while follower.print_new():
-        time.sleep(POLL_SECONDS)
+    with output.while_read(lambda: follower.session.exit_status):
+        while follower.print_new():
+            time.sleep(POLL_SECONDS)
     return follower.session.exit_status
 
 

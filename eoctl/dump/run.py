@@ -41,7 +41,10 @@ def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
     output.use_format(options.output)
     session = Session(options)
     files = list(expand(paths, session))
-    with Progress("dump", _total_bytes(files)) as progress:
+    with (
+        Progress("dump", _total_bytes(files)) as progress,
+        output.while_read(lambda: session.exit_status),
+    ):
         for path in files:
             dump_file(path, session)
             progress.advance(_size_bytes(path))

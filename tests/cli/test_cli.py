@@ -207,7 +207,7 @@ def raising(error: BaseException) -> Callable[[], int]:
         (PermissionError(errno.EACCES, "Permission denied", "x"), 3, "x: Permission denied"),
         (KeyboardInterrupt(), 130, ""),
         (ValueError("oops"), 70, "EOCTL_DEBUG=1"),
-        (BrokenPipeError(), 0, ""),
+        (BrokenPipeError(), 141, ""),
     ],
 )
 def test_every_end_has_its_status(

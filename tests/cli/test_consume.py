@@ -471,13 +471,13 @@ def test_a_small_partition_needs_neither_numpy_nor_arrow(clean: Path) -> None:
 
 @pytest.mark.parametrize("name", ["plain-0", "rolled-0"])
 def test_a_reader_that_goes_away(name: str, clean: Path) -> None:
-    """As `head` does: nothing is wrong."""
+    """As `head` does: nothing is wrong; 141, unless all had been written by then."""
     done = subprocess.run(
         f"{sys.executable} -m eoctl consume {clean / name} | head -c 10 >/dev/null; "
         "echo ${PIPESTATUS[0]}",
         shell=True, executable="/bin/bash", cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == "0\n"
+    assert done.stdout in ("0\n", "141\n")
     assert "Traceback" not in done.stderr
     assert "eoctl:" not in done.stderr
 

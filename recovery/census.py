@@ -131,7 +131,7 @@ def read_producers(
                 found = replay_segment(
                     segment,
                     state,
-                    start_offset=partition.log_start_offset,
+                    start_offset=partition.local_log_start_offset,
                     is_active=partition.is_active(files),
                     on_table=seen.add,
                 )

@@ -78,7 +78,7 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
     selected = job.selected
     pace = _Pace(job.bytes_per_second, on_bytes)
     try:
-        partition = Partition.of(selected)
+        partition = Partition.of(selected, job.image)
         checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
         reason = _not_started(job)
         if reason:

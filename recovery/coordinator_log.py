@@ -107,7 +107,7 @@ class CoordinatorLog:
                 break
 
     def _read(self, number: int, source: Partition) -> None:
-        reading = source.read(source.log_start_offset or 0)
+        reading = source.read(source.local_log_start_offset or 0)
         for _, segment, batch in reading:
             if batch.crc_ok is False or batch.header.is_control:
                 continue  # there is a verdict about the first ones

@@ -72,8 +72,9 @@ class SegmentSummary(NamedTuple):
 class PartitionSummary(NamedTuple):
     """One partition directory.
 
-    `high_watermark` is the checkpointed one, `stopped` how its log dir was left, `verdict` the
-    worst of its segments (None: not one could be opened).
+    `local_log_start_offset` is above `log_start_offset` where the offsets between them are in
+    remote storage only. `high_watermark` is the checkpointed one, `stopped` how its log dir was
+    left, `verdict` the worst of its segments (None: not one could be opened).
     """
 
     topic: str
@@ -81,6 +82,7 @@ class PartitionSummary(NamedTuple):
     state: DirState
     verdict: VerdictKind | None
     log_start_offset: int | None
+    local_log_start_offset: int | None
     log_end_offset: int | None
     high_watermark: int | None
     last_stable_offset: int | None
@@ -232,6 +234,7 @@ def describe_partition(
         state=name.state,
         verdict=_worst(each.verdict for each in segments) if was_read or not segments else None,
         log_start_offset=partition.log_start_offset,
+        local_log_start_offset=partition.local_log_start_offset,
         log_end_offset=log_end_offset,
         high_watermark=partition.high_watermark,
         last_stable_offset=(
@@ -269,6 +272,7 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
         state=directory.name.state,
         verdict=None,
         log_start_offset=None,
+        local_log_start_offset=None,
         log_end_offset=None,
         high_watermark=None if log_dir is None else log_dir.high_watermark(directory),
         last_stable_offset=None,

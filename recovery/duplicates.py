@@ -28,7 +28,7 @@ from recovery.record_digests import Digester
 from recovery.suspected_duplicates import record_rows, record_sorter, suspected_pairs
 from storage.errors import AccessError
 from storage.kernels.protocol import HeaderTable
-from storage.log_dir import DirState
+from storage.log_dir import REMOTE_METADATA_TOPIC, DirState
 from storage.partition import Partition
 from storage.places import UNSEQUENCED_TOPICS
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from storage.discovery import Selected
 
 # What their writers repeat on purpose: commits, states, metadata.
-INTERNAL_TOPICS = UNSEQUENCED_TOPICS | {"__remote_log_metadata"}
+INTERNAL_TOPICS = UNSEQUENCED_TOPICS | {REMOTE_METADATA_TOPIC}
 
 
 class DuplicateOptions(NamedTuple):

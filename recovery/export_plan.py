@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export_options import PATH_COLUMNS, ExportFormat, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
+from recovery.remote_segments import RemoteSegments
 from storage.discovery import discover
 from storage.errors import EoctlError, UsageError
 from storage.log_dir import DirState, parse_partition_name
+from storage.partition import Partition
 from storage.places import list_places
 from storage.splits import Split, split_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.export_options import ExportOptions
     from recovery.outcomes import Stability
@@ -130,6 +132,7 @@ def plan_export(
             ExportPiece(_name(split, options), split, low, high, stable.get(each.directory))
             for split in split_places(places, options.split_bytes)
         )
+    notes += _remote(by_directory, options)
     notes += _copies(directories)
     return ExportPlan(tuple(pieces), tuple(directories), tuple(problems), tuple(notes))
 
@@ -244,6 +247,27 @@ def _bounds(
         else:
             high = limits.high_watermark if high is None else min(high, limits.high_watermark)
     return low, high
+
+
+def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions) -> Iterator[str]:
+    """Say what would have to come from remote storage, and is in no file of the export."""
+    low = options.from_offset or 0
+    above = [
+        each
+        for each, places in by_directory.items()
+        if "://" not in each and places and places[0].base_offset > low
+    ]
+    if not above:
+        return
+    try:
+        found = discover(above)
+        remote = RemoteSegments(found.log_dirs)
+        for each in found.selected:
+            told = remote.tell(Partition.of(each))
+            if told:
+                yield f"{told}: they are not exported"
+    except EoctlError:  # gone meanwhile
+        return
 
 
 def _within(places: Sequence[SegmentPlace], options: ExportOptions) -> list[SegmentPlace]:

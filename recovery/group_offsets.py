@@ -133,7 +133,7 @@ class _Replay:
                 yield CommittedOffset(group, commit.offset, by_group is not self._settled)
 
     def _read(self, source: Partition) -> None:
-        reading = source.read(source.log_start_offset or 0)
+        reading = source.read(source.local_log_start_offset or 0)
         window = None
         for _, segment, batch in reading:
             if batch.crc_ok is False:

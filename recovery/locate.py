@@ -70,7 +70,7 @@ class Search:
     def by_offset(self, offset: int) -> Location | None:
         """Find the record with an offset; without one, the next batch above it, and a note."""
         partition = self.partition
-        log_start = partition.log_start_offset
+        log_start = partition.local_log_start_offset
         if log_start is not None and offset < log_start:
             self.notes.append(f"offset {offset} is below the log start offset {log_start}")
         place = partition.find_offset(offset)
@@ -100,7 +100,7 @@ class Search:
 
     def by_key(self, key: bytes) -> Iterator[Location]:
         """Give every record with a key, in log order. Reads and decompresses everything."""
-        read = self.partition.read(self.partition.log_start_offset or 0)
+        read = self.partition.read(self.partition.local_log_start_offset or 0)
         is_found = False
         for placed in read:
             batch = placed.batch

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.index_builder import DEFAULT_INTERVAL_BYTES
+from recovery.recover_state import read_snapshots
 from recovery.segment_pass import Block, SegmentEnd, SegmentJob, add_epoch_run
 from recovery.segment_workers import run_passes
 from recovery.state_history import Clock, StateHistory
@@ -116,6 +117,9 @@ def rebuild_partition(
 ) -> Rebuilt:
     """Derive everything from the `.log` files alone.
 
+    Where the log begins in remote storage, the producers up to the first `.log` are those of the
+    snapshot there.
+
     Args:
         partition: as listed; only its `.log` files are read.
         settings: what the broker's configuration and clock would say.
@@ -143,7 +147,9 @@ def rebuild_partition(
     if log_start_offset is None:
         log_start_offset = partition.log_start_offset or 0
     # Snapshots at or below the log start are taken on the way and deleted at the end (SNAP-3).
-    history = StateHistory(Clock(settings.now_ms, settings.expiration_ms))
+    history = StateHistory(
+        Clock(settings.now_ms, settings.expiration_ms), _remote_state(partition, log_start_offset)
+    )
     done: list[RebuiltSegment] = []
     epochs: list[EpochRun] = []
     for job, messages in zip(work, run_passes(work, jobs), strict=True):
@@ -171,6 +177,19 @@ def rebuild_partition(
         log_end_offset=log_end_offset,
         violations=tuple(history.violations),
     )
+
+
+def _remote_state(partition: Partition, log_start_offset: int) -> Snapshots:
+    """What is known of the part of a log that is in remote storage: no `.log` here tells of it."""
+    remote = partition.remote_range
+    if remote is None:
+        return {}
+    found, _ = read_snapshots(partition)
+    return {
+        offset: entries
+        for offset, entries in found.items()
+        if log_start_offset < offset <= remote.end_offset
+    }
 
 
 def stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerEntry]]) -> bool:

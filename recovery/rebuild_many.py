@@ -99,6 +99,8 @@ def rebuild_one(
     except EoctlError as exc:
         return RebuildResult(path, 0, None, (), None, (), error=exc)
     notes = [*map(str, partition.problems)]
+    if partition.remote_range is not None:
+        notes.append(f"{path}: {partition.remote_range}: what is known of their producers stays")
     notes += _full_indexes(path, differences, job.index_max_bytes)
     notes += [
         f"{path}: offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"

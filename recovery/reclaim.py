@@ -61,7 +61,7 @@ def find_reclaimable(selected: Selected) -> Iterator[Reclaimable]:
             yield _file(entry, _SUFFIXES[entry.name.suffix])
     for entry in partition.files.orphans:
         yield _file(entry, "an index without its .log; the next start deletes it")
-    start_offset = partition.log_start_offset
+    start_offset = partition.local_log_start_offset
     segments = partition.segments
     for files, following in pairwise(segments):
         if start_offset is not None and following.base_offset <= start_offset:

@@ -94,7 +94,8 @@ def recover_state(
     Args:
         partition: as listed.
         clock: for expiry while snapshots are read.
-        from_scratch: ignore all snapshots and replay from the log start.
+        from_scratch: ignore all snapshots and replay from the log start; where that is in remote
+            storage, from the first `.log`, with the producers of the snapshot there.
         at_offset: as after a truncation to it: the newest snapshot at or below, then replay.
 
     Raises:
@@ -106,9 +107,13 @@ def recover_state(
     log_end_offset = 0 if log_end is None else log_end.offset
     log_start_offset = partition.log_start_offset or 0
     disk, notes = read_snapshots(partition)
-    history = StateHistory(
-        clock, {} if from_scratch else dict(disk), log_start_offset=log_start_offset
-    )
+    remote = partition.remote_range
+    remote_end = 0 if remote is None else remote.end_offset
+    if from_scratch:  # what is in remote storage cannot be replayed
+        used = {each: entries for each, entries in disk.items() if each <= remote_end}
+    else:
+        used = dict(disk)
+    history = StateHistory(clock, used, log_start_offset=log_start_offset)
     offset = log_end_offset if at_offset is None else at_offset
     if log_start_offset > log_end_offset:
         raise RefusedError(
@@ -120,6 +125,12 @@ def recover_state(
         raise UsageError(
             f"offset {offset} is outside {log_start_offset}..{log_end_offset} of {partition.path}"
         )
+    if remote is not None:
+        is_known = any(each <= remote_end for each in history.snapshots)
+        what = "the producers up to there are those of the snapshot"
+        if not is_known:
+            what = "no snapshot tells of the producers up to there"
+        notes.append(f"{remote}: {what}")
     history.forget_above(offset)
     started_from = max(history.snapshots, default=None)
     is_clean = partition.stopped is StoppedState.CLEAN

@@ -152,7 +152,7 @@ def read_replica(
         found.read(files)
         on_bytes(files.log.file_bytes)
     end = partition.log_end()
-    start_offset = partition.log_start_offset or 0
+    start_offset = partition.local_log_start_offset or 0
     end_offset = start_offset if end is None else end.offset
     sound_end_offset = found.sound_end_offset
     return ReplicaLog(

@@ -97,7 +97,7 @@ def read_ended(
     of each that is done.
     """
     pairs = TransactionPairs()
-    log_start_offset = partition.log_start_offset or 0
+    log_start_offset = partition.local_log_start_offset or 0
     for files in partition.segments:
         try:
             segment = open_segment(files.log.path)

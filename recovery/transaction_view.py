@@ -98,7 +98,7 @@ class TransactionView:
         self._partition = partition
         self._source = source
         self.high_watermark = high_watermark
-        self.log_start_offset = partition.log_start_offset or 0
+        self.log_start_offset = partition.local_log_start_offset or 0
         self.log_end_offset = self.log_start_offset
         self.problems: list[AccessError] = []
         self._known_offset = -1  # events below it were taken

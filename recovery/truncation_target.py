@@ -105,6 +105,13 @@ def find_target(partition: Partition, request: TargetRequest) -> Target:
             f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
             next_step=f"put right what it names, or move it away; eoctl describe {log.path}",
         )
+    remote = partition.remote_range
+    if remote is not None and offset < remote.end_offset:
+        raise RefusedError(
+            f"{log.path}: {remote}: a cut at {offset} would leave nothing of the local log, and"
+            " what follows in remote storage would be there still",
+            next_step=f"an offset from {remote.end_offset} on",
+        )
     cut = find_cut(partition, offset, log.end_offset)
     _tell(log, cut, request, notes)
     return Target(offset, cut.end_offset, log.start_offset, cut, tuple(notes))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 METADATA_TOPIC = "__cluster_metadata"
 GROUPS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
+REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.producer_ids`
 REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
@@ -296,7 +297,10 @@ class LogDir(NamedTuple):
         return self._checkpointed(self.high_watermarks, partition)
 
     def log_start_offset(self, partition: PartitionDir) -> int | None:
-        """Checkpointed log start; None is normal: listed only above the first segment's base."""
+        """Checkpointed log start; None is normal: listed only above the first segment's base.
+
+        Of a topic with remote storage it is listed always, and may lie below that.
+        """
         return self._checkpointed(self.log_start_offsets, partition)
 
     def recovery_point(self, partition: PartitionDir) -> int | None:

@@ -29,6 +29,7 @@ from storage.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.formats.offset_index import OffsetIndexEntry
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log_dir import LogDir, PartitionDir, Problem
-    from storage.partition_files import FileEntry, SegmentFiles
+    from storage.partition_files import FileEntry, PartitionFiles, SegmentFiles
     from storage.segment import Segment
+    from storage.tiering import RemoteRange
 
 T = TypeVar("T")
 
@@ -92,18 +94,28 @@ class Partition:
         notes: what a person should know of how the result came about.
     """
 
-    def __init__(self, directory: PartitionDir, log_dir: LogDir | None = None) -> None:
-        """List the directory. Raises AccessError if that is not possible."""
+    def __init__(
+        self,
+        directory: PartitionDir,
+        log_dir: LogDir | None = None,
+        image: ClusterImage | None = None,
+    ) -> None:
+        """List the directory. Raises AccessError if that is not possible.
+
+        `image` is its cluster's state, where the caller has it: it tells what is tiered.
+        """
         self.directory = directory
         self.log_dir = log_dir
+        self._image = image
+        self._remote: tuple[PartitionFiles, RemoteRange | None] | None = None
         self.files = list_partition(directory.path)
         self.problems: list[Problem] = list(self.files.problems)
         self.notes: list[str] = []
 
     @classmethod
-    def of(cls, selected: Selected) -> Partition:
+    def of(cls, selected: Selected, image: ClusterImage | None = None) -> Partition:
         """Open what `discover` found."""
-        return cls(selected.partition, selected.log_dir)
+        return cls(selected.partition, selected.log_dir, image)
 
     @property
     def path(self) -> str:
@@ -137,12 +149,31 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int | None:
-        """The larger of checkpoint and first base offset (OFF-5); None without segments."""
+        """Where the log starts to a broker (OFF-5, REC-13); None without segments.
+
+        The larger of checkpoint and first base offset; what is in remote storage counts, too.
+        """
+        remote = self.remote_range
+        return self.local_log_start_offset if remote is None else remote.start_offset
+
+    @property
+    def local_log_start_offset(self) -> int | None:
+        """Where the log starts that is in this directory; None without segments."""
         if not self.segments:
             return None
         first_base = self.segments[0].base_offset
         checkpoint = None if self.log_dir is None else self.log_dir.log_start_offset(self.directory)
         return first_base if checkpoint is None else max(checkpoint, first_base)
+
+    @property
+    def remote_range(self) -> RemoteRange | None:
+        """What of the log is in remote storage only (`storage.tiering`); None: nothing."""
+        if self._remote is None or self._remote[0] is not self.files:
+            from storage.tiering import find_remote_range
+
+            found = find_remote_range(self, self._image) if self.segments else None
+            self._remote = self.files, found
+        return self._remote[1]
 
     def is_active(self, files: SegmentFiles) -> bool:
         """Is it the last segment, the one that may have a torn tail?"""
@@ -262,7 +293,7 @@ class Partition:
         return self._retrying(lambda: self._find_timestamp(timestamp_ms))
 
     def _find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
-        min_offset = self.log_start_offset or 0
+        min_offset = self.local_log_start_offset or 0
         for files in self.segments:
             is_active = self.is_active(files)
             times, entries = self.time_index_entries(files), self.index_entries(files)

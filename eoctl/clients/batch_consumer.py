@@ -109,7 +109,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
         log_end_offset = self.log_end_offset
         if log_end_offset <= last_offset:
             self._meet_truncation(last_offset + 1, log_end_offset)
-        if last_offset < (self.partition.log_start_offset or 0):
+        if last_offset < (self.partition.local_log_start_offset or 0):
             return
         found = self.partition.find_offset(last_offset)
         if found is not None and found.batch.header.last_offset == last_offset:
@@ -142,7 +142,7 @@ class BatchConsumer(LogConsumer[BatchBlock]):
 
     def require_from(self, offset: int) -> None:
         """Make sure that what follows an offset was not deleted. Raises RefusedError."""
-        first_offset = self.partition.log_start_offset or 0
+        first_offset = self.partition.local_log_start_offset or 0
         if offset < first_offset:
             self._meet_deletion(offset, first_offset)
 

@@ -289,7 +289,7 @@ def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
     Raises:
         RefusedError: it is outside of the log.
     """
-    log_start_offset = consumer.partition.log_start_offset or 0
+    log_start_offset = consumer.partition.local_log_start_offset or 0
     log_end_offset = consumer.log_end_offset
     if log_start_offset <= offset <= log_end_offset:
         return offset

@@ -113,7 +113,7 @@ class LogConsumer(ABC, Generic[Given]):
         if self.view is not None:
             return self.view.log_end_offset
         end = self.partition.log_end()
-        return 0 if end is None else max(end.offset, self.partition.log_start_offset or 0)
+        return 0 if end is None else max(end.offset, self.partition.local_log_start_offset or 0)
 
     @property
     def end_offset(self) -> int:
@@ -133,16 +133,30 @@ class LogConsumer(ABC, Generic[Given]):
             AccessError: a segment cannot be read.
         """
         offset = self._start_offset() if offset is None else offset
+        self._tell_remote(offset)
         self.consumed = Consumed(next_offset=offset)
         self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
         return offset
+
+    def _tell_remote(self, offset: int) -> None:
+        """Say what a client of a broker would be given beside what is in the directory."""
+        remote, log_dir = self.partition.remote_range, self.partition.log_dir
+        kind, number = self._options.start
+        wanted = number if kind is StartKind.OFFSET else offset
+        if remote is None or log_dir is None:
+            return
+        if kind is not StartKind.EARLIEST and wanted >= remote.end_offset:
+            return
+        from recovery.remote_segments import RemoteSegments
+
+        self._tell(f"{RemoteSegments([log_dir]).tell(self.partition)}: they are not given")
 
     @abstractmethod
     def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogWalk[Given]:
         """Make what reads from an offset on."""
 
     def _start_offset(self) -> int:
-        log_start_offset = self.partition.log_start_offset or 0
+        log_start_offset = self.partition.local_log_start_offset or 0
         kind, number = self._options.start
         if kind is StartKind.EARLIEST:
             return log_start_offset
@@ -160,7 +174,7 @@ class LogConsumer(ABC, Generic[Given]):
                 f"{self._path}: the log ends at offset {log_end_offset}, below {number}",
                 next_step="--from latest",
             )
-        if number < log_start_offset:
+        if number < log_start_offset and self.partition.remote_range is None:
             self._tell(
                 f"the log starts at offset {log_start_offset}: a consumer is given nothing below"
             )
@@ -265,7 +279,7 @@ class LogConsumer(ABC, Generic[Given]):
     def _find_again(self, reader: LogWalk[Given]) -> None:
         """The place where to go on is gone: the log was cut at its end or at its start."""
         offset = reader.next_offset
-        first_offset = self.partition.log_start_offset or 0
+        first_offset = self.partition.local_log_start_offset or 0
         end = self.partition.log_end()
         end_offset = first_offset if end is None else max(end.offset, first_offset)
         if offset > end_offset:

@@ -188,7 +188,7 @@ class Copier:
                 cleaned = target.log_dir.cleaner_offsets or {}
                 cleaned_end_offset = cleaned.get(directory.topic_partition, 0)
                 flushed_end_offset = target.log_dir.recovery_point(directory) or 0
-        start_offset = None if partition is None else partition.log_start_offset
+        start_offset = None if partition is None else partition.local_log_start_offset
         epochs = {each.producer_id: each.producer_epoch for each in tail.producers}
         return Destination(
             target.path,
@@ -420,7 +420,7 @@ class Copier:
         if not Path(directory.path).is_dir():  # nothing was written
             return log
         partition = Partition(directory, opened.target.log_dir)
-        start_offset = partition.log_start_offset
+        start_offset = partition.local_log_start_offset
         return log._replace(
             partition=partition,
             start_offset=log.start_offset if start_offset is None else start_offset,

@@ -190,7 +190,7 @@ def _of_producers(
 
 
 def _gone(source: BatchConsumer, destination: Destination, part: Range) -> str:
-    log_start_offset = source.partition.log_start_offset or 0
+    log_start_offset = source.partition.local_log_start_offset or 0
     if part.start_offset < min(log_start_offset, part.end_offset):
         return f"the log of the source starts at offset {log_start_offset} now"
     if part.copy_start_offset < min(destination.start_offset, destination.end_offset):

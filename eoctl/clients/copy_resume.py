@@ -252,7 +252,7 @@ class _Verified:
                 raise fenced(self._destination.path, header.producer_id, known, later)
 
     def _require_source(self) -> None:
-        log_start_offset = self._source.partition.log_start_offset or 0
+        log_start_offset = self._source.partition.local_log_start_offset or 0
         if self._anchor.source_offset < log_start_offset:
             raise RefusedError(
                 f"{self._source.partition.path}: its log starts at offset {log_start_offset} now:"

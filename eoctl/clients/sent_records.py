@@ -35,7 +35,7 @@ def find_place(
     if place != NOWHERE or tail.end_offset <= start_offset or partition is None:
         return place
     ids = identities.producer_ids
-    log_start_offset = partition.log_start_offset or 0
+    log_start_offset = partition.local_log_start_offset or 0
     if log_start_offset > start_offset:
         raise RefusedError(
             f"{partition.path}: begins at {log_start_offset}, behind {start_offset} where the"
@@ -69,7 +69,7 @@ def count_by_epoch(
     Without those that retention has taken: an epoch that is not there says nothing.
     """
     found: dict[tuple[int, int], int] = {}
-    is_whole = (partition.log_start_offset or 0) <= start_offset
+    is_whole = (partition.local_log_start_offset or 0) <= start_offset
     wanted = set(producer_ids)
     for placed in partition.read(start_offset, end_offset):
         header = placed.batch.header

@@ -47,6 +47,7 @@ def command(
     from eoctl.output import Report, emit, line, use_format, while_read
     from recovery.clusters import Clusters, find_metadata
     from recovery.describe import PartitionSummary, SegmentSummary
+    from recovery.remote_segments import RemoteSegment
     from storage.discovery import discover
 
     use_format(output)
@@ -63,6 +64,10 @@ def command(
         if output is OutputFormat.TEXT:
             line("")
         emit(Report("segment", SegmentSummary._fields, run.segments), output)
+        if run.remote_segments:
+            if output is OutputFormat.TEXT:
+                line("")
+            emit(Report("remote_segment", RemoteSegment._fields, run.remote_segments), output)
     return run.status
 
 
@@ -73,6 +78,7 @@ class _Run:
         self._found = found
         self._clusters = clusters
         self.segments: list[Any] = []
+        self.remote_segments: list[Any] = []
         self.notes: list[str] = [VERIFIED]
         self.is_bad = any(isinstance(each, FormatError) for each in found.problems)
         self.is_unreadable = any(isinstance(each, AccessError) for each in found.problems)
@@ -88,21 +94,26 @@ class _Run:
     def descriptions(self) -> Iterator[Description]:
         from eoctl.progress import Progress
         from recovery.describe import describe_partition, unlisted
+        from recovery.remote_segments import RemoteSegments
         from storage.partition import Partition
 
+        remote = RemoteSegments(self._found.log_dirs)
         with Progress("reading") as progress:
             for selected in self._found.selected:
                 try:
-                    partition = Partition.of(selected)
+                    image = self._clusters.image_for(selected.log_dir)
+                    partition = Partition.of(selected, image)
                 except AccessError as exc:
                     if len(self._found.selected) == 1:
                         raise
                     description = unlisted(selected, exc)
                 else:
-                    image = self._clusters.image_for(selected.log_dir)
                     description = describe_partition(
                         partition, image=image, on_bytes=progress.advance
                     )
+                    if partition.remote_range is not None:
+                        self.remote_segments += remote.of(partition)
+                        self.notes.append(remote.tell(partition))
                 self.segments += description.segments
                 self.notes += map(str, description.problems)
                 self.notes += description.remarks

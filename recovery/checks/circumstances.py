@@ -52,6 +52,7 @@ class Circumstances:
         has_damage: a stretch of the log could not be used: what is derived cannot be judged.
         interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
         end_offset: log end offset of what was read so far.
+        remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
         refusal: the last one in the log.
     """
 
@@ -72,6 +73,8 @@ class Circumstances:
             key = partition.directory.topic_partition
             self.is_compacted = self.is_compacted or key in log_dir.cleaner_offsets
         self.log_start_offset = _log_start_offset(partition)
+        remote = partition.remote_range
+        self.remote_end_offset = None if remote is None else remote.end_offset
         self.has_damage = False
         self.refusal: Refusal | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0

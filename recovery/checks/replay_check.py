@@ -76,6 +76,7 @@ class ReplayCheck:
         self._told_violations = 0
         self._stable_offsets: list[tuple[int, str, int]] = []  # of `.txnindex`: path and entry
         self._files: SegmentFiles | None = None
+        self._remote_end = circumstances.remote_end_offset
         self._disk: dict[tuple[int, int], tuple[int, AbortedTxn]] = {}
         self._markers_found: dict[int, tuple[int, bool]] = {}
         self._ended: dict[tuple[int, int], tuple[int, bool]] = {}
@@ -84,6 +85,10 @@ class ReplayCheck:
 
     def begin_segment(self, files: SegmentFiles, disk: list[AbortedTxn]) -> None:
         """Go on with a segment and the entries of its `.txnindex`."""
+        if files.base_offset == self._remote_end and self._remote_end in self._snapshots:
+            # Nothing else tells of the producers whose batches are in remote storage.
+            entries, _ = self._snapshots[self._remote_end]
+            self.state.load(entries, files.base_offset, now_ms=0)
         self.compare_snapshot(files.base_offset)
         self._files = files
         self._disk = {

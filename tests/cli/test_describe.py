@@ -126,6 +126,7 @@ def test_figures_of_one_partition(eoctl: Callable[..., Any], golden: Callable[[s
         "state": "live",
         "verdict": "ok",
         "log_start_offset": 0,
+        "local_log_start_offset": 0,
         "log_end_offset": 60,
         "high_watermark": 60,
         "last_stable_offset": 60,
@@ -211,7 +212,7 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     path = golden("kafka-4.3.1") / "crash" / "trimmed-0"
     outcome = eoctl("describe", path)
     size = (path / f"{0:020d}.log").stat().st_size
-    partition = ["trimmed", 0, "live", "ok", 0, 300, "unknown", "unknown", 0, 1, size, 8, 300, 1]
+    partition = ["trimmed", 0, "live", "ok", 0, 0, 300, "unknown", "unknown", 0, 1, size, 8, 300, 1]
     partition += ["none", 1, "unclean", 0, path]
     segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573, 7, 7, 0]
     segment += ["no", path / f"{0:020d}.log"]

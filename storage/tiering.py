@@ -1,0 +1,103 @@
+"""Tiered storage (KIP-405): partitions whose log begins in remote storage, not in a local segment.
+
+Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
+there (REC-13). In any other partition that is a line left over from before retention, or none, and
+the log starts at the first segment. What tells them apart, in this order:
+
+  1  the first epoch of `leader-epoch-checkpoint` begins at or above the first segment: it is cut at
+     the log start, so nothing is below (EPOCH-4)
+  2  remote.storage.enable of the topic in `__cluster_metadata`
+  3  without that: a line in log-start-offset-checkpoint at all, which other partitions have only
+     for a log start above their first segment, or a partition of `__remote_log_metadata` beside it
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import AccessError, FormatError
+from storage.formats.checkpoint import parse_leader_epochs
+from storage.log_dir import (
+    LEADER_EPOCHS_NAME,
+    MAX_FILE_BYTES,
+    METADATA_TOPIC,
+    REMOTE_METADATA_TOPIC,
+    DirState,
+)
+from storage.small_file import read_small_file
+
+if TYPE_CHECKING:
+    from storage.cluster_image import ClusterImage
+    from storage.log_dir import LogDir
+    from storage.partition import Partition
+
+REMOTE_STORAGE_ENABLE = "remote.storage.enable"
+
+
+class RemoteRange(NamedTuple):
+    """Offsets of a log that are in remote storage only: from the log start to the first `.log`."""
+
+    start_offset: int
+    end_offset: int  # exclusive
+
+    def __str__(self) -> str:
+        return f"offsets {self.start_offset} to {self.end_offset - 1} are in remote storage only"
+
+
+def find_remote_range(partition: Partition, image: ClusterImage | None) -> RemoteRange | None:
+    """Tell which offsets are remote only; None: none.
+
+    Args:
+        partition: with at least one segment.
+        image: of its cluster; None: the one in its own log dir, if it matters.
+    """
+    log_dir = partition.log_dir
+    first_base = partition.segments[0].base_offset
+    if log_dir is None or not first_base or partition.directory.name.topic == METADATA_TOPIC:
+        return None
+    checkpoint = log_dir.log_start_offset(partition.directory)
+    start_offset = checkpoint or 0
+    if start_offset >= first_base or _is_cut_at(partition, first_base):
+        return None
+    if image is None:
+        image = _own_image(log_dir)
+    if image is not None and partition.topic in image.topics:
+        is_tiered = image.topic_config(partition.topic, REMOTE_STORAGE_ENABLE) == "true"
+    else:
+        is_tiered = checkpoint is not None or any(
+            each.name.topic == REMOTE_METADATA_TOPIC for each in log_dir.partitions
+        )
+    return RemoteRange(start_offset, first_base) if is_tiered else None
+
+
+def _is_cut_at(partition: Partition, first_base: int) -> bool:
+    """Whether the leader epochs say that nothing is below the first segment."""
+    entry = partition.files.other(LEADER_EPOCHS_NAME)
+    if entry is None:
+        return False
+    try:
+        entries = parse_leader_epochs(read_small_file(entry.path, MAX_FILE_BYTES))
+    except (FormatError, OSError):  # who needs the file tells of it
+        return False
+    return bool(entries) and entries[0].start_offset >= first_base
+
+
+def _own_image(log_dir: LogDir) -> ClusterImage | None:
+    for each in log_dir.partitions:
+        if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
+            return _load(each.path)
+    return None
+
+
+@lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
+def _load(path: str) -> ClusterImage | None:
+    from storage.cluster_image import load_cluster_image
+    from storage.log_dir import PartitionDir, PartitionName
+    from storage.partition import Partition
+
+    name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
+    try:
+        return load_cluster_image(Partition(PartitionDir(path, name)))
+    except AccessError:
+        return None

@@ -1,0 +1,1 @@
+"""Scripts that made archives of `tests/golden` with real brokers; they are run by hand."""

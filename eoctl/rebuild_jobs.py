@@ -16,7 +16,7 @@ from storage.log_dir import METADATA_TOPIC, DirState
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from recovery.clusters import Clusters
     from storage.cluster_image import ClusterImage
@@ -48,12 +48,13 @@ def rebuild_jobs(
     moment = resolve_now(now, log_dirs, is_live=any(each.lock.is_held for each in found.log_dirs))
     notes = [moment.describe(), *map(str, found.problems)]
     jobs = []
+    named = named_directories(paths)
     for selected in found.selected:
         if selected.partition.name.state is DirState.DELETE:
             notes.append(f"{selected.partition.path}: passed over, it is being deleted")
             continue
         is_metadata = selected.partition.name.topic == METADATA_TOPIC
-        if is_applied and is_metadata and not is_named(selected.partition.path, paths):
+        if is_applied and is_metadata and not is_named(selected.partition.path, named):
             notes.append(f"{selected.partition.path}: passed over, it is never changed")
             continue
         image = None if clusters is None else clusters.image_for(selected.log_dir)
@@ -97,10 +98,20 @@ def rebuild_jobs(
     return jobs, notes
 
 
-def is_named(partition_path: str, paths: Sequence[str]) -> bool:
-    """Whether one of the PATHs is the directory itself, or lies in it."""
-    own = os.path.realpath(partition_path)
-    return any(Path(os.path.realpath(each)).is_relative_to(own) for each in paths)
+def named_directories(paths: Iterable[str]) -> frozenset[Path]:
+    """Return the real paths of the PATHs and of all directories around them."""
+    real = [Path(os.path.realpath(each)) for each in paths]
+    return frozenset(around for each in real for around in (each, *each.parents))
+
+
+def is_named(partition_path: str, named: Collection[Path]) -> bool:
+    """Whether one of the PATHs is the directory itself, or lies in it.
+
+    Args:
+        partition_path: the directory.
+        named: `named_directories` of the PATHs, made once for all partitions.
+    """
+    return Path(os.path.realpath(partition_path)) in named
 
 
 def _clusters(found: Discovery, metadata_dir: str | None) -> Clusters | None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.rebuild_jobs import is_named, rebuild_jobs
+from eoctl.rebuild_jobs import is_named, named_directories, rebuild_jobs
 from recovery.clusters import image_around
 from recovery.directory_files import assigned_topic_id
 from recovery.mended_checkpoints import mend_checkpoints
@@ -110,15 +110,15 @@ class RepairRun:
             metadata_dir=options.metadata_dir,
             is_applied=True,
         )
-        self._found = [
-            each for each in found if each.selected.partition.name.state is DirState.LIVE
-        ]
+        self._found: list[RebuildJob] = []
         self._work = self._found
         self._mended: dict[str, MendedCheckpoints] = {}
         self._images: dict[str, ClusterImage | None] = {}
         self.notes = notes
         for each in found:
-            if each not in self._found:
+            if each.selected.partition.name.state is DirState.LIVE:
+                self._found.append(each)
+            else:
                 self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
 
     @property
@@ -157,12 +157,13 @@ class RepairRun:
         strategy = self._options.strategy or Strategy.SALVAGE
         if strategy is Strategy.SALVAGE:
             self._mend_checkpoints()
+        named = named_directories(self._paths)
         work = [
             RepairJob(
                 each.selected,
                 each.settings,
                 strategy,
-                is_named=is_named(each.selected.partition.path, self._paths),
+                is_named=is_named(each.selected.partition.path, named),
                 topic_id=assigned_topic_id(each.selected, self._image(each.selected)),
             )
             for each in self._work
@@ -190,20 +191,20 @@ class RepairRun:
         return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans))
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
+        jobs = {each.selected.partition.path: each.selected for each in self._work}
+        known = {_parent_of(each): each.selected.log_dir for each in self._work}
+        by_log_dir: dict[str, list[Repaired]] = {each: [] for each in known}
+        for each in repaired:
+            by_log_dir[str(Path(absolute_path(each.path)).parent)].append(each)
         arguments = self.arguments()
-        for log_dir in arguments:
-            parts = [
-                each for each in repaired if str(Path(absolute_path(each.path)).parent) == log_dir
-            ]
-            jobs = {each.selected.partition.path: each for each in self._work}
-            of_log_dir = (each.selected for each in self._work if _parent_of(each) == log_dir)
-            known = next(of_log_dir).log_dir
+        for log_dir, parts in by_log_dir.items():
+            around = known[log_dir]
             lowered = {
-                jobs[each.path].selected.partition.name: each.limits.recovery_point
+                jobs[each.path].partition.name: each.limits.recovery_point
                 for each in parts
                 if each.limits is not None
             }
-            price = None if known is None else recovery_price(known, lowered=lowered)
+            price = None if around is None else recovery_price(around, lowered=lowered)
             mended = self._mended.get(os.path.realpath(log_dir))
             contents = None if mended is None else mended.contents
             plan = plan_repair(log_dir, parts, arguments[log_dir], price, contents)

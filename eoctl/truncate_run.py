@@ -185,9 +185,11 @@ def _put_together(
         " were not decompressed"
     )
     plan = make_plan("truncate", arguments, steps, price)
-    for each in cut:
-        names = [files.log.name.name for files in each.partition.segments]
-        require_same_segments(each.partition.path, names, plan)
+    names = {
+        each.partition.path: [files.log.name.name for files in each.partition.segments]
+        for each in cut
+    }
+    require_same_segments(names, plan)
     return PlannedTruncation(plan, rows, tuple(dict.fromkeys(notes)))
 
 

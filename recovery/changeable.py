@@ -11,7 +11,7 @@ from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
 from storage.log_dir import METADATA_TOPIC, DirState, FileSuffix
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from recovery.plan import Plan
     from storage.log_dir import LogDir, PartitionName, Problem
@@ -90,20 +90,23 @@ def _how_to_mend(problem: Problem, log_dir: LogDir) -> str:
     return "make that file readable first"
 
 
-def require_same_segments(path: str, known: Collection[str], plan: Plan) -> None:
+def require_same_segments(known: Mapping[str, Collection[str]], plan: Plan) -> None:
     """A segment that came while the log was read is in no step, and would stay behind a gap.
 
     Args:
-        path: of the partition directory.
-        known: names of the `.log` files that were read.
+        known: names of the `.log` files that were read, by the path of their partition directory.
         plan: made after that.
 
     Raises:
         RefusedError: there is one.
     """
+    by_path = {absolute_path(path): (path, names) for path, names in known.items()}
     for listing in plan.listings:
-        new = {each for each in listing.names if each.endswith(".log")} - {*known}
-        if listing.path == absolute_path(path) and new:
+        path, names = by_path.get(listing.path, (listing.path, None))
+        if names is None:
+            continue
+        new = {each for each in listing.names if each.endswith(".log")} - {*names}
+        if new:
             raise RefusedError(
                 f"{path}: {min(new)} came while the log was read",
                 next_step="stop the broker, then run it again",

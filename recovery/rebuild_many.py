@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
+from recovery.piece_workers import map_in_order
 from recovery.rebuild import RebuildSettings, rebuild_partition
 from recovery.rebuild_diff import FileDifference, compare_files
-from recovery.segment_workers import WorkerLostError, end_with
 from storage.errors import EoctlError
 from storage.formats import offset_index, time_index
 from storage.partition import Partition
@@ -58,26 +57,7 @@ def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResul
     if jobs <= 1 or len(work) < jobs:
         yield from map(partial(rebuild_one, jobs=jobs), work)
         return
-    # Imported where they are needed: they take as long as scanning a hundred megabytes.
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=end_with, initargs=(os.getpid(),)
-    ) as pool:
-        try:
-            yield from pool.map(rebuild_one, work)
-        except BrokenProcessPool:
-            raise WorkerLostError from None
-        except BaseException:
-            # They may be at work for a long time on what nobody waits for.
-            for each in multiprocessing.active_children():
-                each.terminate()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+    yield from map_in_order(rebuild_one, work, jobs)
 
 
 def rebuild_one(

@@ -11,7 +11,7 @@ from recovery.changeable import require_same_segments
 from recovery.directory_files import topic_id_steps
 from recovery.lowered_checkpoints import lower_checkpoints
 from recovery.move_away import plan_move_away
-from recovery.piece_workers import map_unordered
+from recovery.piece_workers import map_in_order
 from recovery.plan import absolute_path, make_plan, source_of
 from recovery.repaired import Repaired
 from recovery.salvage import plan_salvage
@@ -56,12 +56,8 @@ def repair_many(
         jobs: processes.
         on_done: told each result as it comes.
     """
-    found: dict[int, Repaired] = {}
     one = partial(repair_one, jobs=jobs if len(work) == 1 else 1)
-    for number, repaired in map_unordered(one, work, jobs):
-        found[number] = repaired
-        on_done(repaired)
-    return [found[number] for number in range(len(work))]
+    return [*map_in_order(one, work, jobs, on_done=on_done)]
 
 
 def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
@@ -126,8 +122,7 @@ def plan_repair(
     sources = [source_of(path) for each in repaired if each.steps for path in each.logs]
     price = {**_price(repaired), "recovery": None if recovery is None else recovery._asdict()}
     plan = make_plan("repair", arguments, steps, price, sources)
-    for each in repaired:
-        require_same_segments(each.path, each.segments, plan)
+    require_same_segments({each.path: each.segments for each in repaired}, plan)
     return plan
 
 

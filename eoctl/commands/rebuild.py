@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recovery.rebuild_many import RebuildJob, RebuildResult
     from recovery.recovery_price import RecoveryPrice
     from recovery.write_derived import Derived
+    from storage.log_dir import LogDir
 
 MAX_INT = 2**31 - 1  # Kafka's type of these settings
 COLUMNS = (
@@ -180,12 +181,13 @@ class _Run:
         with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
             for done in resume(fs, log_dirs, "rebuild", arguments):
                 self.notes.append(f"completed what an earlier run began: {done.journal.path}")
+            around = {each.partition.path: each.log_dir for each in selected}
             for result in rebuild_many(work, jobs):
                 try:
                     files = self._wanted_files(result)
                     if files:
                         derived = [Derived(result.path, files, result.logs)]
-                        price = self._price(work, result.path)
+                        price = self._price(around[result.path])
                         plan = derived_plan("rebuild", _arguments(result.path), derived, price)
                         # At once: whatever becomes of the rows, the way back is known.
                         message(how_to_undo(apply_one(fs, plan, change)))
@@ -214,20 +216,19 @@ class _Run:
             self.notes.append("nothing to write: no plan was saved")
             return
         arguments = {"partitions": [absolute_path(each.selected.partition.path) for each in work]}
-        price = self._price(work, derived[0].partition_path) if len(derived) == 1 else None
+        (first, *more), around = derived, {each.selected.partition.path: each for each in work}
+        log_dir = around[first.partition_path].selected.log_dir
+        price = None if more else self._price(log_dir)
         save_plan(derived_plan("rebuild", arguments, derived, price), path)
         self.notes.append(f"eoctl apply {path} does it")
 
-    def _price(self, work: Sequence[RebuildJob], path: str) -> RecoveryPrice | None:
-        """What the broker recovers at its next start in the log dir of a partition; None: unknown.
+    def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
+        """What the broker recovers at its next start in a log dir; None: unknown.
 
         Worked out once for a log dir, and told.
         """
         from recovery.recovery_price import recovery_price
 
-        log_dir = next(
-            each.selected.log_dir for each in work if each.selected.partition.path == path
-        )
         if log_dir is None:
             return None
         if log_dir.path not in self._prices:

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test lint fuzz kills bench spark-bundle env kafka-libs clean
+.PHONY: help demo test lint fuzz kills matrix bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -13,6 +13,7 @@ help:
 	echo "make lint    the linters alone"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
+	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make bench   the measurements of docs/performance.md"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make env     the environment .venv with everything in it"
@@ -55,6 +56,9 @@ fuzz: env
 kills: env
 	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \
 		--dist worksteal tests/crash/test_*_kills.py tests/storage/test_producer_ids.py
+
+matrix: env
+	EOCTL_MATRIX=all $(BIN)/pytest -n 2 tests/matrix
 
 bench: env kafka-libs
 	$(BIN)/python -m bench

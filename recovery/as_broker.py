@@ -20,6 +20,8 @@ from recovery.truncate import require_changeable
 from storage.errors import RefusedError
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log_tail import NotClosedError
+from storage.lookup import verdict_of
+from storage.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +132,9 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[LostRange]:
     if stop.kind is VerdictKind.PREALLOCATED and not removed:
         last_offset = end_offset - 1  # nothing was ever there
     assert cut.before is not None
+    if stop.kind is not VerdictKind.PREALLOCATED:
+        with open_segment(cut.path) as segment:
+            stop = verdict_of(segment, stop, is_active=not removed)
     verdict = stop._replace(start_pos=cut.after_bytes, end_pos=cut.before.file_bytes)
     yield lost_range(cut.path, verdict, end_offset, last_offset)
     for each in reversed(removed):

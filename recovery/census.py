@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.end_markers import CUT_CHECK_IDS, REFUSED_CHECK_ID
 from recovery.recover_state import read_snapshots
 from recovery.replay import BulkState, replay_segment
 from storage.errors import AccessError, FormatError
@@ -30,7 +31,8 @@ from storage.formats.record_batch import (
     LOG_APPEND_TIME_MASK,
     MAGIC_V2,
 )
-from storage.lookup import END_KINDS
+from storage.kernels.protocol import in_words
+from storage.lookup import END_KINDS, verdict_of
 from storage.producer_state import AppendError
 from storage.segment import open_segment
 
@@ -79,10 +81,17 @@ class Producers(NamedTuple):
 
 
 class PartitionProducers(NamedTuple):
-    """What was found in a partition; `notes` tell what was not counted, none if all was."""
+    """What was found in a partition.
+
+    Attributes:
+        producers: these.
+        notes: what was not counted, and damage that a broker passes over; none if all is well.
+        is_whole: every segment was read to its end.
+    """
 
     producers: Producers
     notes: tuple[str, ...]
+    is_whole: bool
 
 
 class Census(NamedTuple):
@@ -125,6 +134,7 @@ def read_producers(
     state = BulkState()
     seen = _Seen()
     notes: list[str] = []
+    is_whole = True
     for files in partition.segments:
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
@@ -135,21 +145,30 @@ def read_producers(
                     is_active=partition.is_active(files),
                     on_table=seen.add,
                 )
+                stop = found.stop
+                if stop is not None and stop.kind not in END_KINDS:
+                    stop = verdict_of(segment, stop, is_active=partition.is_active(files))
+                    if stop.check_id in CUT_CHECK_IDS:  # no end marker, whatever is wrong with it
+                        stop = stop._replace(check_id=REFUSED_CHECK_ID)
         except (AccessError, AppendError, FormatError) as error:
             notes.append(f"{files.log.path}: {error}: what follows in it is not counted")
+            is_whole = False
             continue
         finally:
             on_bytes(files.log.file_bytes)
-        if found.stop is not None and found.stop.kind not in END_KINDS:
-            notes.append(
-                f"{files.log.path}: position {found.stop.start_pos}:"
-                f" {found.stop.reason or found.stop.kind}: what follows in it is not counted"
-            )
+        bad = [each for each in found.verdicts if each.kind not in END_KINDS]
+        if stop is not None and stop.kind not in END_KINDS:
+            bad = [each for each in bad if each.start_pos < stop.start_pos]
+            told = in_words(files.log.path, stop)
+            notes.append(f"{told}: what follows in it is not counted")
+            is_whole = False
+        # A broker passes over these; who reads the records does not.
+        notes += [in_words(files.log.path, each) for each in bad]
     snapshots, snapshot_notes = read_snapshots(partition)
     entries = snapshots[max(snapshots)] if snapshots else []
     notes += snapshot_notes
     notes += map(str, partition.problems)
-    return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)))
+    return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
 
 
 class _Seen:

@@ -1,7 +1,8 @@
 """What is there: one summary of a partition and one of each of its segments, from one pass.
 
 The pass reads every `.log` from end to end and verifies checksums; records are not decompressed.
-Batches with a wrong checksum are in no count. What cannot be known is None, never 0.
+Batches that give no records (a wrong checksum, a magic or a codec that does not exist, an
+impossible number of records) are in no count. What cannot be known is None, never 0.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
-from storage.kernels.protocol import VerdictKind
+from storage.kernels.protocol import VerdictKind, in_words
 from storage.log_dir import DirState, StoppedState
-from storage.lookup import DoubtfulOffsets
+from storage.lookup import DoubtfulOffsets, LostRecords
 from storage.segment import open_segment
 from storage.transactions import OpenTransactions
 
@@ -36,10 +37,11 @@ MAX_TOLD_VERDICTS_COUNT = 10
 # From harmless to worst.
 _SEVERITY = {
     VerdictKind.OK: 0,
-    VerdictKind.PREALLOCATED: 1,
-    VerdictKind.TORN_TAIL: 2,
-    VerdictKind.UNREADABLE: 3,
-    VerdictKind.CORRUPT: 4,
+    VerdictKind.SUSPICIOUS: 1,
+    VerdictKind.PREALLOCATED: 2,
+    VerdictKind.TORN_TAIL: 3,
+    VerdictKind.UNREADABLE: 4,
+    VerdictKind.CORRUPT: 5,
 }
 _TAIL_KINDS = frozenset({VerdictKind.PREALLOCATED, VerdictKind.TORN_TAIL})
 
@@ -126,11 +128,13 @@ class _Tally:
         self.codecs: set[int] = set()
         self.producer_ids: set[int] = set()
 
-    def add_batch(self, header: BatchHeader, *, is_offset_right: bool) -> None:
-        """Count one batch whose checksum is right."""
-        self.batches_count += 1
+    def add_batch(self, header: BatchHeader, *, is_offset_right: bool, is_lost: bool) -> None:
+        """Count one batch whose checksum is right; one whose records are lost is in no count."""
         if is_offset_right:
             self.last_offset = header.last_offset
+        if is_lost:
+            return
+        self.batches_count += 1
         count = header.records_count
         if header.magic < MAGIC_V2 and not header.codec:
             count = 1
@@ -141,13 +145,21 @@ class _Tally:
         if header.producer_id >= 0:
             self.producer_ids.add(header.producer_id)
 
-    def add_table(self, table: HeaderTable, doubtful_positions: set[int]) -> None:
-        """Count the batches of a table whose checksums are right."""
+    def add_table(
+        self, table: HeaderTable, doubtful_positions: set[int], lost_positions: set[int]
+    ) -> None:
+        """Count the batches of a table, as `add_batch` does."""
         import numpy as np
 
         from storage.formats.record_batch import CODEC_MASK, CONTROL_MASK
 
-        good = table.crc_ok
+        good = is_right = table.crc_ok
+        if doubtful_positions:
+            is_right = good & ~np.isin(table.pos, list(doubtful_positions))
+        if is_right.any():
+            self.last_offset = int(table.last_offset[is_right][-1])
+        if lost_positions:
+            good = good & ~np.isin(table.pos, list(lost_positions))
         if not good.any():
             return
         attributes = table.attributes[good]
@@ -155,11 +167,6 @@ class _Tally:
         is_legacy = table.magic[good] < MAGIC_V2
         counts = np.where(is_legacy & (codecs == 0), 1, table.records_count[good].astype(np.int64))
         self.batches_count += int(good.sum())
-        is_right = good
-        if doubtful_positions:
-            is_right = good & ~np.isin(table.pos, list(doubtful_positions))
-        if is_right.any():
-            self.last_offset = int(table.last_offset[is_right][-1])
         self._add_records(None if (counts < 0).any() else int(counts.sum()))
         base_ms, max_ms = table.base_timestamp_ms[good], table.max_timestamp_ms[good]
         first_ms = np.where(is_legacy | ((attributes & LOG_APPEND_TIME_MASK) != 0), max_ms, base_ms)
@@ -301,17 +308,19 @@ def _read_segment(
         with open_segment(files.log.path) as segment:
             if segment.file_bytes >= BULK_BYTES:
                 tables = segment.scan_tables(is_active=is_active)
-                doubtful = DoubtfulOffsets(tables, with_order=True)
+                doubtful, lost = DoubtfulOffsets(tables, with_order=True), LostRecords(tables)
                 for table in tables:
-                    tally.add_table(table, doubtful.positions)
+                    tally.add_table(table, doubtful.positions, lost.positions)
                     transactions.add_table(table)
                 return tally, list(tables.verdicts)
             scan = segment.scan(is_active=is_active)
-            doubtful = DoubtfulOffsets(scan, with_order=True)
+            doubtful, lost = DoubtfulOffsets(scan, with_order=True), LostRecords(scan)
             for batch in scan:
                 if batch.crc_ok is not False:
                     is_offset_right = batch.pos not in doubtful.positions
-                    tally.add_batch(batch.header, is_offset_right=is_offset_right)
+                    tally.add_batch(
+                        batch.header, is_offset_right=is_offset_right, is_lost=lost.has(batch)
+                    )
                     transactions.add_batch(batch.header)
             return tally, scan.verdicts
     except AccessError as exc:
@@ -397,13 +406,8 @@ def _replication_factor(directory: PartitionDir, image: ClusterImage | None) -> 
 
 
 def _tell(verdicts: list[tuple[SegmentFiles, Verdict]]) -> list[str]:
-    told = []
-    for files, verdict in verdicts[:MAX_TOLD_VERDICTS_COUNT]:
-        check_id = f" [{verdict.check_id}]" if verdict.check_id else ""
-        told.append(
-            f"{files.log.path}: positions {verdict.start_pos} to {verdict.end_pos}: "
-            f"{verdict.kind}: {verdict.reason}{check_id}"
-        )
+    first = verdicts[:MAX_TOLD_VERDICTS_COUNT]
+    told = [in_words(files.log.path, verdict) for files, verdict in first]
     if len(verdicts) > len(told):
         told.append(f"and {len(verdicts) - len(told)} more bad stretches in that partition")
     return told

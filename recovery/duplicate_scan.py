@@ -16,10 +16,10 @@ from recovery.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
-from storage.kernels.protocol import HeaderTable, VerdictKind
+from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_records
 from storage.log_dir import MAX_OFFSET
-from storage.lookup import DoubtfulOffsets
+from storage.lookup import DoubtfulOffsets, LostRecords
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -124,20 +124,17 @@ class _SegmentReader:
     def parts(self, *, is_active: bool) -> Iterator[Part]:
         scan = BulkScan(self._segment, is_active=is_active)
         self._doubtful = DoubtfulOffsets(scan, with_order=True)
+        self._lost = LostRecords(scan)
         for table, window in scan_tables(scan):
             yield self._part(table, window)
         for verdict in scan.verdicts:
             if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
-                check_id = f" [{verdict.check_id}]" if verdict.check_id else ""
-                self._trouble.add(
-                    f"{self._segment.path}: positions {verdict.start_pos} to {verdict.end_pos}: "
-                    f"{verdict.kind}: {verdict.reason}{check_id}"
-                )
+                self._trouble.add(in_words(self._segment.path, verdict))
 
     def _part(self, table: HeaderTable, window: BulkWindow | None) -> Part:
         counts = table.crc_ok.copy()
-        if doubtful := self._doubtful.positions:
-            counts &= ~np.isin(table.pos, list(doubtful))
+        if bad := self._doubtful.positions | self._lost.positions:
+            counts &= ~np.isin(table.pos, list(bad))
         offsets = np.where(counts, table.last_offset, -1)
         tops = np.maximum.accumulate(np.concatenate(([self._top_offset], offsets)))
         self._top_offset = int(tops[-1])

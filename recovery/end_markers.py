@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 # What makes a broker refuse the log, instead of cutting it.
 REFUSED_CHECK_ID = "BAT-12"
+# What makes it cut the log behind the batch.
+CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
 _MARKER_TYPES = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.end_markers import CUT_CHECK_IDS
 from recovery.salvage_scan import Loss
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.protocol import VerdictKind
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from recovery.segment_pass import SegmentEnd
     from storage.errors import FormatError
     from storage.kernels.protocol import HeaderTable
-
-_CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
 
 
 class _Batch(NamedTuple):
@@ -81,7 +80,7 @@ def without_cut(found: Sequence[SalvagedSegment], end: SegmentEnd) -> list[Salva
         AccessError: the segment cannot be opened.
     """
     verdict = end.verdict
-    if verdict.check_id not in _CUT_CHECK_IDS or verdict.start_pos >= end.valid_bytes:
+    if verdict.check_id not in CUT_CHECK_IDS or verdict.start_pos >= end.valid_bytes:
         return None
     number = [each.base_offset for each in found].index(end.base_offset)
     batches = [*_at(found[number], verdict.start_pos)]

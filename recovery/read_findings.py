@@ -7,12 +7,14 @@ records and what compaction has removed are among them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
+from recovery.decoded_records import lost_base_offset
+from recovery.end_markers import REFUSED_CHECK_ID
 from storage.errors import AccessError
-from storage.kernels.protocol import Verdict, VerdictKind
+from storage.kernels.protocol import Verdict, VerdictKind, in_words
 from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
@@ -64,11 +66,8 @@ class ReadFinding(NamedTuple):
     def __str__(self) -> str:
         if self.kind == GONE:
             return f"{self.path}: {self.reason}"
-        check_id = f" [{self.check_id}]" if self.check_id else ""
-        return (
-            f"{self.path}: positions {self.start_pos} to {self.end_pos}: "
-            f"{self.kind}: {self.reason}{check_id}"
-        )
+        stretch = (self.start_pos, self.end_pos, self.check_id, self.reason, self.errno)
+        return in_words(self.path, Verdict(VerdictKind(self.kind), *stretch))
 
 
 def gone(path: str) -> ReadFinding:
@@ -87,16 +86,30 @@ class FindingsList:
             as there is none.
     """
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, path: str, base_offset: int | None, *, is_last: bool = True) -> None:
+        """Take the findings of one scan.
+
+        Args:
+            path: of the segment.
+            base_offset: of the segment; None if the scan does not begin with it.
+            is_last: the scan goes to the end of the segment.
+        """
         self.found: list[ReadFinding] = []
         self.first_offset: int | None = None
         self.end_offset: int | None = None
-        self._split = split
-        self._path = split.place.path
+        self._is_last = is_last
+        self._path = path
         self._seen_count = 0
         self._waiting: list[ReadFinding] = []  # for the good batch behind them
         self._told: set[int] = set()  # where a verdict says that a batch is bad
-        self._next_offset: int | None = None if split.start_pos else split.place.base_offset
+        self._next_offset = base_offset
+
+    @classmethod
+    def of(cls, split: Split) -> Self:
+        """Take the findings of a scan of a split."""
+        place = split.place
+        base_offset = None if split.start_pos else place.base_offset
+        return cls(place.path, base_offset, is_last=split.is_last)
 
     def look_at(self, scan: BulkScan) -> None:
         """Take the verdicts that are new; call it before the rows that were given after them."""
@@ -154,9 +167,14 @@ class FindingsList:
             self.found = [self._kept(each, pos) for each in self.found]
 
     def add_error(
-        self, batch: ScannedBatch, error: FormatError | AccessError, *, is_lost: bool = True
+        self,
+        batch: ScannedBatch,
+        error: FormatError | AccessError,
+        *,
+        floor_offset: int | None = None,
+        is_lost: bool = True,
     ) -> None:
-        """Tell of a batch whose content cannot be had."""
+        """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before."""
         if self.is_told(batch.pos):
             return
         header = batch.header
@@ -164,6 +182,8 @@ class FindingsList:
             kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
         else:
             kind, check_id, errno, reason = VerdictKind.CORRUPT, error.check_id, 0, error.message
+            if header.is_control:  # no end marker, whatever is wrong with the record
+                check_id = REFUSED_CHECK_ID
         self.found.append(
             ReadFinding(
                 self._path,
@@ -173,7 +193,7 @@ class FindingsList:
                 check_id,
                 reason,
                 errno,
-                header.base_offset,
+                lost_base_offset(header, floor_offset),
                 header.last_offset,
                 is_lost,
             )
@@ -202,7 +222,7 @@ class FindingsList:
 
     def _of_verdict(self, verdict: Verdict) -> ReadFinding:
         kind, start_pos, end_pos, check_id, reason, errno = verdict
-        if not self._split.is_last and check_id == "SEG-5":
+        if not self._is_last and check_id == "SEG-5":
             # The end of a split is no end of the segment: it is a batch that does not lead there.
             kind, check_id = VerdictKind.CORRUPT, "BAT-2"
         return ReadFinding(

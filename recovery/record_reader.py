@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recovery.decoded_records import MAX_OFFSET, decoded_records
 from recovery.end_markers import batch_at
 from recovery.outcomes import (
     is_control_of_producer,
@@ -52,9 +53,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
 
-MAX_OFFSET = 2**63 - 1
 MAX_RECORDS = 65_536  # of a decoded table, and of an Arrow batch of single records
-KEPT_RECORDS = 4096  # a larger odd batch is decoded twice rather than kept
 RECORD_OVERHEAD_BYTES = 100  # of a single record, for what is collected
 
 
@@ -78,9 +77,10 @@ class RecordReader:
         self._options = ReadOptions() if options is None else options
         self._opener = opener
         self._builder = ColumnBuilder(split.place, self._options.columns)
-        self._notes = FindingsList(split)
+        self._notes = FindingsList.of(split)
         self._is_committed_only = self._options.isolation is Isolation.READ_COMMITTED
         self._bounds = Bounds(self._options)
+        self._floor_offset = split.place.base_offset  # behind the batch before
         self._outcomes: Outcomes | None = None
         self._singles: list[DecodedBatch] = []
         self._singles_bytes = 0
@@ -147,9 +147,12 @@ class RecordReader:
                 yield from self._flush()
                 notes.passed(part.table)
                 yield from self._read_window(part)
+                self._floor_offset = int(part.table.last_offset[-1]) + 1
             else:
                 notes.passed_batch(part)
                 yield from self._read_single(part)
+                if not notes.is_told(part.pos):
+                    self._floor_offset = part.header.last_offset + 1
         yield from self._flush()
         notes.look_at(scan)
         self._check_size(scan.end_pos)
@@ -311,49 +314,34 @@ class RecordReader:
         if header.base_offset < 0 or header.last_offset > MAX_OFFSET:
             words = f"offsets {header.base_offset} to {header.last_offset} cannot be"
             error = CorruptError(words, check_id="SEG-3", pos=batch.pos)
-            self._notes.add_error(batch, error)
+            self._notes.add_error(batch, error, floor_offset=self._floor_offset)
             return
         try:
-            records, first = self._decoded(batch)
+            records = decoded_records(batch, self._segment, self._floor_offset)
         except (FormatError, AccessError) as exc:
-            self._notes.add_error(batch, exc.without_frames())
+            self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
             return
         self._notes.given(batch.pos)
-        base_offset = header.base_offset if header.magic >= MAGIC_V2 else first
+        # The header of a wrapper has the offset of the last record in it.
+        first = header.base_offset if header.magic >= MAGIC_V2 else None
         kept: list[LogRecord] = []
         try:
-            for record in filter(self._bounds.holds, records):
+            for record in records:
+                if first is None:
+                    first = record.offset
+                if not self._bounds.holds(record):
+                    continue
                 kept.append(record)
                 self._singles_bytes += _content_bytes(record) + RECORD_OVERHEAD_BYTES
                 self._singles_count += 1
                 if self._is_full():
-                    self._singles.append(DecodedBatch(header, outcome, kept, base_offset))
+                    self._singles.append(DecodedBatch(header, outcome, kept, first or 0))
                     kept = []
                     yield from self._flush()
         except (FormatError, AccessError) as exc:  # the file has changed meanwhile
-            self._notes.add_error(batch, exc.without_frames())
+            self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
         if kept:
-            self._singles.append(DecodedBatch(header, outcome, kept, base_offset))
-
-    def _decoded(self, batch: ScannedBatch) -> tuple[Iterator[LogRecord], int]:
-        """Give the records of a batch that decodes to its end, and its first offset."""
-        kept: list[LogRecord] | None = []
-        first = batch.header.base_offset
-        for count, record in enumerate(self._segment.records(batch)):
-            if record.crc_ok is False:
-                raise CorruptError(
-                    "checksum of a message does not match",
-                    check_id="BAT-1",
-                    pos=batch.pos,
-                    found=str(record.crc),
-                )
-            if count == 0:
-                first = record.offset
-            if kept is not None:
-                kept.append(record)
-                if len(kept) > KEPT_RECORDS:
-                    kept = None
-        return self._segment.records(batch) if kept is None else iter(kept), first
+            self._singles.append(DecodedBatch(header, outcome, kept, first or 0))
 
     def _is_full(self) -> bool:
         is_large = self._singles_bytes >= self._options.batch_bytes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.decoded_records import decoded_records
 from recovery.end_markers import batch_at, marker_rows, read_good_markers, read_marker
 from recovery.producer_summary import ABORT, COMMIT
 from recovery.read_findings import FindingsList, ReadFinding, gone
@@ -18,7 +19,7 @@ from recovery.summary import Before, Summarizer, Summary, SummaryRows
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
-from storage.lookup import DoubtfulOffsets
+from storage.lookup import DoubtfulOffsets, LostRecords
 from storage.places import open_place
 
 if TYPE_CHECKING:
@@ -85,10 +86,12 @@ class _Reading:
         self._segment = segment
         self._scan = scan
         self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
-        self._notes = FindingsList(split)
+        self._notes = FindingsList.of(split)
         self._doubtful = DoubtfulOffsets(scan, with_order=True)
+        self._lost = LostRecords(scan)
         self._top_offset = -1 if before is None else before.top_offset
         self._singles: list[ScannedBatch] = []
+        self._floor_offset: int | None = None  # behind the batch before the first of them
         self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
 
@@ -110,6 +113,8 @@ class _Reading:
     def take_batch(self, batch: ScannedBatch) -> None:
         """Take a batch that is not healthy, or of an old format."""
         self._notes.look_at(self._scan)
+        if not self._singles:
+            self._floor_offset = self._notes.end_offset
         self._notes.passed_batch(batch)
         self._singles.append(batch)
         if len(self._singles) >= MAX_SINGLES_COUNT:
@@ -139,6 +144,7 @@ class _Reading:
         records_count = np.where(table.magic >= MAGIC_V2, np.maximum(table.records_count, 0), 1)
         for row in np.flatnonzero(table.crc_ok).tolist():
             header = singles[row].header
+            floor = singles[row - 1].header.last_offset + 1 if row else self._floor_offset
             try:
                 # An empty control batch is what compaction leaves of a marker (PROD-9).
                 if header.magic >= MAGIC_V2:
@@ -147,15 +153,17 @@ class _Reading:
                         marker[row] = COMMIT if found.is_commit else ABORT
                 elif header.attributes & CODEC_MASK:
                     records_count[row] = 0
-                    records_count[row] = sum(1 for _ in self._segment.records(singles[row]))
+                    records = decoded_records(singles[row], self._segment, floor or 0)
+                    records_count[row] = sum(1 for _ in records)
             except (FormatError, AccessError) as exc:
-                self._notes.add_error(singles[row], exc.without_frames())
+                self._notes.add_error(singles[row], exc.without_frames(), floor_offset=floor)
         self._take(table, marker, records_count.astype(np.int64))
 
     def _take(
         self, table: HeaderTable, marker: NDArray[np.int8], records_count: NDArray[np.int64]
     ) -> None:
         is_misplaced = self._misplaced(table)
+        is_lost = table.crc_ok & np.isin(table.pos, list(self._lost.positions))
         self._walked_end_pos = int(table.pos[-1] + table.batch_bytes[-1])
         epochs = table.partition_leader_epoch[table.crc_ok & (table.partition_leader_epoch >= 0)]
         if len(epochs):
@@ -164,7 +172,7 @@ class _Reading:
                 int(epochs.min()) if lowest < 0 else min(lowest, int(epochs.min())),
                 max(highest, int(epochs.max())),
             )
-        self._summarizer.add(SummaryRows(table, marker, records_count, is_misplaced))
+        self._summarizer.add(SummaryRows(table, marker, records_count, is_misplaced, is_lost))
 
     def _misplaced(self, table: HeaderTable) -> NDArray[np.bool_]:
         """Tell which batches are not behind all before them, or have an offset that is wrong.
@@ -192,7 +200,7 @@ def read_split(split: Split, before: Before | None = None) -> PieceSummary:
     except AccessError as exc:
         found = gone(split.place.path)
         if exc.errno != ENOENT:
-            notes = FindingsList(split)
+            notes = FindingsList.of(split)
             notes.add_unreadable(exc, split.start_pos, split.end_pos)
             notes.finish()
             (found,) = notes.found

@@ -6,7 +6,7 @@ What is counted (all of it over batches with a right checksum)
   bytes                   of the batches, headers included
   control_batches         markers, and KRaft's own control batches
   transactional_batches   data batches of transactions (a marker is a control batch)
-and of the rest: corrupt_batches, batches of believable length with a wrong checksum.
+and of the rest: corrupt_batches, batches of believable length that give no records (LostRecords).
 
 By producer id              see `producer_summary`: transactions, epochs that fall (PRD-3), data
                             behind a marker, markers without data (TXO-2)
@@ -74,12 +74,14 @@ class SummaryRows(NamedTuple):
         marker: NO_MARKER, COMMIT or ABORT, by the record of a control batch.
         records_count: of legacy messages too.
         is_misplaced: the offset cannot be right, so that nothing can be said of duplicates.
+        is_lost: the checksum is right, and nobody can take the records (LostRecords).
     """
 
     table: HeaderTable
     marker: NDArray[np.int8]
     records_count: NDArray[np.int64]
     is_misplaced: NDArray[np.bool_]
+    is_lost: NDArray[np.bool_]
 
 
 class Counts(NamedTuple):
@@ -316,7 +318,7 @@ def _put_together(blocks: list[SummaryRows]) -> SummaryRows | None:
 def _counts_of(
     rows: SummaryRows, is_control: NDArray[np.bool_], is_transactional: NDArray[np.bool_]
 ) -> Counts:
-    is_good = rows.table.crc_ok
+    is_good = rows.table.crc_ok & ~rows.is_lost
     return Counts(
         batches=int(is_good.sum()),
         records=int(rows.records_count[is_good].sum()),

@@ -19,10 +19,11 @@ from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
-    from storage.kernels.numpy_kernel import TableScan
+    from storage.kernels.numpy_kernel import BulkScan, TableScan
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.scan import Scan
     from storage.segment import Segment
@@ -35,14 +36,17 @@ END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
 # checksum does not cover, is wrong.
 OFFSET_CHECK_IDS = frozenset({"BAT-2", "SEG-2", "SEG-3"})
 ORDER_CHECK_ID = "BAT-3"  # either this batch or the one before it is wrong
+# Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
+# or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
+RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})
 
 
-class DoubtfulOffsets:
-    """Tells, while a scan goes on, which of its batches have an offset that cannot be right."""
+class _ToldBatches:
+    """Tells, while a scan goes on, of which of its batches a verdict names one of some rules."""
 
-    def __init__(self, scan: Scan | TableScan, *, with_order: bool = False) -> None:
+    def __init__(self, scan: Scan | TableScan | BulkScan, check_ids: AbstractSet[str]) -> None:
         self._verdicts = scan.verdicts
-        self._check_ids = OFFSET_CHECK_IDS | ({ORDER_CHECK_ID} if with_order else set())
+        self._check_ids = check_ids
         self._seen_count = 0
         self._positions: set[int] = set()
 
@@ -54,6 +58,37 @@ class DoubtfulOffsets:
                 self._positions.add(verdict.start_pos)
         self._seen_count = len(self._verdicts)
         return self._positions
+
+
+class DoubtfulOffsets(_ToldBatches):
+    """Tells which batches have an offset that cannot be right."""
+
+    def __init__(self, scan: Scan | TableScan | BulkScan, *, with_order: bool = False) -> None:
+        super().__init__(scan, OFFSET_CHECK_IDS | ({ORDER_CHECK_ID} if with_order else set()))
+
+
+class LostRecords(_ToldBatches):
+    """Tells of which batches no reader can take the records. The one place that decides it."""
+
+    def __init__(self, scan: Scan | TableScan | BulkScan) -> None:
+        super().__init__(scan, RECORDS_CHECK_IDS)
+
+    def has(self, batch: ScannedBatch) -> bool:
+        """Tell of a batch that the scan has just given."""
+        return batch.crc_ok is False or batch.pos in self.positions
+
+
+def verdict_of(segment: Segment, stop: Verdict, *, is_active: bool) -> Verdict:
+    """Return what a scan that goes on behind damage says of where another one stopped.
+
+    One that stops, as a broker's does, goes by the length it finds; one that goes on looks for the
+    next good batch, and so knows more. All commands tell what this one says. Reads the segment.
+    """
+    scan = segment.scan(is_active=is_active)
+    for _ in scan:
+        pass
+    found = (each for each in scan.verdicts if each.start_pos <= stop.start_pos < each.end_pos)
+    return next(found, stop)
 
 
 class FoundBatch(NamedTuple):

@@ -254,7 +254,7 @@ class Scan:
             self._note(VerdictKind.CORRUPT, pos, next_pos, *problem)
         if problem is None or problem.check_id in ("BAT-3", "BAT-7"):
             for check_id, reason in suspect(header, epoch_before):
-                verdict = Verdict(VerdictKind.CORRUPT, pos, next_pos, check_id, reason)
+                verdict = Verdict(VerdictKind.SUSPICIOUS, pos, next_pos, check_id, reason)
                 self.suspicions.append(verdict)
         self._passed(next_pos)
         return [ScannedBatch(pos, header, crc_ok)], next_pos

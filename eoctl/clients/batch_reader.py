@@ -19,7 +19,7 @@ import numpy as np
 from eoctl.clients.bulk_records import visible
 from eoctl.clients.log_damage import content_damage
 from eoctl.clients.log_walk import LogWalk
-from eoctl.clients.single_records import decoded_records
+from recovery.decoded_records import decoded_records
 from recovery.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import (
@@ -252,7 +252,7 @@ class BatchReader(LogWalk[BatchBlock]):
                 data = memoryview(bytearray(segment.read_batch(batch)))
             except (FormatError, AccessError) as exc:
                 yield from self._flush()
-                self._lose(content_damage(batch, segment.path, exc))
+                self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
                 return
             is_odd = header.magic < MAGIC_V2 or header.base_offset < self.next_offset
             is_odd = is_odd or header.records_count != header.last_offset_delta + 1
@@ -270,7 +270,7 @@ class BatchReader(LogWalk[BatchBlock]):
                 found = decoded_records(batch, segment, self._floor_offset)
             except (FormatError, AccessError) as exc:
                 yield from self._flush()
-                self._lose(content_damage(batch, segment.path, exc))
+                self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
                 return
             own_records = tuple(each for each in found if each.offset >= self.next_offset)
             if not own_records:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from storage.fsio import Bytes
 
 SHOWN_TRANSACTIONS = 10
-VERIFIED = "verified: checksums and contents of all batches read"
+VERIFIED = "verified: checksums and contents of all data batches read"
 
 
 class PrintOptions(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.decoded_records import lost_base_offset
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
 from storage.kernels.protocol import VerdictKind
 from storage.lookup import END_KINDS
@@ -82,11 +83,13 @@ class NewVerdicts:
         return found
 
 
-def content_damage(batch: ScannedBatch, path: str, error: FormatError | AccessError) -> Damage:
-    """Return what a batch is whose content cannot be had."""
+def content_damage(
+    batch: ScannedBatch, path: str, error: FormatError | AccessError, floor_offset: int
+) -> Damage:
+    """Return what a batch is whose content cannot be had; the one before ends at the floor."""
     header, end_pos = batch.header, batch.pos + batch.header.batch_bytes
     kind, check_id = VerdictKind.CORRUPT, getattr(error, "check_id", "")
     if isinstance(error, AccessError):
         kind = VerdictKind.UNREADABLE
-    offsets = (header.base_offset, header.last_offset)
+    offsets = (lost_base_offset(header, floor_offset), header.last_offset)
     return Damage(path, batch.pos, end_pos, kind, check_id, error.message, *offsets)

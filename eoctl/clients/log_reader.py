@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from eoctl.clients.log_damage import content_damage
 from eoctl.clients.log_walk import LogWalk
-from eoctl.clients.single_records import SingleRecords, decoded_records
+from eoctl.clients.single_records import SingleRecords
+from recovery.decoded_records import decoded_records
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import ScannedBatch
@@ -89,7 +90,7 @@ class LogReader(LogWalk["AnyRecords"]):
             records = decoded_records(batch, segment, self._floor_offset)
         except (FormatError, AccessError) as exc:
             yield from self._flush()
-            self._lose(content_damage(batch, segment.path, exc))
+            self._lose(content_damage(batch, segment.path, exc, self._floor_offset))
             return
         for record in records:
             if self.next_offset <= record.offset < end_offset:

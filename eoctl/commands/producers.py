@@ -103,15 +103,19 @@ def command(
             line("")
         emit(report, output)
     notes = [note for each in counted for note in each.found.notes]
-    for note in (moment.describe(), *problems, *notes, VERIFIED):
+    is_whole = not problems and all(each.found.is_whole for each in counted)
+    for note in (moment.describe(), *problems, *notes, verified(is_whole=is_whole)):
         message(note)
     return EXIT_SKIPPED if problems or notes else EXIT_OK
 
 
-VERIFIED = (
-    "verified: headers and checksums of all batches; heap_bytes is an estimate for one broker with"
-    " one copy of each partition"
-)
+def verified(*, is_whole: bool) -> str:
+    """Tell what was looked at."""
+    of_what = "all batches" if is_whole else "what is counted"
+    return (
+        f"verified: headers and checksums of {of_what}; heap_bytes is an estimate for one broker"
+        " with one copy of each partition"
+    )
 
 
 def _row(counted: Counted, clock: Clock) -> Sequence[object]:

@@ -21,12 +21,16 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.protocol import VerdictKind
 from storage.log_dir import GROUPS_TOPIC
+from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
+    from recovery.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable, Verdict
     from storage.partition_files import SegmentFiles
 
@@ -76,27 +80,27 @@ class BatchCheck:
         )
 
     def take_verdict(self, verdict: Verdict) -> None:
-        """Note what the scan says of a stretch."""
-        circumstances = self._circumstances
-        kind, check_id = verdict.kind, verdict.check_id
-        if kind is VerdictKind.UNREADABLE:
+        """Take what the scan says of a stretch, before the batches behind it."""
+        if verdict.kind is VerdictKind.UNREADABLE:
             self.unreadable.append(verdict)
-            self._damage()
-            return
-        if kind in {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED} and self._is_active:
-            if circumstances.is_clean:
-                self._add(check_id, verdict, severity=Severity.ERROR)
-            elif kind is VerdictKind.TORN_TAIL:
-                # Zeros are what preallocation and some file systems leave; cutting them is normal.
-                self._add(check_id, verdict, severity=Severity.NOTE)
-            return
-        self._add(check_id, verdict)
-        if check_id in {"BAT-1", "BAT-2"}:
-            self._damage()
+        if verdict.kind is VerdictKind.UNREADABLE or verdict.check_id in {"BAT-1", "BAT-2"}:
+            self._circumstances.has_damage = True
+            self._circumstances.add_hole(self._circumstances.end_offset)
+
+    def tell(self, found: Iterable[ReadFinding]) -> None:
+        """Note what the scan said of all stretches; now the offsets around them are known."""
+        for each in found:
+            severity = None
+            if each.kind in END_KINDS and self._is_active:
+                severity = Severity.ERROR if self._circumstances.is_clean else Severity.NOTE
+                if each.kind == VerdictKind.PREALLOCATED and severity is Severity.NOTE:
+                    continue  # preallocation and some file systems leave zeros; a start cuts them
+            if not each.is_unreadable:
+                self._add(each, each.base_offset, each.last_offset, severity=severity)
 
     def take_suspicion(self, verdict: Verdict) -> None:
         """Note what is legal, and not written by a healthy broker."""
-        self._add(verdict.check_id, verdict)
+        self._add(verdict, None, None)
 
     def finish(self) -> None:
         """Look at the segment as a whole."""
@@ -115,20 +119,23 @@ class BatchCheck:
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
 
-    def _damage(self) -> None:
-        self._circumstances.has_damage = True
-        self._circumstances.add_hole(self._circumstances.end_offset)
-
-    def _add(self, check_id: str, verdict: Verdict, *, severity: Severity | None = None) -> None:
-        end_offset = self._circumstances.end_offset
+    def _add(
+        self,
+        found: Verdict | ReadFinding,
+        base_offset: int | None,
+        last_offset: int | None,
+        *,
+        severity: Severity | None = None,
+    ) -> None:
         self._collector.add(
-            check_id,
+            found.check_id,
             self._path,
-            verdict.reason,
+            found.reason,
             severity=severity,
-            start_pos=verdict.start_pos,
-            end_pos=verdict.end_pos,
-            base_offset=end_offset if check_id in {"BAT-1", "BAT-2"} else None,
+            start_pos=found.start_pos,
+            end_pos=found.end_pos,
+            base_offset=base_offset,
+            last_offset=last_offset,
         )
 
     def _look_for_gaps(self, table: HeaderTable) -> None:

@@ -8,10 +8,12 @@ import numpy as np
 
 from recovery.end_markers import batch_at, has_marker, marker_rows, read_good_markers, read_marker
 from recovery.producer_columns import MarkerColumns
+from recovery.read_findings import FindingsList
 from recovery.segment_walk import MIN_TABLE_ROWS
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
+from storage.lookup import LostRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,9 +85,12 @@ class LogWalk:
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
         """Read the segment from its begin to its end."""
-        scan = BulkScan(self._segment, verify_crc=verify_crc, is_active=self._is_active)
+        segment = self._segment
+        scan = BulkScan(segment, verify_crc=verify_crc, is_active=self._is_active)
+        found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
         told = read_pos = 0
         for part in scan.parts():
+            found.look_at(scan)
             pos = int(part.table.pos[0]) if isinstance(part, BulkWindow) else part.pos
             # In the order of the log: a batch behind damage knows what is missing before it.
             while told < len(scan.verdicts) and scan.verdicts[told].start_pos <= pos:
@@ -96,13 +101,16 @@ class LogWalk:
                 self._take_verdict(verdict, ends=not passes or verdict.start_pos < pos)
                 told += 1
             if isinstance(part, BulkWindow):
+                found.passed(part.table)
                 self._join_singles()
                 self._take_window(part)
                 if self._records is not None:
                     self._records.take_window(part)
             else:
+                found.passed_batch(part)
                 self._singles.append(part)
-                if self._records is not None:
+                # What the scan has told of is told once.
+                if self._records is not None and not lost.has(part):
                     self._records.take_batch(part)
                 if len(self._singles) >= MAX_SINGLES_COUNT:
                     self._join_singles()
@@ -114,6 +122,9 @@ class LogWalk:
         self._flush()
         for verdict in scan.verdicts[told:]:
             self._take_verdict(verdict, ends=True)
+        found.look_at(scan)
+        found.finish()
+        self._batches.tell(found.found)
         for verdict in scan.suspicions:
             self._batches.take_suspicion(verdict)
 

@@ -26,9 +26,10 @@ from recovery.checks.record_rules import (
     has_good_offsets,
     has_its_max_timestamp,
 )
+from recovery.decoded_records import lost_base_offset, sound_records
 from recovery.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
 from recovery.findings import Severity
-from storage.errors import AccessError, FormatError, TooLargeError
+from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
 from storage.formats.control_record import (
     MESSAGES,
@@ -115,6 +116,7 @@ class RecordCheck:
         self._collector = collector
         self._is_compacted = is_compacted
         self._max_batch_bytes = max_batch_bytes
+        self._floor_offset = segment.base_offset  # behind the batch before
         self._contents = CoordinatorRecordCheck.of_topic(topic, path, collector, version)
 
     def take_window(self, window: BulkWindow) -> None:
@@ -138,6 +140,7 @@ class RecordCheck:
                 continue
             part = rows_of(wanted, done, end)
             done += self._take_data(part, window)
+        self._floor_offset = int(table.last_offset[-1]) + 1
 
     def take_batch(self, batch: ScannedBatch) -> None:
         """Check a batch that is not healthy, or a legacy message."""
@@ -150,6 +153,7 @@ class RecordCheck:
             self._check_batch(batch)
         else:
             self._check_legacy(batch)
+        self._floor_offset = header.last_offset + 1
 
     # --- in bulk: which batches are beyond doubt ---
 
@@ -209,7 +213,7 @@ class RecordCheck:
         place: dict[str, Any] = {
             "start_pos": batch.pos,
             "end_pos": batch.pos + header.batch_bytes,
-            "base_offset": header.base_offset,
+            "base_offset": lost_base_offset(header, self._floor_offset),
             "last_offset": header.last_offset,
         }
         self._collector.add(check_id, self._path, message, severity=severity, **(place | fields))
@@ -374,24 +378,19 @@ class RecordCheck:
         if message.key is not None:
             words = "a wrapper message has a key"
             self._add("BAT-17", words, batch, severity=Severity.WARNING, expected="null")
-        for record in records:
-            if not record.crc_ok:
-                self._add(
-                    "BAT-17",
-                    "the checksum of an inner message does not match",
-                    batch,
-                    base_offset=record.offset,
-                    last_offset=record.offset,
-                    broker_action=_READERS_FAIL,
-                )
-        offsets = [each.offset for each in records]
-        if offsets != sorted(set(offsets)) or (message.offset and offsets[-1] != message.offset):
+        try:
+            for _ in sound_records(records, batch, self._floor_offset):
+                pass
+        except CorruptError as error:
+            self._add("BAT-17", error.message, batch, broker_action=_READERS_FAIL)
+            return
+        if message.offset and records[-1].offset != message.offset:
             self._add(
                 "BAT-17",
-                "offsets of inner messages do not ascend to the wrapper's",
+                "the last inner message does not have the offset of the wrapper",
                 batch,
                 expected=str(message.offset),
-                found=f"{offsets[0]} to {offsets[-1]}",
+                found=str(records[-1].offset),
             )
         if message.magic == MAGIC_V1 and not message.is_log_append_time:
             latest_ms = max(each.timestamp_ms for each in records)

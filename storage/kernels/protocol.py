@@ -26,6 +26,7 @@ class VerdictKind(StrEnum):
     PREALLOCATED = "preallocated"  # zeros to the end of the file
     CORRUPT = "corrupt"
     UNREADABLE = "unreadable"  # the operating system could not read it
+    SUSPICIOUS = "suspicious"  # legal, and not what a healthy broker writes; nothing is lost
 
 
 class Verdict(NamedTuple):
@@ -37,6 +38,13 @@ class Verdict(NamedTuple):
     check_id: str = ""  # the broken rule, such as BAT-1
     reason: str = ""
     errno: int = 0  # of the failed read, for UNREADABLE
+
+
+def in_words(path: str, verdict: Verdict) -> str:
+    """Tell of a stretch of a file; every reader has the same words for it."""
+    rule = f" [{verdict.check_id}]" if verdict.check_id else ""
+    place = f"{path}: positions {verdict.start_pos} to {verdict.end_pos}"
+    return f"{place}: {verdict.kind}: {verdict.reason}{rule}"
 
 
 class ScannedBatch(NamedTuple):

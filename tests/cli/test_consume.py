@@ -114,7 +114,7 @@ def test_text_is_the_values(eoctl: Eoctl, clean: Path) -> None:
     outcome = eoctl("consume", clean / "plain-0")
     assert outcome.stdout == b"".join(value + b"\n" for value in values)
     assert outcome.errors == (
-        "179 records, offsets 0 to 178; next offset 179; verified: checksums and contents of all"
+        "179 records, offsets 0 to 178; next offset 179; verified: checksums and contents of all data"
         " batches read\n"
     )
 

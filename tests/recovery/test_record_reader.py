@@ -555,7 +555,7 @@ def test_a_marker_that_does_not_decode(tmp_path: Path) -> None:
     reader = RecordReader(Split(place, 0, place.file_bytes, is_last=True))
     assert [row["outcome"] for batch in reader for row in batch.to_pylist()] == ["open"]
     (found,) = reader.findings
-    assert (found.base_offset, found.check_id, found.is_lost) == (1, "CTL-1", False)
+    assert (found.base_offset, found.check_id, found.is_lost) == (1, "BAT-12", False)
 
 
 def test_a_transaction_that_ends_segments_later(tmp_path: Path) -> None:
@@ -580,7 +580,7 @@ def test_what_cannot_be_read_is_named_once(tmp_path: Path) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch()])
     (split,) = whole(list_places([str(directory)]).places)
     path = split.place.path
-    found = FindingsList(split)
+    found = FindingsList.of(split)
     found.add_unreadable(AccessError(OSError(errno.EACCES, "Permission denied"), path), 0, 9)
     found.finish()
     told = f"{path}: positions 0 to 9: unreadable: Permission denied"

@@ -128,6 +128,7 @@ def rows_of(batches: Sequence[Batch], first_offset: int = 0, top_offset: int = -
         np.array([CONTROL_KINDS.get(each.kind, NO_MARKER) for each in batches], np.int8),
         table.records_count.astype(np.int64),
         np.asarray(table.base_offset <= top_offset),
+        np.zeros(table.row_count, np.bool_),
     )
 
 
@@ -362,7 +363,8 @@ def transaction_rows(
     columns["crc_ok"][:] = True
     marker = np.where(is_marker, np.repeat(outcome, 2), NO_MARKER).astype(np.int8)
     records_count = np.where(is_marker, 1, np.repeat(sizes, 2))
-    return SummaryRows(HeaderTable(**columns), marker, records_count, np.zeros(count, np.bool_))
+    never = np.zeros(count, np.bool_)
+    return SummaryRows(HeaderTable(**columns), marker, records_count, never, never)
 
 
 def test_what_is_no_packed_summary() -> None:
@@ -541,7 +543,7 @@ def test_a_marker_that_does_not_decode_ends_nothing(tmp_path: Path) -> None:
     assert (figures["open_transactions"], figures["aborted_batches"]) == (1, 0)
     assert (figures["control_batches"], figures["committed_transactions"]) == (2, 1)
     assert found.is_corrupt
-    assert "CTL-1" in str(found.findings[0])
+    assert "BAT-12" in str(found.findings[0])
 
 
 def test_empty_and_torn_segments(tmp_path: Path) -> None:

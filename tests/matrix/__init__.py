@@ -1,0 +1,1 @@
+"""What all readers say of the same damaged directories."""

@@ -1,0 +1,186 @@
+"""Where readers of one damaged log dir contradict each other, or what is on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.matrix.judge import good_batches
+from tests.matrix.readers import CHECKSUMS, HEADERS, RECORDS, is_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.matrix.judge import Good
+    from tests.matrix.readers import Place, Said, World
+
+# What a scan of a `.log` says of a stretch of it; other rules are about what good batches hold.
+SCAN_RULES = frozenset(
+    {"", "BAT-1", "BAT-2", "BAT-3", "BAT-4", "BAT-7", "SEG-2", "SEG-3", "SEG-5", "SEG-6"}
+)
+_DEPTH = {None: 0, HEADERS: 1, CHECKSUMS: 2, RECORDS: 3}
+# Who tells what is lost in rows of its own; the others name a place in a sentence.
+_GIVERS = ("consume --skip-corrupt", "export")
+_COUNTERS = ("describe", "dump-segment", "spark-audit")
+
+
+class Contradiction(NamedTuple):
+    """`kind` is place, field, status, sum, ... and `detail` is for people."""
+
+    kind: str
+    reader: str
+    detail: str
+
+
+def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+    """Everything that does not fit."""
+    yield from _statuses(said)
+    yield from _places(world, said)
+    yield from _sums(world, said)
+
+
+def _statuses(said: dict[str, Said]) -> Iterator[Contradiction]:
+    """Exit status 0 is for what is good as far as the reader looked."""
+    for name, each in said.items():
+        if each.status not in {0, 1, 4, 5}:
+            yield Contradiction("status", name, f"{each.status}: {each.words}")
+
+
+class _Known(NamedTuple):
+    """A place, what is known of it, and whether it is damage (or normal in this state)."""
+
+    path: str
+    start_pos: int
+    end_pos: int
+    layer: str
+    is_bad: bool
+    is_marker: bool
+    told: dict[str, Place]
+
+    def holds(self, place: Place) -> bool:
+        return place.path == self.path and self.start_pos <= place.start_pos < self.end_pos
+
+
+def known_places(world: World, said: dict[str, Said]) -> list[_Known]:
+    """Stretches of `.log` files that any reader has something to say of, as a scan would."""
+    told = [(name, place) for name, each in said.items() for place in sorted(each.places, key=str)]
+    grave = {
+        (row["check_id"], row["start_pos"])
+        for row in said["check --deep"].rows
+        if row["kind"] == "finding" and row["severity"] != "note"
+    }
+    known: list[_Known] = []
+    for name, place in told:
+        is_range = place.end_pos is not None and "as-broker" not in name
+        if not is_range or name.startswith("repair"):
+            continue
+        if not (place.verdict or place.check_id in SCAN_RULES):
+            continue
+        if any(each.holds(place) for each in known):
+            continue
+        # A position in a batch is as good as that of the batch.
+        start = min(
+            other.start_pos
+            for _, other in told
+            if (other.path, other.end_pos) == (place.path, place.end_pos)
+        )
+        known.append(_Known(place.path, start, place.end_pos, RECORDS, False, False, {}))
+    for number, each in enumerate(known):
+        held = [(name, place) for name, place in told if each.holds(place)]
+        rules = SCAN_RULES | {place.check_id for _, place in held if place.verdict}
+        mine: dict[str, Place] = {}
+        for name, place in held:
+            if place.check_id in rules:
+                mine.setdefault(name, place)
+        is_marker = any(
+            batch.is_control and batch.pos == each.start_pos
+            for batch in good_batches(world.log_dir / each.path)
+        )
+        layer = CHECKSUMS if {"check", "dump-segment"} & mine.keys() and not is_marker else RECORDS
+        is_bad = any((place.check_id, place.start_pos) in grave for place in mine.values())
+        known[number] = each._replace(layer=layer, is_bad=is_bad, is_marker=is_marker, told=mine)
+    return known
+
+
+_FIELDS = ("end_pos", "verdict", "check_id", "base_offset", "last_offset")
+
+
+def _places(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+    """One place, one verdict, and a status that goes with it."""
+    for each in known_places(world, said):
+        where = f"{each.path} {each.start_pos}..{each.end_pos}"
+        for field in _FIELDS:
+            yield from _differing(each, field, where)
+        for name, one in said.items():
+            if name.startswith("repair") or _DEPTH[one.layer] < _DEPTH[each.layer]:
+                continue
+            if each.is_marker and one.is_of_data:
+                continue
+            if name not in each.told:
+                yield Contradiction("silence", name, where)
+            if each.is_bad and not one.status:
+                yield Contradiction("false green", name, where)
+
+
+def _differing(each: _Known, field: str, where: str) -> Iterator[Contradiction]:
+    """Fields that readers fill differently; the value of most is taken for the right one."""
+    by_value: dict[object, list[str]] = {}
+    for name, place in each.told.items():
+        value = getattr(place, field)
+        if value is None or (field == "check_id" and not value):
+            continue
+        if field in {"end_pos", "last_offset"} and "as-broker" in name:
+            continue  # all that a broker cuts from there on
+        by_value.setdefault(value, []).append(name)
+    ranked = sorted(by_value.items(), key=lambda item: -len(item[1]))
+    for value, names in ranked[1:]:
+        for name in names:
+            yield Contradiction(field, name, f"{where}: {value}, others {ranked[0][0]}")
+
+
+def _sums(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+    """Records given, and those in places that are told, are the records on disk."""
+    for partition in world.partitions:
+        logs = [(each, good_batches(each)) for each in sorted(partition.glob("*.log"))]
+        start = _log_start(world.log_dir, partition)
+        for name in (*_GIVERS, *_COUNTERS):
+            given = said[name].given
+            if given is None or given.get(partition.name) is None:
+                continue
+            lost = [
+                each for each in said[name].places - said[name].kept if each.verdict is not None
+            ]
+            expected = 0
+            for log, batches in logs:
+                path = f"{partition.name}/{log.name}"
+                for batch in batches:
+                    if not is_in(lost, path, batch.pos):
+                        expected += _expected(batch, start if name in _GIVERS else None)
+            if given[partition.name] != expected:
+                detail = f"{partition.name}: {given[partition.name]} given, {expected} on disk"
+                yield Contradiction("sum", name, detail)
+
+
+def _expected(batch: Good, start: int | None) -> int:
+    """Records that a reader has of a batch; `start`: where a client begins, who sees no markers."""
+    if start is None:
+        return batch.count
+    if batch.is_control or batch.last_offset < start:
+        return 0
+    if batch.base_offset >= start:
+        return batch.count
+    return min(batch.count, batch.last_offset + 1 - start)  # it has no gaps
+
+
+def _log_start(log_dir: Path, partition: Path) -> int:
+    """From the checkpoint, or 0."""
+    topic, _, number = partition.name.rpartition("-")
+    try:
+        lines = (log_dir / "log-start-offset-checkpoint").read_text().splitlines()[2:]
+    except OSError:
+        return 0
+    for line in lines:
+        fields = line.split(" ")
+        if fields[:2] == [topic, number] and fields[2].isdigit():
+            return int(fields[2])
+    return 0

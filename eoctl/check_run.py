@@ -35,7 +35,6 @@ from storage.errors import (
     AccessError,
     UsageError,
 )
-from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -237,8 +236,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         version = parse_broker_version(request.broker_version)
     found = discover(request.paths)
     metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
-    is_live = any(each.stopped is StoppedState.LIVE for each in found.log_dirs)
-    moment = resolve_now(request.now, [each.path for each in found.log_dirs], is_live=is_live)
+    moment = resolve_now(request.now, [each.path for each in found.log_dirs])
     state = None
     if request.resume is not None:
         state = CheckState(request.resume, f"eoctl {__version__}")

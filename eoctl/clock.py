@@ -1,7 +1,8 @@
-"""The one clock: every command that needs "now" (age, expiry, leases) asks here (design 3).
+"""The one clock: every command that needs "now" (age, expiry, leases, timeouts) asks here.
 
-For a stopped directory "now" is the newest mtime of its checkpoints: what the broker's clock said
-when it last ran. For a live one it is the wall clock. `--now` overrides both.
+It is the wall clock, in every command and whatever is known of the directory: that is the clock of
+the broker that starts there next, and of everybody who waits for it. `--now` takes another one,
+such as that of the directory: the newest mtime of its checkpoints, when the broker last ran.
 """
 
 from __future__ import annotations
@@ -90,25 +91,26 @@ def format_time_ms(time_ms: int) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}Z"
 
 
-def resolve_now(option: str | None, log_dirs: Iterable[str | Path], *, is_live: bool) -> Now:
+def resolve_now(option: str | None, log_dirs: Iterable[str | Path]) -> Now:
     """Decide what "now" is for these log dirs.
 
     Args:
-        option: the value of `--now`: a time, `wall`, `dir`, or None for the default.
+        option: the value of `--now`: a time, `wall`, `dir`, or None for the wall clock.
         log_dirs: directories that hold the checkpoints.
-        is_live: a broker is running on them.
+
+    Raises:
+        UsageError: it is none of these, or no checkpoint is there to tell.
     """
-    if option not in (None, NowSource.WALL, NowSource.DIR):
+    if option in (None, NowSource.WALL):
+        return Now(wall_ms(), NowSource.WALL)
+    if option != NowSource.DIR:
         return Now(parse_time_ms(str(option)), NowSource.GIVEN)
-    if option != NowSource.WALL and (option == NowSource.DIR or not is_live):
-        newest = _newest_checkpoint_ms(log_dirs)
-        if newest is not None:
-            return Now(newest, NowSource.DIR)
-        if option == NowSource.DIR:
-            raise UsageError(
-                "--now dir needs a log dir with checkpoints", next_step="--now TIME or --now wall"
-            )
-    return Now(wall_ms(), NowSource.WALL)
+    newest = _newest_checkpoint_ms(log_dirs)
+    if newest is None:
+        raise UsageError(
+            "--now dir needs a log dir with checkpoints", next_step="--now TIME or --now wall"
+        )
+    return Now(newest, NowSource.DIR)
 
 
 def wall_ms() -> int:

@@ -59,15 +59,13 @@ MetadataDir = Annotated[
     str | None, typer.Option(metavar="DIR", help="Where __cluster_metadata-0 is.")
 ]
 Now = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by.")
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by [wall].")
 ]
 ProducerExpiryMs = Annotated[
     int | None, typer.Option(min=0, metavar="MS", help="producer.id.expiration.ms (86400000).")
 ]
 # Of what is appended to.
-WriteNow = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock; default: wall.")
-]
+WriteNow = Annotated[str | None, typer.Option(metavar="TIME|wall|dir", help="The clock [wall].")]
 FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced.")]
 LeaderEpoch = Annotated[
     int | None,

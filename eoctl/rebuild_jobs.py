@@ -45,7 +45,7 @@ def rebuild_jobs(
     found = discover(paths)
     clusters = _clusters(found, metadata_dir)
     log_dirs = [each.path for each in found.log_dirs]
-    moment = resolve_now(now, log_dirs, is_live=any(each.lock.is_held for each in found.log_dirs))
+    moment = resolve_now(now, log_dirs)
     notes = [moment.describe(), *map(str, found.problems)]
     jobs = []
     named = named_directories(paths)

@@ -79,7 +79,6 @@ def moment_of(selected: Sequence[Selected], now: str | None) -> Now:
     return resolve_now(
         now,
         [each.path for each in log_dirs],
-        is_live=any(each.lock.is_held for each in log_dirs),
     )
 
 

@@ -107,7 +107,6 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     moment = resolve_now(
         options.now,
         [] if selected.log_dir is None else [selected.log_dir.path],
-        is_live=selected.log_dir is not None and selected.log_dir.lock.is_held,
     )
     expiration_ms = options.expiration_ms
     clock = Clock(moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)

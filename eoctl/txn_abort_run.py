@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from eoctl.changing import ChangeOptions
     from eoctl.clients.target import Target
+    from eoctl.clock import Now
     from eoctl.txn_run import TxnWorld
     from recovery.abort_transaction import PlannedMarker
     from recovery.plan import Plan, Source, Step
@@ -168,7 +169,7 @@ def _plan_replica(
     world: TxnWorld,
     options: AbortOptions,
 ) -> _Replica:
-    require_verdict(found, force_overdue=options.force_overdue)
+    require_verdict(found, world.moment, force_overdue=options.force_overdue)
     log = world.coordinators(partition.log_dir)
     require_epochs(found, log)
     # Without --apply nothing is changed by it: what it recovers becomes a part of this plan.
@@ -240,7 +241,7 @@ def _row(replica: _Replica) -> dict[str, Any]:
     }
 
 
-def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
+def require_verdict(found: OpenTransaction, now: Now, *, force_overdue: bool) -> None:
     """Refuse to end what a coordinator still ends, or may.
 
     Raises:
@@ -251,6 +252,7 @@ def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
         return
     offline = f"eoctl txn complete {Path(found.path).parent} does what it would"
     name = f"{found.path}: the transaction of producer {found.producer_id} is {verdict}: {reason}"
+    name = f"{name}; {now.describe()}"
     if verdict is Verdict.OVERDUE:
         if found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label:
             raise RefusedError(
@@ -267,7 +269,7 @@ def require_verdict(found: OpenTransaction, *, force_overdue: bool) -> None:
     next_step = {
         Verdict.ONGOING: f"start the brokers: the coordinator ends it; or {offline}, when it is"
         " late",
-        Verdict.UNLISTED: "--now wall, or transaction.max.timeout.ms and five minutes later",
+        Verdict.UNLISTED: "again when transaction.max.timeout.ms and five minutes are over",
         Verdict.UNKNOWN: "--coordinator-dir with all of __transaction_state, and --metadata-dir",
     }[verdict]
     raise RefusedError(name, next_step=next_step)

@@ -88,7 +88,6 @@ class TxnWorld:
         self.moment = resolve_now(
             options.now,
             [each.path for each in found.log_dirs],
-            is_live=any(each.lock.is_held for each in found.log_dirs),
         )
         self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems)]
         self._logs: dict[str | None, CoordinatorLog] = {}

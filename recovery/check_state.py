@@ -1,9 +1,9 @@
 """What a check has found, by partition directory, so that a later one need not read it again.
 
 A result is taken if nothing has changed that it came from: the files by name, size and time, what
-the log dir's checkpoints say of the partition, how the log dir was left, and the options. Ages are
-those of the first run. The file is msgpack, compressed, and of this program's own making: it can be
-deleted at any time.
+the log dir's checkpoints say of the partition, how the log dir was left, and the options. What
+is told of by its age holds at the same time only. The file is msgpack, compressed, and of this
+program's own making: it can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class CheckState:
     def take(self, job: CheckJob, key: bytes) -> CheckResult | None:
         """Return the result of an earlier run, if it still holds; `key` is that of the job."""
         known = self._known.get(os.path.realpath(job.selected.partition.path))
-        if known is None or known[0] != key:
+        if known is None or known[0] not in (key, _key_at(job, key)):
             return None
         findings, row, changes, problems = known[1]
         return CheckResult(
@@ -71,6 +71,8 @@ class CheckState:
         """Note a result; `key` is that of the job before it was begun."""
         if key != key_of(job) or result.row.unreadable:
             return  # it has changed meanwhile, or may be readable the next time
+        if any(each.check_id == "TXO-1" for each in result.findings):
+            key = _key_at(job, key)
         path = os.path.realpath(job.selected.partition.path)
         findings = [[*each] for each in result.findings]
         changes = [[*each] for each in result.changes]
@@ -110,6 +112,11 @@ def key_of(job: CheckJob) -> bytes:
     if job.image is not None:
         facts.append(job.image.end_offset)
     return sha256(repr(facts).encode("utf-8", "surrogateescape")).digest()
+
+
+def _key_at(job: CheckJob, key: bytes) -> bytes:
+    """Key of a result that holds at that time only: what is open grows older, and is late then."""
+    return sha256(key + repr(job.options.now_ms).encode()).digest()
 
 
 def _finding(values: list[Any]) -> Finding:

@@ -74,6 +74,7 @@ class Rebuilt(NamedTuple):
     """All derived files of a partition.
 
     `snapshots` are those that stay, by offset. `epochs` are the leader epochs of the batches.
+    `clock` is what the snapshots have expired by.
     """
 
     segments: tuple[RebuiltSegment, ...]
@@ -82,6 +83,7 @@ class Rebuilt(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     violations: tuple[Violation, ...]
+    clock: Clock
 
     @property
     def cut(self) -> SegmentEnd | None:
@@ -147,9 +149,8 @@ def rebuild_partition(
     if log_start_offset is None:
         log_start_offset = partition.log_start_offset or 0
     # Snapshots at or below the log start are taken on the way and deleted at the end (SNAP-3).
-    history = StateHistory(
-        Clock(settings.now_ms, settings.expiration_ms), _remote_state(partition, log_start_offset)
-    )
+    clock = Clock(settings.now_ms, settings.expiration_ms)
+    history = StateHistory(clock, _remote_state(partition, log_start_offset))
     done: list[RebuiltSegment] = []
     epochs: list[EpochRun] = []
     for job, messages in zip(work, run_passes(work, jobs), strict=True):
@@ -176,6 +177,7 @@ def rebuild_partition(
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         violations=tuple(history.violations),
+        clock=clock,
     )
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild import leader_epochs
+from recovery.recover_state import EntryState, compare_entries
 from storage.errors import FormatError
 from storage.formats import offset_index, time_index
 from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
+from storage.formats.producer_snapshot import parse_snapshot
 from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from recovery.rebuild import Rebuilt
     from recovery.segment_pass import EpochRun
+    from recovery.state_history import Clock
     from storage.partition import Partition
     from storage.partition_files import FileEntry
 
@@ -91,6 +94,11 @@ def compare_files(
         if is_normal and data is not None and _is_untrimmed(data, content):
             yield FileDifference(name, FileState.EQUAL, len(data), content, reason="untrimmed")
             continue
+        if classify(name).kind is FileKind.SNAPSHOT and data is not None and data != content:
+            reason = _has_aged(data, content, rebuilt.clock)
+            if reason:
+                yield FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+                continue
         if is_active_index and preallocate and data != content:
             content = _padded(name, content, index_max_bytes)
         yield _compared(name, data, content)
@@ -109,6 +117,22 @@ def _is_untrimmed(data: bytes, content: bytes) -> bool:
     """Whether an index is as rebuilt, and zeros follow: normal unless a broker was stopped."""
     size = len(content)
     return len(data) > size and data[:size] == content and not any(data[size:])
+
+
+def _has_aged(data: bytes, content: bytes, clock: Clock) -> str:
+    """Tell of a snapshot that a broker wrote with producers which have expired since; else ""."""
+    try:
+        on_disk = parse_snapshot(data)
+    except FormatError:
+        return ""
+    found = [each.state for each in compare_entries(parse_snapshot(content), on_disk, clock)]
+    expired_count = found.count(EntryState.EXPIRED)
+    if expired_count + found.count(EntryState.EQUAL) != len(found):
+        return ""
+    if not expired_count:  # the order of the entries differs: it is that of a larger hash table
+        has_aged = any(clock.has_expired(each.timestamp_ms) for each in on_disk)
+        return "others have expired since, among which its producers were" if has_aged else ""
+    return f"{expired_count} of its {len(on_disk)} producers have expired since"
 
 
 def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:

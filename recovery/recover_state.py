@@ -16,6 +16,7 @@ from storage.errors import FormatError, RefusedError, UsageError
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
 from storage.log_dir import StoppedState
+from storage.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -69,7 +70,10 @@ class EntryState(StrEnum):
     EQUAL = "equal"
     DIFFERS = "differs"
     ONLY_RECOVERED = "only_recovered"  # the snapshot on disk lacks it
-    ONLY_DISK = "only_disk"  # expired, or its batches are gone (SNAP-7)
+    ONLY_DISK = "only_disk"  # its batches are gone (SNAP-7)
+    # PROD-10: on disk only, and too old for a broker that loads it now. Or still there, for its
+    # transaction is open, but without the coordinator epoch of a marker that is as old.
+    EXPIRED = "expired"
 
 
 class EntryDifference(NamedTuple):
@@ -258,9 +262,15 @@ def read_snapshots(partition: Partition) -> tuple[Snapshots, list[str]]:
 
 
 def compare_entries(
-    recovered: Sequence[ProducerEntry], disk: Sequence[ProducerEntry]
+    recovered: Sequence[ProducerEntry], disk: Sequence[ProducerEntry], clock: Clock | None = None
 ) -> Iterator[EntryDifference]:
-    """Compare producer by producer, in the recovered order; those only on disk come last."""
+    """Compare producer by producer, in the recovered order; those only on disk come last.
+
+    Args:
+        recovered: what a broker would have.
+        disk: what a snapshot stores.
+        clock: by which producers have expired; None: by no clock.
+    """
     on_disk = {each.producer_id: each for each in disk}
     for entry in recovered:
         other = on_disk.pop(entry.producer_id, None)
@@ -273,6 +283,12 @@ def compare_entries(
             if ours != theirs
         )
         state = EntryState.DIFFERS if fields else EntryState.EQUAL
+        if fields == ("coordinator_epoch",) and entry.coordinator_epoch == NO_EPOCH:
+            is_aged = clock is not None and clock.has_expired(entry.timestamp_ms)
+            state = EntryState.EXPIRED if is_aged else state
         yield EntryDifference(entry.producer_id, state, entry, other, fields)
     for entry in on_disk.values():
-        yield EntryDifference(entry.producer_id, EntryState.ONLY_DISK, None, entry, ())
+        is_open = entry.current_txn_first_offset >= 0
+        has_expired = clock is not None and not is_open and clock.has_expired(entry.timestamp_ms)
+        state = EntryState.EXPIRED if has_expired else EntryState.ONLY_DISK
+        yield EntryDifference(entry.producer_id, state, None, entry, ())

@@ -29,6 +29,10 @@ class Clock(NamedTuple):
     now_ms: int
     expiration_ms: int = DEFAULT_EXPIRATION_MS
 
+    def has_expired(self, timestamp_ms: int) -> bool:
+        """Whether what was last done at that time is forgotten, unless a transaction is open."""
+        return self.now_ms - timestamp_ms >= self.expiration_ms
+
 
 class StateHistory:
     """The snapshots of a partition while it is being loaded or recovered.

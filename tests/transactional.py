@@ -33,7 +33,7 @@ class DeadError(BaseException):
 def open_partitions(log_dir: Path) -> OpenPartitions:
     """Partitions of a log dir to be written to, where nobody else does."""
     write = WriteOptions(flush=FlushPolicy.NEVER, change=ChangeOptions(apply=True))
-    now = resolve_now("wall", [str(log_dir)], is_live=False)
+    now = resolve_now("wall", [str(log_dir)])
     target = TargetOptions(single_copy=True)
     return OpenPartitions(str(log_dir), write, target, now, fsio.FileSystem())
 

@@ -15,7 +15,7 @@ from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, cl
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.target import TargetOptions, require_log_dir
-from eoctl.clock import NowSource, resolve_now
+from eoctl.clock import resolve_now
 from recovery.apply import resume
 from recovery.clusters import image_around
 from storage import fsio
@@ -102,7 +102,7 @@ class _Run:
     def __init__(self, path: str, options: CompleteOptions, fs: fsio.FileSystem) -> None:
         self._options = options
         self._notes: list[str] = []
-        self._now = resolve_now(options.now or NowSource.WALL, [path], is_live=False)
+        self._now = resolve_now(options.now, [path])
         self._partitions = OpenPartitions(path, options.write, options.target, self._now, fs)
         self._before: dict[str, Metadata] = {}
         self._reasons: dict[str, str] = {}

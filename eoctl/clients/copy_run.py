@@ -19,7 +19,7 @@ from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.produce_run import first_error
 from eoctl.clients.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.topic_partitions import require_legal
-from eoctl.clock import NowSource, resolve_now
+from eoctl.clock import resolve_now
 from eoctl.progress import Progress
 from recovery.apply import resume
 from storage import fsio
@@ -169,7 +169,7 @@ class _Run:
         self.is_applied = options.write.change.apply
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
-        self.now = resolve_now(options.now or NowSource.WALL, log_dirs, is_live=False)
+        self.now = resolve_now(options.now, log_dirs)
         self.copiers = [
             self._copier(pair, target) for pair, target in zip(pairs, targets, strict=True)
         ]

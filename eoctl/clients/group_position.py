@@ -68,7 +68,7 @@ class GroupPosition:
             stack.enter_context(take([log_dir], broker_is_stopped=change.broker_is_stopped))
             fs = fsio.FileSystem()
             resume(fs, [log_dir], COMMAND, arguments_in(log_dir))
-            self._now = resolve_now(NowSource.WALL, [log_dir], is_live=False)
+            self._now = resolve_now(NowSource.WALL, [log_dir])
             target = TargetOptions(self._options.metadata_dir, None, self._options.single_copy)
             # An offset that was given as saved is on the disk.
             write = WriteOptions(flush=FlushPolicy.BATCH, change=change)

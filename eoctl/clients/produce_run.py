@@ -31,7 +31,7 @@ from eoctl.clients.topic_producer import (
     SessionCalls,
     TopicProducer,
 )
-from eoctl.clock import NowSource, resolve_now
+from eoctl.clock import resolve_now
 from recovery.apply import resume
 from storage import fsio
 from storage.broker_lock import take
@@ -120,7 +120,7 @@ class _Run:
         self.source = source
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
-        self.now = resolve_now(options.now or NowSource.WALL, log_dirs, is_live=False)
+        self.now = resolve_now(options.now, log_dirs)
         is_applied = options.write.change.apply
         self.keeper: SessionKeeper | None = None
         if options.session is not None:

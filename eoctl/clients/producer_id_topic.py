@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.open_partition import clock_of
 from eoctl.clients.produce_notes import price_of
 from eoctl.clients.target import TargetOptions, require_log_dir, resolve_target
-from eoctl.clock import NowSource, resolve_now
+from eoctl.clock import resolve_now
 from recovery.clusters import image_around
 from recovery.journal import require_finished
 from recovery.known_producers import known_states
@@ -110,7 +110,7 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
         RefusedError, UsageError, AccessError: nothing was touched.
     """
     log_dir = require_log_dir(path)
-    now = resolve_now(options.now or NowSource.WALL, [path], is_live=False)
+    now = resolve_now(options.now, [path])
     target, notes = _target(log_dir, options)
 
     def ids_in_use() -> Iterator[int]:
@@ -141,7 +141,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
         UsageError, AccessError: there are none to be read.
     """
     log_dir = require_log_dir(path)
-    now = resolve_now(now_option or NowSource.WALL, [path], is_live=False)
+    now = resolve_now(now_option, [path])
     ids = ProducerIds.at(path, fs, now_ms=clock_of(now))
     for left in reversed(range(_LOOKS)):
         try:

@@ -31,7 +31,7 @@ from eoctl.clients.producer import PartitionProducer
 from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import target_paths
 from eoctl.clients.transactional import Transactional, TransactionalOptions
-from eoctl.clock import NowSource, resolve_now
+from eoctl.clock import resolve_now
 from recovery.apply import resume
 from recovery.read_options import Isolation
 from storage import fsio
@@ -227,7 +227,7 @@ class _Run:
         self.options = options
         self.notes: list[str] = []
         log_dir = targets[0].log_dir_path
-        self.now = resolve_now(options.now or NowSource.WALL, [log_dir], is_live=False)
+        self.now = resolve_now(options.now, [log_dir])
         self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, fs)
         with ExitStack() as stack:
             stack.callback(self.partitions.close)  # what a session has begun with is whole

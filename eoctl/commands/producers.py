@@ -66,7 +66,6 @@ def command(
     moment = resolve_now(
         now,
         [each.path for each in found.log_dirs],
-        is_live=any(each.lock.is_held for each in found.log_dirs),
     )
     clock = Clock(
         moment.ms, DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
     from recovery.plan import Plan
     from recovery.recover_state import RecoveredState
+    from recovery.state_history import Clock
     from storage.discovery import Selected
 
 COLUMNS = (
@@ -83,7 +84,6 @@ def command(
     moment = resolve_now(
         now,
         [] if selected.log_dir is None else [selected.log_dir.path],
-        is_live=selected.log_dir is not None and selected.log_dir.lock.is_held,
     )
     if to is not None:
         from recovery.write_derived import require_elsewhere
@@ -100,7 +100,7 @@ def command(
         )
 
     recovered = recover()
-    run = _Run(recovered, [moment.describe()])
+    run = _Run(recovered, Clock(moment.ms, expiration_ms), [moment.describe()])
     # Before anything is printed: a reader that goes away must not keep it from being done.
     if to is not None:
         _write(recovered, Path(to))
@@ -128,12 +128,19 @@ def _write(recovered: RecoveredState, path: Path) -> None:
 class _Run:
     """Prints a recovered state, its differences and its notes."""
 
-    def __init__(self, recovered: RecoveredState, notes: list[str]) -> None:
+    def __init__(self, recovered: RecoveredState, clock: Clock, notes: list[str]) -> None:
         from recovery.recover_state import EntryState, compare_entries
 
         self.recovered = recovered
-        self.differences = list(compare_entries(recovered.entries, recovered.disk_entries or ()))
+        on_disk = recovered.disk_entries
+        self.differences = list(compare_entries(recovered.entries, on_disk or (), clock))
         self.notes = [*notes, *recovered.problems, *recovered.notes]
+        expired_count = sum(each.state is EntryState.EXPIRED for each in self.differences)
+        if expired_count:
+            self.notes.append(
+                f"{expired_count} of the {len(on_disk or ())} producers in {recovered.file_name}"
+                " have expired by that clock: a broker leaves them out when it loads it"
+            )
         started = recovered.started_from
         origin = "the log start" if started is None else f"the snapshot at {started}"
         self.notes.append(f"state up to offset {recovered.offset}, replayed from {origin}")
@@ -150,20 +157,22 @@ class _Run:
             for path, verdict in recovered.damage.items()
         ]
         self.differs = recovered.disk_entries is not None and any(
-            each.state is not EntryState.EQUAL for each in self.differences
+            each.state not in (EntryState.EQUAL, EntryState.EXPIRED) for each in self.differences
         )
+        self._has_aged = bool(expired_count) and not self.differs
 
     def print_text(self) -> None:
         """Producers as the tool prints them; on stderr what differs on disk."""
         from eoctl.dump.index_text import producer_line
         from eoctl.output import line
+        from recovery.recover_state import EntryState
 
         for entry in self.recovered.entries:
             line(producer_line(entry))
         if self.recovered.disk_entries is None:
             return
         for each in self.differences:
-            if each.fields:
+            if each.state is EntryState.DIFFERS:
                 pairs = (
                     f"{name} {getattr(each.disk, name)} on disk, {getattr(each.recovered, name)}"
                     for name in each.fields
@@ -171,7 +180,7 @@ class _Run:
                 self.notes.append(f"producer {each.producer_id} differs: {'; '.join(pairs)}")
             elif each.disk is None:
                 self.notes.append(f"producer {each.producer_id} is missing on disk")
-            elif each.recovered is None:
+            elif each.state is EntryState.ONLY_DISK:
                 self.notes.append(f"producer {each.producer_id} is on disk only")
 
     def rows(self) -> Iterator[Sequence[Any]]:
@@ -256,7 +265,7 @@ class _Run:
         """Whether the snapshot is to be written; notes when it is not, refuses damage."""
         target = Path(path, self.recovered.file_name)
         on_disk = target.read_bytes() if target.exists() else None
-        if not self.recovered.offset or on_disk == self.recovered.content:
+        if not self.recovered.offset or on_disk == self.recovered.content or self._has_aged:
             self.notes.append("nothing to write")
             return False
         self._refuse_damage()

@@ -23,7 +23,7 @@ CoordinatorDir = Annotated[
     typer.Option(metavar="DIR", help="Log dir with __transaction_state; may be repeated."),
 ]
 Now = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that ages go by.")
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that ages go by [wall].")
 ]
 MaxTimeoutMs = Annotated[
     int, typer.Option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")

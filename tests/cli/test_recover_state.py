@@ -87,9 +87,11 @@ def test_at_an_offset_it_never_applies(copies: Path, eoctl: Callable) -> None:
 
 
 def test_now_is_printed_with_the_result(copies: Path, eoctl: Callable) -> None:
-    """The newest checkpoint of a stopped directory by default, any other when asked."""
+    """The wall clock by default, any other when asked."""
     path = copies / "crash" / "txn-0"
-    assert "the newest checkpoint of the directory" in eoctl("recover-state", path).errors
+    assert "the wall clock" in eoctl("recover-state", path).errors
+    newest = "the newest checkpoint of the directory"
+    assert newest in eoctl("recover-state", path, "--now", "dir").errors
     assert "as given" in eoctl("recover-state", path, "--now", "2026-01-01T00:00:00Z").errors
     assert "the wall clock" in eoctl("recover-state", path, "--now", "wall").errors
 

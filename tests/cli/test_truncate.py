@@ -111,14 +111,14 @@ NOTES = [
 
 
 def test_the_whole_plan_as_text(killed: Path, eoctl: Callable) -> None:
-    outcome = eoctl("truncate", "killed/txn-0", "--to-hw")
+    outcome = eoctl("truncate", "killed/txn-0", "--to-hw", "--now", "dir")
     assert outcome.status == 0
     assert outcome.text == TEXT
     assert outcome.errors.splitlines() == NOTES
 
 
 def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
-    outcome = eoctl("truncate", "killed/txn-0", "--to-hw", "--output", "jsonl")
+    outcome = eoctl("truncate", "killed/txn-0", "--to-hw", "--now", "dir", "--output", "jsonl")
     assert outcome.status == 0
     assert notes_of(outcome) == NOTES
     rows = rows_of(outcome)
@@ -178,7 +178,7 @@ def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
         "group_offsets_are_complete": True,
         "recovery": {"partitions_count": 23, "log_bytes": 748520},
     }
-    packed = eoctl("truncate", "killed/txn-0", "--to-hw", "--output", "msgpack")
+    packed = eoctl("truncate", "killed/txn-0", "--to-hw", "--now", "dir", "--output", "msgpack")
     assert unpacked(packed) == rows
     assert packed.errors == outcome.errors
 
@@ -210,8 +210,9 @@ def test_a_plan_changes_nothing(killed: Path, eoctl: Callable) -> None:
 
 def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) -> None:
     before = tree_of(kafka)
-    plan = eoctl("truncate", "kafka/txn-0", "--to-offset", "311")
-    outcome = eoctl("truncate", "kafka/txn-0", "--to-offset", "311", "--apply")
+    call = ("truncate", "kafka/txn-0", "--to-offset", "311", "--now", "dir")
+    plan = eoctl(*call)
+    outcome = eoctl(*call, "--apply")
     assert outcome.status == 0
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
     *notes, last = outcome.errors.splitlines()

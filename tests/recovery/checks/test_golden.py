@@ -61,7 +61,7 @@ STARTS = [("crash", "clean"), ("hard", "hard-clean"), ("tv2", "tv2-clean")]
 def check(root: Path, *, deep: bool = False) -> list[CheckResult]:
     found = discover([root])
     clusters = Clusters(found.log_dirs)
-    moment = resolve_now("dir", [root], is_live=False)
+    moment = resolve_now("dir", [root])
     return [
         check_one(
             CheckJob(each, clusters.image_for(each.log_dir), CheckOptions(moment.ms, deep=deep))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.file_facts import read_chunks
+from recovery.file_facts import data_bytes_of, read_chunks
 from recovery.journal import PLACE_SUFFIX, BackupKind
 from recovery.plan import Action
 from storage import fsio
@@ -160,7 +160,9 @@ def back_up(
     target = Path(directory, name)
     end_pos = step.before.file_bytes
     if step.action is Action.TRUNCATE:
-        chunks = without_zero_tail(read_chunks(step.path, step.after_bytes, end_pos))
+        # The zeros at the end come back with the size.
+        data_bytes = data_bytes_of(step.path, step.after_bytes, end_pos)
+        chunks = read_chunks(step.path, step.after_bytes, step.after_bytes + data_bytes)
         return _copied(fs, chunks, target, BackupKind.CUT, step.before, on_bytes)
     if not has_other_names(step.path) and _is_linked(fs, step.path, target):
         return Backup(BackupKind.LINK, name)
@@ -178,22 +180,6 @@ def _is_linked(fs: FileSystem, path: str, target: Path) -> bool:
                 raise
         return False
     return True
-
-
-def without_zero_tail(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The bytes of a stream but for the zeros at its end."""
-    zeros_count = 0
-    for chunk in chunks:
-        data_bytes = len(chunk.rstrip(b"\0"))
-        if not data_bytes:
-            zeros_count += len(chunk)
-            continue
-        while zeros_count:  # they were not at the end after all
-            piece_bytes = min(zeros_count, len(chunk))
-            yield bytes(piece_bytes)
-            zeros_count -= piece_bytes
-        yield chunk[:data_bytes]
-        zeros_count = len(chunk) - data_bytes
 
 
 def _copied(

@@ -3,7 +3,8 @@
 Size and modification time catch what a broker does, mode and owner what an administrator does; the
 digest catches a file that was put there with the same of all. It covers the bytes that a step
 touches and the last MiB, for a whole small file all of it: to look at terabytes of `.log` again
-would take hours.
+would take hours. It leaves out the zeros at the end, which the size tells of: a file with a hole
+there may be larger than its disk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
 from storage.errors import AccessError, RefusedError
 from storage.os_errors import os_errors
-from storage.positioned_file import MEDIA_ERRNOS
+from storage.positioned_file import MEDIA_ERRNOS, FileRange, PositionedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 class FileFacts(NamedTuple):
-    """A regular file at one moment; `sha256` (hex) is of the bytes [digest_start, digest_end)."""
+    """A regular file at one moment; `sha256` (hex) is of the bytes [digest_start, digest_end).
+
+    Zeros at their end are left out of it.
+    """
 
     file_bytes: int
     mtime_ns: int
@@ -86,12 +90,12 @@ def look(
     if touched_from is not None and digest_range is None:
         start = min(start, touched_from)
     try:
-        sha256_hex = digest_of(path, start, end)
+        sha256_hex = digest_of_data(path, start, end)
     except AccessError as error:
         if touched_from is not None or error.errno not in MEDIA_ERRNOS:
             raise
         start = end
-        sha256_hex = digest_of(path, start, end)
+        sha256_hex = digest_of_data(path, start, end)
     return FileFacts(
         file_bytes=size,
         mtime_ns=found.st_mtime_ns,
@@ -119,7 +123,7 @@ def is_still(path: str, facts: FileFacts | None) -> bool:
     now = (found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid)
     if now != (facts.file_bytes, facts.mtime_ns, facts.mode, facts.uid, facts.gid):
         return False
-    return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
+    return digest_of_data(path, facts.digest_start, facts.digest_end) == facts.sha256
 
 
 def has_bytes_of(path: str, facts: FileFacts) -> bool:
@@ -136,7 +140,7 @@ def has_bytes_of(path: str, facts: FileFacts) -> bool:
     is_whole = facts.digest_start == 0 and facts.digest_end == facts.file_bytes
     if not is_whole and found.st_mtime_ns != facts.mtime_ns:
         return False
-    return digest_of(path, facts.digest_start, facts.digest_end) == facts.sha256
+    return digest_of_data(path, facts.digest_start, facts.digest_end) == facts.sha256
 
 
 def _lstat(path: str) -> os.stat_result | None:
@@ -157,6 +161,15 @@ def digest_of(path: str, start_pos: int, end_pos: int) -> str:
     for chunk in read_chunks(path, start_pos, end_pos):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def digest_of_data(path: str, start_pos: int, end_pos: int) -> str:
+    """As `digest_of`, without the zeros at the end: what `FileFacts` hold.
+
+    Raises:
+        AccessError: they cannot be read.
+    """
+    return digest_of(path, start_pos, start_pos + data_bytes_of(path, start_pos, end_pos))
 
 
 def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
@@ -190,13 +203,10 @@ def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
 def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
     """How many of the bytes [start_pos, end_pos) are left without the zeros at their end.
 
+    What cannot be read is no zero. Holes are not read.
+
     Raises:
-        AccessError: they cannot be read.
+        AccessError: the file cannot be opened.
     """
-    pos, data_bytes = 0, 0
-    for chunk in read_chunks(path, start_pos, end_pos):
-        stripped_bytes = len(chunk.rstrip(b"\0"))
-        if stripped_bytes:
-            data_bytes = pos + stripped_bytes
-        pos += len(chunk)
-    return data_bytes
+    with PositionedFile(path) as file:
+        return max(FileRange(file, end_pos).data_end_pos(start_pos) - start_pos, 0)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.file_facts import digest_of, has_bytes_of, is_still, read_chunks
+from recovery.file_facts import digest_of, digest_of_data, has_bytes_of, is_still, read_chunks
 from recovery.journal import BackupKind, Status
 from recovery.pieces import Pieces, read_pieces
 from recovery.plan import Action
@@ -70,7 +70,8 @@ def _state_of_cut(journal: Journal, step: JournalStep, found: os.stat_result) ->
         return StepState.AFTER if has_our_time or is_under_way else StepState.CHANGED
     if journal.status is Status.UNFINISHED:
         is_old = found.st_size == before.file_bytes and has_our_time
-        if is_old and digest_of(step.path, before.digest_start, before.digest_end) == before.sha256:
+        digested = (before.digest_start, before.digest_end)
+        if is_old and digest_of_data(step.path, *digested) == before.sha256:
             return StepState.PARTIAL
     if journal.status is Status.UNDOING:
         is_between = step.after_bytes < found.st_size <= before.file_bytes

@@ -11,6 +11,10 @@ What `pread` can do and what becomes of it:
   any other error              the whole rest of the request is unreadable (a stale NFS handle does
                                not get better in halves)
 A file that is removed or replaced after the open goes on being read through its descriptor.
+
+Holes of a sparse file are zeros that need not be read: a preallocated segment, or one whose extents
+a repair of the file system has lost, may be larger than any disk. Where the file system tells of
+none, all of the file counts as data.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 512  # the smallest piece a device fails on; larger sectors show as runs of these
 
 ZERO_CHUNK_BYTES = 1 << 20
+HOLE_BYTES = 4096  # what the end of a hole is looked for to; smaller ones are read
 
 # Errors of one place of a medium or of a checksumming file system, not of the whole file.
 MEDIA_ERRNOS = frozenset(
@@ -128,6 +133,28 @@ class PositionedFile:
             return os.fstat(self._fd).st_size
         except OSError as error:
             raise AccessError(error, self.path) from error
+
+    def next_data_pos(self, pos: int) -> int:
+        """Return the first position from `pos` on that is in no hole; the size if there is none."""
+        if self._pread is not _preadv:
+            return pos  # the descriptor does not tell what is read
+        try:
+            return os.lseek(self._fd, pos, os.SEEK_DATA)
+        except OSError as error:
+            return max(pos, self.file_bytes) if error.errno == errno.ENXIO else pos
+
+    def hole_start_pos(self, end_pos: int) -> int:
+        """Return from where on all before `end_pos` is one hole; `end_pos` if none is."""
+        if self.next_data_pos(max(end_pos - HOLE_BYTES, 0)) < end_pos:
+            return end_pos
+        data_pos, hole_pos = 0, end_pos
+        while hole_pos - data_pos > HOLE_BYTES:
+            middle_pos = (data_pos + hole_pos) // 2
+            if self.next_data_pos(middle_pos) < end_pos:
+                data_pos = middle_pos
+            else:
+                hole_pos = middle_pos
+        return hole_pos
 
     def read_into(self, view: memoryview, pos: int) -> Reading:
         """Fill `view` from `pos` on. Never raises for what the disk does."""
@@ -246,19 +273,27 @@ class FileRange:
             return holes[index]
         return None
 
+    def next_data_pos(self, pos: int) -> int:
+        """Return the first position from `pos` on that is in no hole; `end_pos` if none is."""
+        return min(self.file.next_data_pos(pos), max(pos, self.end_pos))
+
     def is_zero_from(self, pos: int) -> bool:
         """Tell whether every byte from `pos` to the end is zero; unreadable ones are not.
 
         Looked for once, from the end backwards, so that any number of questions stays cheap.
         """
         if self._last_nonzero_pos is None:
-            self._last_nonzero_pos = self._find_last_nonzero()
+            self._last_nonzero_pos = self.data_end_pos() - 1
         return pos > self._last_nonzero_pos
 
-    def _find_last_nonzero(self) -> int:
+    def data_end_pos(self, first_pos: int = 0) -> int:
+        """Return where the zeros begin that the range ends with; at `first_pos` if all are zero.
+
+        Unreadable bytes are no zeros.
+        """
         end_pos = self.end_pos
-        while end_pos > 0:
-            start_pos = max(0, end_pos - ZERO_CHUNK_BYTES)
+        while (end_pos := self.file.hole_start_pos(end_pos)) > first_pos:
+            start_pos = max(first_pos, end_pos - ZERO_CHUNK_BYTES)
             chunk = self.read(start_pos, end_pos - start_pos)
             hole_end_pos = -1
             while (hole := self.first_unreadable(start_pos, end_pos)) is not None:
@@ -267,9 +302,9 @@ class FileRange:
             kept = len(chunk.rstrip(b"\0"))
             last_pos = max(chunk_pos + kept - 1 if kept else -1, hole_end_pos - 1)
             if last_pos >= 0:
-                return last_pos
+                return last_pos + 1
             end_pos = chunk_pos
-        return -1
+        return first_pos
 
     def _remember(self, bad: Unreadable) -> None:
         holes = self.unreadable

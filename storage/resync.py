@@ -182,6 +182,8 @@ class Resync:
         buf = bytearray()
         pos = start_pos
         while pos < min(end_pos, self._source.end_pos):
+            # What begins in a hole has bytes behind it.
+            pos = max(pos, self._source.next_data_pos(pos) - HEADER_BYTES)
             if len(buf) != chunk_bytes + HEADER_BYTES:
                 buf = bytearray(chunk_bytes + HEADER_BYTES)
             with memoryview(buf) as view:

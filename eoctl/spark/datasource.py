@@ -22,8 +22,10 @@ Options
 
   push_filters             true: filters of the query on broker, topic, partition, directory, path,
                            offsets and timestamp_ms choose the files and the parts of them that are
-                           read. Spark 4.1 or later does it if the setting
+                           read (batches and records). Spark 4.1 or later does it if the setting
                            spark.sql.python.filterPushdown.enabled is true, and fails if it is not
+
+An option that a source does not have is an error: it may have been meant to leave something out.
 
 Rows come out of the reader as Arrow batches. Nothing in the files makes a job fail: what cannot be
 read has no rows, and is a row of kafka-log-findings. The directories must be reachable under the
@@ -53,7 +55,16 @@ from eoctl.spark.columns import (
     problem_rows,
     rows_of,
 )
-from eoctl.spark.source_options import ReadBounds, Wanted, parse_options, read_splits
+from eoctl.spark.source_options import (
+    BATCH_OPTIONS,
+    PLACE_OPTIONS,
+    RECORD_OPTIONS,
+    ReadBounds,
+    Wanted,
+    parse_options,
+    read_splits,
+    wants_filters,
+)
 from recovery.export_options import Until
 from recovery.local_audit import tasks_of
 from recovery.read_options import Isolation, ReadOptions
@@ -67,6 +78,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from eoctl.spark.source_options import SourceOptions
     from recovery.export_plan import Limits
     from storage.splits import Split
 
@@ -302,6 +314,7 @@ class _Source(DataSource):
     columns: ClassVar[Mapping[str, str]]
     reader_class: ClassVar[type[SplitsReader]]
     pushed_class: ClassVar[type[SplitsReader] | None] = None
+    known_options: ClassVar[frozenset[str]] = BATCH_OPTIONS
 
     @classmethod
     def name(cls) -> str:
@@ -310,13 +323,19 @@ class _Source(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
+        self.parsed()
         return ddl_of(self.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader."""
         del schema
-        wants_filters = self.options.get("push_filters", "false").lower() == "true"
-        return ((wants_filters and self.pushed_class) or self.reader_class)(self.options)
+        self.parsed()
+        is_pushed = wants_filters(self.options)
+        return ((is_pushed and self.pushed_class) or self.reader_class)(self.options)
+
+    def parsed(self) -> SourceOptions:
+        """Read the options. Raises UsageError: one is wrong, or this source does not take it."""
+        return parse_options(self.options, self.known_options, self.format_name)
 
 
 class KafkaLogBatches(_Source):
@@ -334,10 +353,11 @@ class KafkaLogRecords(_Source):
     format_name = "kafka-log-records"
     reader_class = RecordsReader
     pushed_class = PushedRecordsReader
+    known_options = RECORD_OPTIONS
 
     def schema(self) -> str:
         """Return the columns that the option `columns` asks for."""
-        return ddl_of_records(parse_options(self.options).columns)
+        return ddl_of_records(self.parsed().columns)
 
 
 class KafkaLogFindings(_Source):
@@ -346,6 +366,7 @@ class KafkaLogFindings(_Source):
     format_name = "kafka-log-findings"
     columns = FINDING_COLUMNS
     reader_class = FindingsReader
+    known_options = PLACE_OPTIONS
 
 
 class KafkaLogAudit(_Source):
@@ -354,6 +375,7 @@ class KafkaLogAudit(_Source):
     format_name = "kafka-log-audit"
     columns = AUDIT_COLUMNS
     reader_class = AuditReader
+    known_options = PLACE_OPTIONS
 
 
 SOURCES = (KafkaLogBatches, KafkaLogRecords, KafkaLogFindings, KafkaLogAudit)

@@ -61,12 +61,28 @@ class SourceOptions(NamedTuple):
     bounds: ReadBounds
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
+# What each source takes: the first ones are all sources'. Spark does not care for case.
+PLACE_OPTIONS = frozenset({"path", "paths", "splits", "split_bytes", "task_bytes"})
+BATCH_OPTIONS = PLACE_OPTIONS | {"push_filters", *ReadBounds._fields}
+RECORD_OPTIONS = BATCH_OPTIONS | {"isolation", "until", "columns"}
+BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
+
+
+def parse_options(
+    options: Mapping[str, str], known: frozenset[str] = RECORD_OPTIONS, source: str = "this source"
+) -> SourceOptions:
     """Read the options of a data source.
 
+    Args:
+        options: as `.option(...)` calls and `.load(...)` give them.
+        known: names of those that it takes.
+        source: its name.
+
     Raises:
-        UsageError: one is wrong, or no path is given.
+        UsageError: one is wrong or unknown, or no path is given.
     """
+    _require_known(options, known, source)
+    wants_filters(options)
     splits = options.get("splits")
     return SourceOptions(
         paths=() if splits else tuple(paths_of(options)),
@@ -77,6 +93,37 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         isolation=_isolation(options.get("isolation")),
         bounds=ReadBounds(*(_number(options, name, None) for name in ReadBounds._fields)),
     )
+
+
+def _require_known(options: Mapping[str, str], known: frozenset[str], source: str) -> None:
+    """See that no option would be ignored: it may have been meant to leave something out."""
+    for name in options:
+        if name.lower() in known:
+            continue
+        if name.lower() in RECORD_OPTIONS:
+            raise UsageError(
+                f"option {name}: {source} does not take it", next_step=", ".join(sorted(known))
+            )
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(name.lower(), sorted(known), 1)
+        hint = f", meant is perhaps {nearest[0]}" if nearest else ""
+        raise UsageError(
+            f"option {name}: there is no such option of {source}{hint}",
+            next_step=f'.option("{nearest[0]}", ...)' if nearest else ", ".join(sorted(known)),
+        )
+
+
+def wants_filters(options: Mapping[str, str]) -> bool:
+    """Whether filters of the query are to be pushed down.
+
+    Raises:
+        UsageError: the option is neither true nor false.
+    """
+    text = options.get("push_filters", "false")
+    if text.lower() not in BOOLEANS:
+        raise UsageError(f"option push_filters: {text!r}", next_step=" or ".join(BOOLEANS))
+    return BOOLEANS[text.lower()]
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:

@@ -33,7 +33,9 @@ from eoctl.spark.datasource import (
     AuditReader,
     BatchesReader,
     FindingsReader,
+    KafkaLogAudit,
     KafkaLogBatches,
+    KafkaLogFindings,
     KafkaLogRecords,
     PushedBatchesReader,
     PushedRecordsReader,
@@ -117,11 +119,50 @@ def test_paths() -> None:
         ("to_offset", "1.5"),
         ("from_time_ms", ""),
         ("to_time_ms", "now"),
+        ("push_filters", "ture"),
     ],
 )
 def test_wrong_options(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=name):
         parse_options({"path": "a", name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("isolaton", "isolation"),
+        ("from_ofset", "from_offset"),
+        ("fromOffset", "from_offset"),
+        ("Columms", "columns"),
+        ("recursiveFileLookup", None),
+    ],
+)
+def test_unknown_options(name: str, nearest: str | None) -> None:
+    """They are no options that are ignored: the nearest one is named, or all of them."""
+    for call in (parse_options, lambda options: KafkaLogRecords(options).schema()):
+        with pytest.raises(UsageError, match=f"option {name}: there is no such option") as caught:
+            call({"path": "a", name: "1"})
+        if nearest is None:
+            assert "columns, from_offset, from_time_ms" in caught.value.next_step
+        else:
+            assert str(caught.value).endswith(f"meant is perhaps {nearest}")
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [
+        (KafkaLogBatches, "isolation"),
+        (KafkaLogBatches, "until"),
+        (KafkaLogFindings, "from_offset"),
+        (KafkaLogAudit, "columns"),
+    ],
+)
+def test_options_of_another_source(cls: Any, name: str) -> None:
+    """Whoever asks for committed batches only must not get all of them."""
+    source = cls({"path": "a", name: "read_committed"})
+    for call in (source.schema, lambda: source.reader(None)):
+        with pytest.raises(UsageError, match=f"option {name}: {cls.name()} does not take it"):
+            call()
 
 
 def test_columns_have_one_order() -> None:
@@ -552,6 +593,8 @@ def test_findings_on_spark(spark: SparkSession, damaged: Path) -> None:
 def test_wrong_calls_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="isolation"):
         load(spark, "kafka-log-records", tmp_path, isolation="none").collect()
+    with pytest.raises(AnalysisException, match="meant is perhaps isolation"):
+        load(spark, "kafka-log-records", tmp_path, isolaton="read_committed").collect()
     with pytest.raises(AnalysisException, match="nowhere-0"):
         load(spark, "kafka-log-batches", tmp_path / "nowhere-0").collect()
 

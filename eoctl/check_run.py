@@ -16,6 +16,7 @@ from eoctl.in_use import notes_in_use
 from eoctl.output import OutputFormat, Report, emit, flush, line, message, while_read
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
+from recovery.checks.assignment import DELETES, SETS_ASIDE
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_log_dirs
@@ -25,7 +26,8 @@ from recovery.directory_facts import list_files
 from recovery.findings import Finding, Severity
 from recovery.piece_workers import map_unordered
 from recovery.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
-from recovery.start_prediction import StartChange
+from recovery.start_changes import StartChange
+from recovery.start_log_dirs import StartedOffsets, changed_log_dirs
 from storage.discovery import discover
 from storage.errors import (
     EXIT_ACCESS,
@@ -35,6 +37,7 @@ from storage.errors import (
     AccessError,
     UsageError,
 )
+from storage.log_dir import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from recovery.check import CheckResult
     from recovery.clusters import Clusters
     from storage.discovery import Discovery, Selected
+    from storage.log_dir import LogDir
 
 
 class CheckRun:
@@ -86,6 +90,9 @@ class CheckRun:
         self._is_one_node = is_one_node
         self._topics = topics
         self._state = state
+        self._predicts = options.predicts
+        self._clusters = clusters
+        self._started: dict[str, StartedOffsets] = {}
         self._counts: Counter[Severity] = Counter()
         self._unreadable_count = 0
         self.notes += notes_in_use(found.log_dirs)
@@ -110,6 +117,27 @@ class CheckRun:
         finally:
             if self._state is not None:
                 self._state.save()
+        if self._predicts:
+            self.changes += self._log_dir_changes()
+
+    def _log_dir_changes(self) -> Iterator[StartChange]:
+        """What the next start changes beside partitions, where all of a node's are known."""
+        nodes: dict[object, list[LogDir]] = {}
+        for log_dir in self._found.log_dirs:
+            meta = log_dir.meta
+            node = None if meta is None else (meta.cluster_id, meta.node_id)
+            nodes.setdefault(node, []).append(log_dir)
+        for log_dirs in nodes.values():
+            live = [
+                each.path
+                for log_dir in log_dirs
+                for each in log_dir.partitions
+                if each.name.state is DirState.LIVE and each.name.topic != METADATA_TOPIC
+            ]
+            if all(path in self._started for path in live):
+                started = {path: self._started[path] for path in live}
+                image = self._clusters.image_for(log_dirs[0])
+                yield from changed_log_dirs(log_dirs, image, started)
 
     def _in_order(
         self, results: dict[int, CheckResult], keys: Sequence[bytes]
@@ -160,6 +188,11 @@ class CheckRun:
         row = result.row
         self.rows.append(row)
         self.changes += result.changes
+        self._started[row.path] = StartedOffsets(
+            row.start_end_offset,
+            result.log_start_line,
+            is_refused=row.start_end_offset is None and row.start not in {SETS_ASIDE, DELETES},
+        )
         self._counts[Severity.ERROR] += row.errors or 0
         self._counts[Severity.WARNING] += row.warnings or 0
         self._counts[Severity.NOTE] += row.notes or 0
@@ -253,6 +286,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
             deep=request.is_deep,
             limits=limits,
             broker_version=version,
+            predicts=request.predicts,
         ),
         jobs=request.jobs or len(os.sched_getaffinity(0)),
         bytes_per_second=request.io_limit_mib << 20,

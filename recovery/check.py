@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.checks.broker_version import unsupported_features
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.findings import Finding, Severity
-from recovery.start_prediction import StartChange, StartPrediction, action_on, predict_start
+from recovery.start_files import StartSettings
+from recovery.start_prediction import StartPrediction, action_on, predict_start
+from recovery.state_history import Clock
 from storage.errors import AccessError
+from storage.log_config import read_log_config
 from storage.partition import Partition
+from storage.tiering import is_tiered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recovery.start_changes import StartChange
     from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
 
@@ -65,12 +70,16 @@ class PartitionRow(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """What a check of one directory found; `problems` are what could not be read, in words."""
+    """What a check of one directory found.
+
+    `problems` are what could not be read, in words; `log_start_line` is as in `StartPrediction`.
+    """
 
     findings: tuple[Finding, ...]
     row: PartitionRow
     changes: tuple[StartChange, ...]
     problems: tuple[str, ...]
+    log_start_line: int | None = None
 
 
 def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> CheckResult:
@@ -84,7 +93,9 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         if reason:
             prediction = StartPrediction(None, reason, {}, 0)
         else:
-            prediction = predict_start(partition, checked, job.options.broker_version)
+            is_exact = job.options.predicts and job.options.verify_crc
+            settings = _start_settings(partition, job) if is_exact else None
+            prediction = predict_start(partition, checked, job.options.broker_version, settings)
     except AccessError as error:
         return _unlisted(selected, error)
     findings = tuple(
@@ -112,7 +123,33 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         unreadable=len(checked.unreadable),
         path=partition.path,
     )
-    return CheckResult(findings, row, tuple(prediction.changes.values()), checked.unreadable)
+    return CheckResult(
+        findings,
+        row,
+        tuple(prediction.changes.values()),
+        checked.unreadable,
+        prediction.log_start_line,
+    )
+
+
+def _start_settings(partition: Partition, job: CheckJob) -> StartSettings:
+    """What the next start depends on beside the directory."""
+    log_dir, image = partition.log_dir, job.image
+    node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+    config = read_log_config(image, partition.topic, broker_id=node_id)
+    leader_epochs: tuple[int, ...] = ()
+    placed = None if image is None else image.partition(partition.topic, partition.partition)
+    if placed is not None and placed.replicas == (node_id,):
+        known = placed.leader_epoch
+        # After a crash it leads as it did, until the controller has taken that away and given it
+        # back. Of several replicas, which one will lead is not known.
+        leader_epochs = (known + 1,) if placed.leader < 0 else (known, known + 2)
+    return StartSettings(
+        Clock(job.options.now_ms, job.options.limits.expiration_ms),
+        config.index_interval_bytes,
+        leader_epochs,
+        is_tiered=image is not None and is_tiered(image, partition.topic),
+    )
 
 
 def _not_started(job: CheckJob) -> str:

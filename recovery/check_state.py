@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.check import CheckResult, PartitionRow
 from recovery.directory_facts import UNREADABLE, listing_digest
 from recovery.findings import Finding, Severity
-from recovery.start_prediction import StartAction, StartChange
+from recovery.start_changes import StartAction, StartChange
 from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recovery.check import CheckJob
 
 STATE_NAME = "eoctl-check-state"
-STATE_VERSION = 1
+STATE_VERSION = 2
 COMPRESSION_LEVEL = 1
 MAX_FILE_BYTES = 1 << 30
 SAVED_EVERY_S = 5.0
@@ -59,12 +59,13 @@ class CheckState:
         known = self._known.get(os.path.realpath(job.selected.partition.path))
         if known is None or known[0] not in (key, _key_at(job, key)):
             return None
-        findings, row, changes, problems = known[1]
+        findings, row, changes, problems, log_start_line = known[1]
         return CheckResult(
             tuple(_finding(each) for each in findings),
             PartitionRow(*row),
             tuple(StartChange(path, StartAction(action), size) for path, action, size in changes),
             tuple(problems),
+            log_start_line,
         )
 
     def add(self, job: CheckJob, key: bytes, result: CheckResult) -> None:
@@ -76,7 +77,8 @@ class CheckState:
         path = os.path.realpath(job.selected.partition.path)
         findings = [[*each] for each in result.findings]
         changes = [[*each] for each in result.changes]
-        self._known[path] = key, [findings, [*result.row], changes, [*result.problems]]
+        rest = [[*result.problems], result.log_start_line]
+        self._known[path] = key, [findings, [*result.row], changes, *rest]
         if time.monotonic() - self._saved_s >= SAVED_EVERY_S:
             self.save()
 
@@ -101,6 +103,7 @@ def key_of(job: CheckJob) -> bytes:
         return os.urandom(16)
     facts: list[Any] = [listing, options.verify_crc, options.deep, options.limits]
     facts.append(options.broker_version)
+    facts.append(options.now_ms if options.predicts else None)
     if log_dir is not None:
         facts += [
             log_dir.stopped,

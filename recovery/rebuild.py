@@ -234,11 +234,11 @@ def recover_segment(
             history.take(state)
             return RebuiltSegment(message, b"".join(aborted) if has_abort else None)
         has_abort = has_abort or not message.markers.is_commit.all()
-        aborted.append(_encode_aborted(state.apply(message.table, message.markers).aborted))
+        aborted.append(encode_aborted(state.apply(message.table, message.markers).aborted))
     raise ChildProcessError("a pass over a segment has no end")
 
 
-def _encode_aborted(ended: EndedTransactions) -> bytes:
+def encode_aborted(ended: EndedTransactions) -> bytes:
     """Entries of `.txnindex` for transactions that were aborted."""
     entries = np.zeros(len(ended.producer_id), TXN_ENTRY)
     entries["producer_id"] = ended.producer_id

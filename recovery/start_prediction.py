@@ -7,12 +7,14 @@
   4  the log end offset, by the last entry of the last `.index` (REC-11)
   5  a log start beyond it: all segments go (REC-9)
   6  snapshots that are bad, strays, or above the end; one is written at the end (SNAP-3, SNAP-5)
-The data that is written is not part of it: `recovery.load` plans that.
+Which of the files have other bytes afterwards is worked out only when it is asked for
+(`recovery.start_files`): the segments that are recovered are read once more for it. Else what is
+said of indexes and snapshots is that a start derives them anew, equal or not.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks import broker_version as releases
@@ -20,20 +22,30 @@ from recovery.checks.assignment import DELETES, SETS_ASIDE
 from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
+from recovery.checks.log_walk import Stop
+from recovery.checks.partition_check import CheckedSegment
 from recovery.recover_state import first_recovered
+from recovery.segment_pass import SegmentEnd, SegmentJob, pass_over
+from recovery.start_changes import StartAction, StartChange
+from storage.errors import FormatError
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import METADATA_TOPIC, FileKind, FileSuffix, StoppedState
+from storage.log_dir import METADATA_TOPIC, DirState, FileKind, FileSuffix, StoppedState
+from storage.partition_files import SegmentFiles, all_entries
+from storage.producer_state import AppendError
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
-    from recovery.checks.partition_check import CheckedPartition, CheckedSegment
+    from recovery.checks.partition_check import CheckedPartition
+    from recovery.start_files import StartSettings
     from storage.partition import Partition
     from storage.partition_files import FileEntry
 
 
 _INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+DELETES_SOON = "deletes the directory after file.delete.delay.ms"
 
 # What a check has found that keeps a broker from loading the log at all.
 NOT_LOADED = frozenset(
@@ -49,28 +61,6 @@ NOT_LOADED = frozenset(
 )
 
 
-class StartAction(StrEnum):
-    """What is done to a file."""
-
-    DELETES = "deletes"
-    TRUNCATES = "truncates"  # to a size
-    REBUILDS = "rebuilds"
-    RENAMES = "renames"
-    CREATES = "creates"
-    SPLITS = "splits"
-
-
-class StartChange(NamedTuple):
-    """A file that a start changes; `size_bytes` is known afterwards for a `.log` only."""
-
-    path: str
-    action: StartAction
-    size_bytes: int | None = None
-
-    def __str__(self) -> str:
-        return self.action if self.size_bytes is None else f"{self.action} to {self.size_bytes}"
-
-
 class StartPrediction(NamedTuple):
     """What a start comes to.
 
@@ -79,36 +69,51 @@ class StartPrediction(NamedTuple):
         refusal: why not; "" if it does.
         changes: by path, in the order in which they are made.
         recovered_bytes: of `.log` that are walked and verified.
+        log_start_line: what the log start checkpoint says of it afterwards; None: nothing.
     """
 
     end_offset: int | None
     refusal: str
     changes: dict[str, StartChange]
     recovered_bytes: int
+    log_start_line: int | None = None
 
 
 def predict_start(
-    partition: Partition, checked: CheckedPartition, version: BrokerVersion | None = None
+    partition: Partition,
+    checked: CheckedPartition,
+    version: BrokerVersion | None = None,
+    settings: StartSettings | None = None,
 ) -> StartPrediction:
-    """Tell what a start does. Reads swap files and the end of the log only.
+    """Tell what a start does. Reads swap files and the end of the log only, without `settings`.
 
     Args:
         partition: the directory.
         checked: what a check found in it; without checksums the result is a guess as to what they
             would have told.
         version: the release that starts; None: 4.3.1.
+        settings: to tell the files that have other bytes afterwards, and no others.
     """
     for each in checked.collector.kept:
         if each.broker_action in NOT_LOADED:
             return StartPrediction(None, each.broker_action, {}, 0)
-    return _Predictor(partition, checked, version).predict()
+    if partition.directory.name.state is DirState.DELETE:
+        entries = all_entries(partition.files)
+        changes = {each.path: StartChange(each.path, StartAction.DELETES) for each in entries}
+        return StartPrediction(None, DELETES_SOON, changes, 0)
+    return _Predictor(partition, checked, version, settings).predict()
 
 
 class _Predictor:
     def __init__(
-        self, partition: Partition, checked: CheckedPartition, version: BrokerVersion | None
+        self,
+        partition: Partition,
+        checked: CheckedPartition,
+        version: BrokerVersion | None,
+        settings: StartSettings | None,
     ) -> None:
         self._version = version
+        self._settings = settings
         self._partition = partition
         self._checked = checked
         self._changes: dict[str, StartChange] = {}
@@ -116,7 +121,10 @@ class _Predictor:
         self._recovered: set[int] = set()
         self._recovered_bytes = 0
         self._without_index: set[int] = set()
-        self._swapped_indexes: set[int] = set()
+        self._first_pass: list[int] = []
+        self._second_pass: list[int] = []
+        self._removed: list[SegmentFiles] = []
+        self._gone: set[str] = set()
         self._refusal = ""
         kept = checked.collector.kept
         self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
@@ -131,32 +139,75 @@ class _Predictor:
     def predict(self) -> StartPrediction:
         """Go through the start."""
         self._pass_leftovers()
+        self._gone = {
+            Path(each.path).name
+            for each in self._changes.values()
+            if each.action is StartAction.DELETES
+        }
         for entry in self._partition.files.others:
             is_log = entry.name.kind is FileKind.LOG and entry.name.suffix is FileSuffix.NONE
             if is_log and entry.name.offset is None:
                 self._refusal = f"{entry.path}: no segment has such a name: refuses to start"
         for segment in self._segments:
             if self._lacks_index(segment):
+                self._first_pass.append(segment.files.base_offset)
                 self._recover(segment)
         if not self._is_clean:
             self._recover_from_point()
         for entry in self._partition.files.orphans:
             self._change(entry.path, StartAction.DELETES)
+            self._gone.add(entry.name.name)
         end_offset = self._end_offset()
+        is_emptied = False
         if self._segments and self._log_start_offset > end_offset:
             for segment in self._segments:
                 self._delete(segment)
             end_offset = self._log_start_offset
             path = f"{self._partition.path}/{end_offset:020d}.log"
             self._change(path, StartAction.CREATES, 0)
+            is_emptied = True
         self._pass_snapshots(end_offset)
         refusal = self._refused_batch(end_offset) or self._refusal
+        if self._settings is not None and not refusal and not self._splits():
+            self._changes = self._exact_changes(end_offset, is_emptied=is_emptied)
         return StartPrediction(
             end_offset=None if refusal else end_offset,
             refusal=refusal,
             changes=self._changes,
             recovered_bytes=self._recovered_bytes,
+            log_start_line=None if is_emptied else self._log_start_line(),
         )
+
+    def _log_start_line(self) -> int | None:
+        """Only a log start above the first segment has a line, and one in remote storage."""
+        first_base = self._segments[0].files.base_offset if self._segments else None
+        if first_base is None:
+            return None
+        is_above = self._log_start_offset > first_base
+        is_remote = self._settings is not None and self._settings.is_tiered
+        return self._log_start_offset if is_above or is_remote else None
+
+    def _exact_changes(self, end_offset: int, *, is_emptied: bool) -> dict[str, StartChange]:
+        from recovery.start_files import StartedLog, changed_files
+
+        assert self._settings is not None
+        started = StartedLog(
+            segments=tuple(each.files for each in self._segments),
+            first_pass=tuple(self._first_pass),
+            second_pass=tuple(self._second_pass),
+            removed=tuple(self._removed),
+            leftovers=frozenset(self._gone),
+            is_emptied=is_emptied,
+            end_offset=end_offset,
+            is_clean=self._is_clean,
+        )
+        try:
+            return changed_files(self._partition, started, self._settings)
+        except (AppendError, FormatError):  # a finding tells of it
+            return self._changes
+
+    def _splits(self) -> bool:
+        return any(each.action is StartAction.SPLITS for each in self._changes.values())
 
     def _change(self, path: str, action: StartAction, size_bytes: int | None = None) -> None:
         self._changes[path] = StartChange(path, action, size_bytes)
@@ -238,14 +289,29 @@ class _Predictor:
                     self._delete(segment)
                 else:
                     kept.append(segment)
-            self._segments = kept
+            self._segments = kept + [self._swapped(each, swaps) for each in logs]
+            self._segments.sort(key=lambda each: each.files.base_offset)
             for entry in self._partition.files.snapshots:
                 if start <= (entry.name.offset or 0) < end:
                     self._change(entry.path, StartAction.DELETES)
+        else:
+            self._segments = [
+                each._replace(files=_with_swaps(each.files, swaps)) for each in self._segments
+            ]
         for entry in swaps:
             self._change(entry.path, StartAction.RENAMES)
-            if entry.name.kind is FileKind.INDEX:
-                self._swapped_indexes.add(entry.name.offset or 0)
+
+    def _swapped(self, log: FileEntry, swaps: list[FileEntry]) -> CheckedSegment:
+        """Read a new segment, which no check has seen."""
+        base_offset = log.name.offset or 0
+        files = SegmentFiles(base_offset, log, None, None, None, None)
+        stop, end_offset = None, base_offset
+        for message in pass_over(SegmentJob(log.path, base_offset, is_last=False)):
+            if isinstance(message, SegmentEnd):
+                end_offset = message.next_offset
+                if message.is_cut:
+                    stop = Stop(message.valid_bytes, end_offset, message.verdict.check_id)
+        return CheckedSegment(_with_swaps(files, swaps), log.file_bytes, stop, end_offset)
 
     # -- recovery
 
@@ -254,7 +320,7 @@ class _Predictor:
         files = segment.files
         if files.base_offset in self._without_index:
             return True
-        if files.offset_index is None and files.base_offset not in self._swapped_indexes:
+        if files.offset_index is None:
             return True
         aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
         return any(each.last_offset < files.base_offset for each in aborted)
@@ -267,13 +333,14 @@ class _Predictor:
             self._recovered_bytes += segment.log_bytes
         for entry in (files.offset_index, files.time_index, files.txn_index):
             if entry is not None:
-                self._change(entry.path, StartAction.REBUILDS)
+                self._change(entry.path.removesuffix(FileSuffix.SWAP), StartAction.REBUILDS)
         if stop is None or stop.pos >= segment.log_bytes:
             return False
         if stop.check_id == "SEG-3":
             self._change(files.log.path, StartAction.SPLITS)
             return False
-        self._change(files.log.path, StartAction.TRUNCATES, stop.pos)
+        path = files.log.path.removesuffix(FileSuffix.SWAP)
+        self._change(path, StartAction.TRUNCATES, stop.pos)
         return True
 
     def _recover_from_point(self) -> None:
@@ -282,9 +349,11 @@ class _Predictor:
             return
         first = first_recovered(files, self._recovery_point)
         for place in range(first, len(self._segments)):
+            self._second_pass.append(files[place].base_offset)
             if self._recover(self._segments[place]):
                 for segment in self._segments[place + 1 :]:
                     self._delete(segment)
+                    self._removed.append(segment.files)
                 self._segments = self._segments[: place + 1]
                 return
 
@@ -338,6 +407,16 @@ class _Predictor:
         for place, (offset, entry) in enumerate(sorted(strays)):
             if place < len(strays) - 1 or offset < last_base:
                 self._change(entry.path, StartAction.DELETES)
+
+
+def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
+    """Give a segment the indexes that get their names for it."""
+    of_segment = {each.name.kind: each for each in swaps if each.name.offset == files.base_offset}
+    return files._replace(
+        offset_index=of_segment.get(FileKind.INDEX, files.offset_index),
+        time_index=of_segment.get(FileKind.TIMEINDEX, files.time_index),
+        txn_index=of_segment.get(FileKind.TXNINDEX, files.txn_index),
+    )
 
 
 def _next_offset(entry: FileEntry) -> int:

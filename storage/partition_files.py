@@ -14,6 +14,7 @@ from storage.errors import AccessError, CorruptError
 from storage.log_dir import FileKind, FileName, FileSuffix, classify
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from storage.log_dir import Problem
@@ -61,6 +62,15 @@ class PartitionFiles(NamedTuple):
     def other(self, name: str) -> FileEntry | None:
         """Return the file of that exact name from `others`."""
         return next((each for each in self.others if each.name.name == name), None)
+
+
+def all_entries(files: PartitionFiles) -> Iterator[FileEntry]:
+    """Every file of the listing."""
+    for each in files.segments:
+        of_segment = (each.log, each.offset_index, each.time_index, each.txn_index)
+        yield from (entry for entry in of_segment if entry is not None)
+    for entries in (files.snapshots, files.checkpoints, files.orphans, files.others):
+        yield from entries
 
 
 _SEGMENT_KINDS = frozenset(

@@ -63,12 +63,17 @@ def find_remote_range(partition: Partition, image: ClusterImage | None) -> Remot
     if image is None:
         image = _own_image(log_dir)
     if image is not None and partition.topic in image.topics:
-        is_tiered = image.topic_config(partition.topic, REMOTE_STORAGE_ENABLE) == "true"
+        is_remote = is_tiered(image, partition.topic)
     else:
-        is_tiered = checkpoint is not None or any(
+        is_remote = checkpoint is not None or any(
             each.name.topic == REMOTE_METADATA_TOPIC for each in log_dir.partitions
         )
-    return RemoteRange(start_offset, first_base) if is_tiered else None
+    return RemoteRange(start_offset, first_base) if is_remote else None
+
+
+def is_tiered(image: ClusterImage, topic: str) -> bool:
+    """Whether a topic has remote storage by its own setting; there is none of the broker."""
+    return image.topic_config(topic, REMOTE_STORAGE_ENABLE) == "true"
 
 
 def _is_cut_at(partition: Partition, first_base: int) -> bool:

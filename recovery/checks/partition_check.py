@@ -49,6 +49,7 @@ class CheckOptions(NamedTuple):
         deep: decode all records.
         limits: what is old.
         broker_version: the release whose start is asked for; None: 4.3.1.
+        predicts: tell each file that is another after the next start.
     """
 
     now_ms: int
@@ -56,6 +57,7 @@ class CheckOptions(NamedTuple):
     deep: bool = False
     limits: ReplayLimits = ReplayLimits()
     broker_version: BrokerVersion | None = None
+    predicts: bool = False
 
 
 class CheckedSegment(NamedTuple):

@@ -72,7 +72,6 @@ class ReplayCheck:
         self._snapshots = snapshots
         self._limits = limits
         self._sequences = SequenceCheck(circumstances, collector)
-        self._latest_ms = -1
         self._told_violations = 0
         self._stable_offsets: list[tuple[int, str, int]] = []  # of `.txnindex`: path and entry
         self._files: SegmentFiles | None = None
@@ -135,7 +134,6 @@ class ReplayCheck:
                 # No broker loads this log, so there is nothing to compare with.
                 self._circumstances.has_damage = True
                 start += row + 1
-        self._latest_ms = max(self._latest_ms, int(table.max_timestamp_ms.max()))
         self._tell_violations(table)
 
     def _note_markers(self, table: HeaderTable, markers: MarkerColumns) -> None:
@@ -294,7 +292,7 @@ class ReplayCheck:
                 return ""
             return f"has a transaction open since {first_offset}, where the log has none"
         if each.state is EntryState.ONLY_RECOVERED:
-            expired_ms = self._latest_ms - self._limits.expiration_ms
+            expired_ms = self._circumstances.now_ms - self._limits.expiration_ms
             return "is missing" if recovered.timestamp_ms > expired_ms else ""
         if not each.fields:
             return ""

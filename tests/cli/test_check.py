@@ -17,6 +17,8 @@ import pytest
 
 from recovery.check import PartitionRow
 from recovery.findings import Finding
+from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
+from storage.producer_state import DEFAULT_EXPIRATION_MS
 from tests.changes import in_80_columns
 
 if TYPE_CHECKING:
@@ -266,3 +268,35 @@ def test_an_unreadable_file_is_skipped(kafka: Path, eoctl: Callable[..., Any]) -
     assert outcome.status == 5
     assert f"{log}: Is a directory" in outcome.errors
     shutil.rmtree(log)
+
+
+def test_a_producer_that_a_snapshot_lacks_may_have_expired(
+    kafka: Path, eoctl: Callable[..., Any]
+) -> None:
+    """By the clock: the newest record may be much older than the snapshot (PROD-10)."""
+    path = max((kafka / "many-producers-0").glob("*.snapshot"))
+    first, *rest = parse_snapshot(path.read_bytes())
+    path.write_bytes(encode_snapshot(rest))
+    newest_ms = max(each.timestamp_ms for each in [first, *rest])
+
+    def told(now_ms: int) -> list[str]:
+        call = ("check", "--now", now_ms, "--output", "jsonl", "--topic", "many-producers", kafka)
+        found = rows_of(eoctl(*call), "finding")
+        return [each["message"] for each in found if each["check_id"] == "SNP-6"]
+
+    assert told(newest_ms) == [f"producer {first.producer_id} is missing"]
+    assert told(first.timestamp_ms + DEFAULT_EXPIRATION_MS - 1)
+    assert not told(first.timestamp_ms + DEFAULT_EXPIRATION_MS)
+
+
+def test_a_directory_that_is_being_deleted_goes_with_all_its_files(
+    kafka: Path, eoctl: Callable[..., Any]
+) -> None:
+    directory = kafka / f"plain-0.{HEX}-delete"
+    (kafka / "plain-0").rename(directory)
+    outcome = eoctl("check", "--now", "dir", "--output", "jsonl", "--predict", kafka)
+    changes = {each["path"]: each["action"] for each in rows_of(outcome, "start_change")}
+    gone = {str(each) for each in directory.iterdir()}
+    assert {path for path, action in changes.items() if action == "deletes"} >= gone
+    # The metadata have the partition, so a start makes it anew.
+    assert changes[str(kafka / "plain-0" / LOG)] == "creates"

@@ -12,7 +12,7 @@ from eoctl.clock import resolve_now
 from recovery.check import CheckJob, CheckResult, check_one
 from recovery.checks.partition_check import CheckOptions
 from recovery.clusters import Clusters
-from recovery.start_prediction import StartAction
+from recovery.start_changes import StartAction
 from storage.discovery import discover
 
 if TYPE_CHECKING:

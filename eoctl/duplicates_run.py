@@ -10,7 +10,7 @@ from eoctl.in_use import notes_in_use
 from recovery.duplicate_rows import DuplicateKind
 from recovery.duplicates import DuplicateSearch
 from recovery.findings import Severity
-from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError
+from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +53,8 @@ class DuplicatesRun:
         is_decoded = DuplicateKind.SUSPECTED in options.kinds
         self.notes: list[str] = [DECODED if is_decoded else VERIFIED, *map(str, found.problems)]
         self.notes += notes_in_use(found.log_dirs)
-        self._is_skipped = any(isinstance(each, AccessError) for each in found.problems)
+        # What is no partition to a broker may hold records, too, that nobody has looked at.
+        self._is_skipped = bool(found.problems)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)
 

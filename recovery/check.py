@@ -175,7 +175,11 @@ _FIXES = {
     "TIM": "eoctl rebuild {} --apply",
     "TXI": "eoctl rebuild {} --apply",
     "SNP-2": "",
+    # recover-state goes by such a snapshot as a broker does, and finds nothing to write.
+    "SNP-5": "eoctl rebuild {} --apply",
+    "SNP-6": "eoctl rebuild {} --apply",
     "SNP": "eoctl recover-state {} --apply",
+    "EPC-2": "eoctl repair {} --strategy as-broker",  # a start cuts them; the log bears them out
     "EPC": "eoctl rebuild {} --apply",
     "TXO-1": "eoctl txn hanging {}",
     "OFS-1": "eoctl repair {} --strategy salvage",

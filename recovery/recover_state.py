@@ -42,6 +42,9 @@ class RecoveredState(NamedTuple):
         damage: the `.log` files with a bad place, where the replay or the log ends, and that place:
             nothing behind it in that file is part of the state.
         problems: files that could not be read, and are left out.
+        has_bad_snapshot: one on disk does not parse (SNP-1); a note tells of it.
+        is_lacking: the broker was stopped cleanly and left no valid snapshot here of producers that
+            it knew (SNP-3, SNP-4).
     """
 
     offset: int
@@ -52,6 +55,8 @@ class RecoveredState(NamedTuple):
     notes: tuple[str, ...]
     damage: dict[str, Verdict]
     problems: tuple[str, ...]
+    has_bad_snapshot: bool
+    is_lacking: bool
 
     @property
     def content(self) -> bytes:
@@ -111,6 +116,7 @@ def recover_state(
     log_end_offset = 0 if log_end is None else log_end.offset
     log_start_offset = partition.log_start_offset or 0
     disk, notes = read_snapshots(partition)
+    has_bad_snapshot = bool(notes)
     remote = partition.remote_range
     remote_end = 0 if remote is None else remote.end_offset
     if from_scratch:  # what is in remote storage cannot be replayed
@@ -160,6 +166,8 @@ def recover_state(
         notes=tuple(notes),
         damage=_damage(history, log_end if at_offset is None else None),
         problems=tuple(dict.fromkeys(map(str, partition.problems))),
+        has_bad_snapshot=has_bad_snapshot,
+        is_lacking=is_clean and at_offset is None and bool(entries) and offset not in disk,
     )
 
 

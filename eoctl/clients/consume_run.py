@@ -160,6 +160,7 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
 
 def _status(consumer: Consumer) -> int:
     is_whole = consumer.reader is None or not consumer.reader.skipped
+    is_whole = is_whole and not consumer.partition.problems
     return EXIT_OK if is_whole else EXIT_SKIPPED
 
 

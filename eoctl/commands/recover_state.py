@@ -114,7 +114,7 @@ def command(
     run.print_notes()
     if recovered.problems:
         return EXIT_SKIPPED
-    if recovered.damage or (run.differs and not writes and to is None):
+    if recovered.damage or (run.is_wrong and not writes and to is None):
         return EXIT_FINDINGS
     return EXIT_OK
 
@@ -144,6 +144,11 @@ class _Run:
         started = recovered.started_from
         origin = "the log start" if started is None else f"the snapshot at {started}"
         self.notes.append(f"state up to offset {recovered.offset}, replayed from {origin}")
+        if started == recovered.offset:
+            self.notes.append(
+                "verified: the snapshot is whole; it was not compared with the log, which"
+                " --from-scratch does"
+            )
         if recovered.disk_entries is None and recovered.offset:
             self.notes.append(f"no valid {recovered.file_name} on disk")
         self.notes += [
@@ -156,10 +161,11 @@ class _Run:
             f" ({verdict.reason}): no batch behind it in this file is part of the state"
             for path, verdict in recovered.damage.items()
         ]
-        self.differs = recovered.disk_entries is not None and any(
+        differs = recovered.disk_entries is not None and any(
             each.state not in (EntryState.EQUAL, EntryState.EXPIRED) for each in self.differences
         )
-        self._has_aged = bool(expired_count) and not self.differs
+        self._has_aged = bool(expired_count) and not differs
+        self.is_wrong = differs or recovered.is_lacking or recovered.has_bad_snapshot
 
     def print_text(self) -> None:
         """Producers as the tool prints them; on stderr what differs on disk."""

@@ -180,12 +180,12 @@ def test_damage_is_told(eoctl: Callable[..., Any], doubled: Path) -> None:
 
 
 def test_a_directory_that_is_no_partition(eoctl: Callable[..., Any], tmp_path: Path) -> None:
-    """It is named; status 1 is for duplicates alone."""
+    """It is named, and was not looked at; status 1 is for duplicates alone."""
     write_log(tmp_path / "t-0", [Sent()])
     (tmp_path / "meta.properties").write_text("version=1\n")
     (tmp_path / "notes").mkdir()
     outcome = eoctl("duplicates", tmp_path)
-    assert outcome.status == 0
+    assert outcome.status == 5
     assert f"{tmp_path / 'notes'}: position 0: directory that is no partition" in outcome.errors
 
 

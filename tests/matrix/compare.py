@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.matrix.judge import good_batches
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.matrix.judge import Good
-    from tests.matrix.readers import Place, Said, World
+    from tests.matrix.readers import Place, Row, Said, World
 
 # What a scan of a `.log` says of a stretch of it; other rules are about what good batches hold.
 SCAN_RULES = frozenset(
@@ -37,13 +39,68 @@ def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradictio
     yield from _statuses(said)
     yield from _places(world, said)
     yield from _sums(world, said)
+    yield from _derived(world, said)
 
 
 def _statuses(said: dict[str, Said]) -> Iterator[Contradiction]:
     """Exit status 0 is for what is good as far as the reader looked."""
+    errors = {row["check_id"] for row in _findings(said) if row["severity"] == "error"}
     for name, each in said.items():
         if each.status not in {0, 1, 4, 5}:
             yield Contradiction("status", name, f"{each.status}: {each.words}")
+        told = errors & set(re.findall(r"\[([A-Z]+-\d+b?)\]", each.words))
+        if told and not each.status and not name.startswith("repair"):
+            yield Contradiction("told and green", name, each.words)
+
+
+def _findings(said: dict[str, Said]) -> list[Row]:
+    return [row for row in said["check --deep"].rows if row["kind"] == "finding"]
+
+
+def _derived(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
+    """`check`, `rebuild`, `recover-state` and `repair` say the same of a derived file."""
+    spoiled = {each.path.split("/")[0] for each in known_places(world, said)}
+    rebuilt = {
+        f"{row['partition']}/{row['file']}": row["state"]
+        for row in said["rebuild"].rows
+        if row["kind"] == "derived_file"
+    }
+    found: dict[str, Row] = {}
+    is_clean = (world.log_dir / ".kafka_cleanshutdown").exists()
+    started = {
+        os.path.relpath(world.log_dir / row["path"], world.log_dir)
+        for row in said["check --predict"].rows
+        if row["kind"] not in {"finding", "partition"}
+    }
+    for row in _findings(said):
+        path = os.path.relpath(world.log_dir / row["path"], world.log_dir)
+        # A missing index is told of its .log.
+        found.setdefault(
+            path.replace(".log", ".index") if row["check_id"] == "SEG-8" else path, row
+        )
+        yield from _fixes(said, row, path)
+        if row["severity"] != "note" and rebuilt.get(path) == "equal":
+            yield Contradiction("rebuild", "rebuild", f"{path}: equal, check: {row['message']}")
+        is_state = path.endswith(".snapshot") and row["severity"] != "note"
+        state = said["recover-state"]
+        if is_state and not state.status and "was not compared" not in state.words:
+            yield Contradiction("state", "recover-state", f"{path}: {row['message']}")
+    for path, state in rebuilt.items():
+        partition = path.split("/")[0]
+        if state == "equal" or partition in spoiled or found.keys() & {path, partition}:
+            continue
+        if path in started:
+            continue  # a start puts it right: no finding
+        if path.endswith(".snapshot") and state == "missing" and not is_clean:
+            continue  # a crash leaves none at the end
+        yield Contradiction("unfounded", "rebuild", f"{path}: {state}, check: nothing")
+
+
+def _fixes(said: dict[str, Said], row: Row, path: str) -> Iterator[Contradiction]:
+    """What is to mend a finding has something to do."""
+    command = row["fix"].split(" ")[1:2]
+    if command and command[0] in {"rebuild", "recover-state"} and not said[command[0]].status:
+        yield Contradiction("fix", command[0], f"{path}: {row['message']}: nothing to do")
 
 
 class _Known(NamedTuple):
@@ -181,6 +238,6 @@ def _log_start(log_dir: Path, partition: Path) -> int:
         return 0
     for line in lines:
         fields = line.split(" ")
-        if fields[:2] == [topic, number] and fields[2].isdigit():
+        if len(fields) == 3 and fields[:2] == [topic, number] and fields[2].isdigit():
             return int(fields[2])
     return 0

@@ -14,7 +14,8 @@ import numpy as np
 
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
-from storage.java_hash import MIN_TREE_BUCKETS, HashMapCapacity, long_hash
+from storage.java_hash import MIN_TREE_BUCKETS, TREE_BUCKET_ENTRIES, HashMapCapacity, long_hash
+from storage.java_hash_map import JavaHashMap
 from storage.producer_state import (
     CACHED_BATCHES_COUNT,
     NO_EPOCH,
@@ -119,6 +120,25 @@ def group_starts(values: NDArray[Any]) -> Ints:
     return np.flatnonzero(is_first)
 
 
+def spread_hashes(producer_ids: Ints) -> NDArray[np.uint32]:
+    """Return what a HashMap picks the bucket of each id by."""
+    bits = producer_ids.view(np.uint64)
+    hashes = (bits ^ (bits >> np.uint64(32))).astype(np.uint32)
+    return hashes ^ (hashes >> np.uint32(16))
+
+
+def may_have_trees(spread: NDArray[np.uint32], buckets_count: int) -> bool:
+    """Whether any bucket may have become a tree, at any size of the table that grew with these."""
+    size = MIN_TREE_BUCKETS
+    while size <= buckets_count:
+        # So many it takes at most: with the last of them it doubles.
+        present = spread[: size * 3 // 4 + 1]
+        if np.bincount(present & np.uint32(size - 1)).max(initial=0) > TREE_BUCKET_ENTRIES:
+            return True
+        size *= 2
+    return False
+
+
 class ProducerColumns:
     """All producers of a partition. Columns are longer than `count`; slots are below it."""
 
@@ -133,7 +153,8 @@ class ProducerColumns:
 
     def __init__(self) -> None:
         self.count = 0
-        self.capacity = HashMapCapacity()
+        self._capacity = HashMapCapacity()
+        self._table: JavaHashMap[int] | None = None  # kept where a bucket may have become a tree
         self._sorted_ids: Ints = np.empty(0, np.int64)
         self._sorted_slots: Ints = np.empty(0, np.int64)
         for name, (dtype, shape, empty) in _COLUMNS.items():
@@ -167,7 +188,7 @@ class ProducerColumns:
 
     def _count_buckets(self, producer_ids: Ints, known_count: int) -> None:
         """Let the broker's table grow by these ids."""
-        capacity = self.capacity
+        capacity = self._capacity
         present = self.producer_id[:known_count].tolist() if known_count < MIN_TREE_BUCKETS else []
         for producer_id in producer_ids.tolist():
             if capacity.buckets_count >= MIN_TREE_BUCKETS:
@@ -177,12 +198,27 @@ class ProducerColumns:
         while self.count > capacity.buckets_count * 3 // 4:
             capacity.buckets_count *= 2
 
+    def take_table(self, table: JavaHashMap[int]) -> None:
+        """Let the order be that of a map with these very ids, of which some may have gone."""
+        if table.has_lost:
+            self._table = table.copy()
+
+    def table(self) -> JavaHashMap[int]:
+        """Return the broker's map of these ids."""
+        if self._table is None:
+            self._table = JavaHashMap(long_hash)
+        for producer_id in self.producer_id[len(self._table) : self.count].tolist():
+            self._table.put(producer_id)
+        return self._table
+
     def slots_in_table_order(self) -> Ints:
         """Return all slots in the order of the broker's map (SNAP-8)."""
-        hashes = self.producer_id[: self.count].view(np.uint64)
-        hashes = (hashes ^ (hashes >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
-        bucket = (hashes ^ (hashes >> np.uint64(16))) & np.uint64(self.capacity.buckets_count - 1)
-        return np.argsort(bucket, kind="stable")
+        spread = spread_hashes(self.producer_id[: self.count])
+        buckets_count = self._capacity.buckets_count
+        if self._table is not None or may_have_trees(spread, buckets_count):
+            return self.find(np.array(list(self.table()), np.int64))
+        # Without trees the order within a bucket is that of insertion, however the table grew.
+        return np.argsort(spread & np.uint32(buckets_count - 1), kind="stable")
 
     def entries(self) -> list[ProducerEntry]:
         """Return what a snapshot stores, in its order."""

@@ -95,9 +95,9 @@ def compare_files(
             yield FileDifference(name, FileState.EQUAL, len(data), content, reason="untrimmed")
             continue
         if classify(name).kind is FileKind.SNAPSHOT and data is not None and data != content:
-            reason = _has_aged(data, content, rebuilt.clock)
-            if reason:
-                yield FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+            compared = _compared_producers(name, data, content, rebuilt.clock)
+            if compared is not None:
+                yield compared
                 continue
         if is_active_index and preallocate and data != content:
             content = _padded(name, content, index_max_bytes)
@@ -119,20 +119,31 @@ def _is_untrimmed(data: bytes, content: bytes) -> bool:
     return len(data) > size and data[:size] == content and not any(data[size:])
 
 
-def _has_aged(data: bytes, content: bytes, clock: Clock) -> str:
-    """Tell of a snapshot that a broker wrote with producers which have expired since; else ""."""
+def _compared_producers(
+    name: str, data: bytes, content: bytes, clock: Clock
+) -> FileDifference | None:
+    """Compare snapshots by their producers; None where these differ.
+
+    A broker wrote some of them that have expired since, or had more of them once, and its map is
+    larger. Before 3.5 that was a map of Scala, whose order is another one.
+    """
     try:
         on_disk = parse_snapshot(data)
     except FormatError:
-        return ""
+        return None
     found = [each.state for each in compare_entries(parse_snapshot(content), on_disk, clock)]
     expired_count = found.count(EntryState.EXPIRED)
     if expired_count + found.count(EntryState.EQUAL) != len(found):
-        return ""
-    if not expired_count:  # the order of the entries differs: it is that of a larger hash table
-        has_aged = any(clock.has_expired(each.timestamp_ms) for each in on_disk)
-        return "others have expired since, among which its producers were" if has_aged else ""
-    return f"{expired_count} of its {len(on_disk)} producers have expired since"
+        return None
+    if expired_count:
+        reason = f"{expired_count} of its {len(on_disk)} producers have expired since"
+    elif any(clock.has_expired(each.timestamp_ms) for each in on_disk):
+        reason = "others have expired since, among which its producers were"
+    else:
+        reason = "the same producers in another order, such as that of a broker before 3.5"
+        first_pos = first_difference(data, content)
+        return FileDifference(name, FileState.DIFFERS, len(data), content, first_pos, reason)
+    return FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
 
 
 def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:

@@ -148,7 +148,7 @@ class BulkState:
             columns.batches_count[slot] = len(producer.batches)
             for age, batch in enumerate(reversed(producer.batches)):
                 columns.batches[slot, age] = batch
-        columns.capacity.buckets_count = manager.capacity.buckets_count
+        columns.take_table(manager.table)
         self.columns = columns
         self.ongoing = OngoingTransactions(manager.ongoing)
         self.violations = list(manager.violations)
@@ -168,7 +168,7 @@ class BulkState:
             kept = columns.batches[slot, : columns.batches_count[slot]].tolist()
             producer.batches.extend(CachedBatch(*each) for each in reversed(kept))
             manager.producers[producer.producer_id] = producer
-        manager.capacity.buckets_count = columns.capacity.buckets_count
+        manager.table = columns.table().copy()
         manager.ongoing.update(self.ongoing.owners)
         manager.violations.extend(self.violations)
         return manager

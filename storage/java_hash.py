@@ -67,26 +67,8 @@ class HashMapCapacity:
             self.buckets_count *= 2
 
 
-def order_in_table(
-    keys: Iterable[Key], key_hash: Callable[[Key], int], buckets_count: int
-) -> list[Key]:
-    """Order in which a HashMap with so many buckets iterates; `keys` in the order they came.
-
-    Within a bucket the order is that of insertion: doubling the table splits buckets without
-    changing it. Exact as long as no bucket is a tree (more than 8 keys in a table of 64 or more).
-    """
-    buckets: dict[int, list[Key]] = {}
-    for key in keys:
-        buckets.setdefault(spread(key_hash(key)) & (buckets_count - 1), []).append(key)
-    return [key for bucket in sorted(buckets) for key in buckets[bucket]]
-
-
 def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
     """Order in which a HashMap iterates over keys that were put in the given order."""
-    capacity = HashMapCapacity()
-    present: dict[Key, None] = {}
-    for key in keys:
-        if key not in present:
-            capacity.insert(key, present, key_hash)
-            present[key] = None
-    return order_in_table(present, key_hash, capacity.buckets_count)
+    from storage.java_hash_map import JavaHashMap
+
+    return list(JavaHashMap(key_hash, keys))

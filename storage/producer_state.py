@@ -26,7 +26,8 @@ from storage.formats.record_batch import (
     BatchHeader,
     decrement_sequence,
 )
-from storage.java_hash import HashMapCapacity, long_hash, order_in_table
+from storage.java_hash import long_hash
+from storage.java_hash_map import JavaHashMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -201,14 +202,18 @@ class ProducerState:
 
 
 class ProducerStateManager:
-    """The producers of one partition up to `map_end_offset`, and its open transactions."""
+    """The producers of one partition up to `map_end_offset`, and its open transactions.
+
+    Attributes:
+        table: the ids in the order of the broker's map.
+    """
 
     def __init__(self, map_end_offset: int = 0) -> None:
         self.map_end_offset = map_end_offset
         self.producers: dict[int, ProducerState] = {}
         self.violations: list[Violation] = []
         self.ongoing: dict[int, int] = {}  # first offset -> producer id
-        self.capacity = HashMapCapacity()
+        self.table: JavaHashMap[int] = JavaHashMap(long_hash)
 
     # -- snapshots
 
@@ -231,18 +236,19 @@ class ProducerStateManager:
 
     def entries(self) -> list[ProducerEntry]:
         """Return what a snapshot at `map_end_offset` stores, in its order (SNAP-8)."""
-        ids = order_in_table(self.producers, long_hash, self.capacity.buckets_count)
-        return [self.producers[each].to_entry() for each in ids]
+        return [self.producers[each].to_entry() for each in self.table]
 
     def remove_expired(self, now_ms: int, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         """Forget producers as the broker's periodic check does (PROD-10)."""
-        for state in list(self.producers.values()):
-            if state.is_expired(now_ms, expiration_ms):
-                del self.producers[state.producer_id]
+        gone = [
+            each for each in self.table if self.producers[each].is_expired(now_ms, expiration_ms)
+        ]
+        self.table.remove_all(gone)
+        for each in gone:
+            del self.producers[each]
 
     def _put(self, state: ProducerState) -> None:
-        if state.producer_id not in self.producers:
-            self.capacity.insert(state.producer_id, self.producers, long_hash)
+        self.table.put(state.producer_id)
         self.producers[state.producer_id] = state
 
     # -- appends

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl import clock
+from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,18 @@ def test_what_has_expired_since_is_no_difference(
     reasons = {each["file"]: each["reason"] for each in later if "expired" in each["reason"]}
     assert len(reasons) >= 6
     assert reasons["00000000000000000181.snapshot"] == "7 of its 16 producers have expired since"
+
+
+def test_the_same_producers_in_another_order(killed: Path, eoctl: Callable) -> None:
+    """Said as what it is; brokers before 3.5 have them in the order of another map."""
+    path = killed / "many-producers-0" / "00000000000000000174.snapshot"
+    written = eoctl("rebuild", path.parent, "--now", "dir", "--apply")
+    assert written.status == 0, written.errors
+    path.write_bytes(encode_snapshot(parse_snapshot(path.read_bytes())[::-1]))
+    rows = rows_of(eoctl("rebuild", path.parent, "--now", "dir", *JSONL), "derived_file")
+    (row,) = (each for each in rows if each["state"] != "equal")
+    assert (row["file"], row["state"]) == (path.name, "differs")
+    assert row["reason"].startswith("the same producers in another order")
 
 
 def test_a_snapshot_with_expired_producers_stays(

@@ -463,7 +463,7 @@ def test_a_table_never_shrinks_and_a_producer_that_returns_comes_last() -> None:
     log.data(0, producer_id=0)
     # 0 and 64 share a bucket in a table of 32; in one of 16, 32 would have been between them.
     assert [each.producer_id for each in log.manager.entries()] == [64, 0, *range(1, 12)]
-    assert log.manager.capacity.buckets_count == 32
+    assert log.manager.table.buckets_count == 32
 
 
 @given(st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 64), max_size=60))

@@ -18,6 +18,7 @@ from recovery.audit import Audit, Audited
 from recovery.audit_state import AuditState
 from recovery.findings import Severity
 from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
+from recovery.remote_segments import tell_remote
 from recovery.segment_summary import read_split
 from recovery.transactional_ids import read_transactional_ids
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
@@ -103,6 +104,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     ]
     summaries = [each.found for each in audited if each.found is not None]
     notes += _damage_notes(summaries)
+    notes += _remote_notes(listing)
     problems = listing.problems
     return AuditResult(
         Audit(audited, ids),
@@ -202,6 +204,16 @@ def _transactional_ids(
 
 def _parent(directory: str) -> str:
     return directory.rstrip("/").rpartition("/")[0]
+
+
+def _remote_notes(listing: Listing) -> Iterator[str]:
+    first_bases: dict[str, int] = {}
+    for each in listing.places:
+        base_offset = first_bases.get(each.directory, each.base_offset)
+        first_bases[each.directory] = min(base_offset, each.base_offset)
+    local = [each for each, base in first_bases.items() if base and "://" not in each]
+    for told in tell_remote(local):
+        yield f"{told}: they are not part of it"
 
 
 def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:

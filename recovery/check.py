@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.checks.broker_version import unsupported_features
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.findings import Finding, Severity
+from recovery.start_changes import StartAction
 from recovery.start_files import StartSettings
 from recovery.start_prediction import StartPrediction, action_on, predict_start
 from recovery.state_history import Clock
@@ -85,6 +86,7 @@ class CheckResult(NamedTuple):
 def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> CheckResult:
     """Check one partition directory. Errors become part of the result."""
     selected = job.selected
+    becomes_leader = False
     pace = _Pace(job.bytes_per_second, on_bytes)
     try:
         partition = Partition.of(selected, job.image)
@@ -93,21 +95,26 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         if reason:
             prediction = StartPrediction(None, reason, {}, 0)
         else:
-            is_exact = job.options.predicts and job.options.verify_crc
-            settings = _start_settings(partition, job) if is_exact else None
-            prediction = predict_start(partition, checked, job.options.broker_version, settings)
+            settings = _start_settings(partition, job)
+            exact = settings if job.options.predicts and job.options.verify_crc else None
+            prediction = predict_start(partition, checked, job.options.broker_version, exact)
+            becomes_leader = bool(settings.leader_epochs)
     except AccessError as error:
         return _unlisted(selected, error)
     findings = tuple(
         each._replace(
             broker_action=each.broker_action
-            or ("nothing" if reason else action_on(each.path, each.check_id, prediction)),
+            or (
+                "nothing"
+                if reason
+                else action_on(each.path, each.check_id, prediction, becomes_leader=becomes_leader)
+            ),
             fix=each.fix or _fix(each.check_id, partition.path),
         )
         for each in checked.collector.kept
     )
     counts = checked.collector.severity_counts()
-    start = prediction.refusal or _start_words(tuple(prediction.changes.values()))
+    start = prediction.refusal or _start_words(prediction, is_exact=job.options.predicts)
     row = PartitionRow(
         topic=partition.topic,
         partition=partition.partition,
@@ -213,13 +220,20 @@ def _unlisted(selected: Selected, error: AccessError) -> CheckResult:
     return CheckResult((), row, (), (str(error),))
 
 
-def _start_words(changes: tuple[StartChange, ...]) -> str:
-    """Sum up changes: `rebuilds 3 files, truncates 1 file`."""
+def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:
+    """Sum it up: `recovers 1 segment, truncates 1 file`.
+
+    Which derived files come out as others is known only where it was worked out.
+    """
     counts: dict[str, int] = {}
-    for each in changes:
-        counts[each.action] = counts.get(each.action, 0) + 1
+    for each in prediction.changes.values():
+        if is_exact or each.action is not StartAction.REBUILDS:
+            counts[each.action] = counts.get(each.action, 0) + 1
     words = [f"{what} {count} file{'s' * (count > 1)}" for what, count in counts.items()]
-    return ", ".join(words) or "changes nothing"
+    recovered = prediction.recovered_count
+    if recovered:
+        words.insert(0, f"recovers {recovered} segment{'s' * (recovered > 1)}")
+    return ", ".join(words) or ("changes nothing" if is_exact else "recovers nothing")
 
 
 class _Pace:

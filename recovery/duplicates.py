@@ -188,6 +188,8 @@ class DuplicateSearch:
                 self._leave_out([str(exc)])
             else:
                 self._leave_out(map(str, partition.problems))
+                if partition.remote_range is not None:
+                    self.notes.append(f"{partition.path}: {partition.remote_range}: not searched")
                 yield number, partition
 
     def _taken(self, pairs: Sorter, kind: DuplicateKind) -> Iterator[Any]:

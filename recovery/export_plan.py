@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export_options import PATH_COLUMNS, ExportFormat, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
-from recovery.remote_segments import RemoteSegments
+from recovery.remote_segments import tell_remote
 from storage.discovery import discover
 from storage.errors import EoctlError, UsageError
 from storage.log_dir import DirState, parse_partition_name
-from storage.partition import Partition
 from storage.places import list_places
 from storage.splits import Split, split_places
 
@@ -257,17 +256,8 @@ def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions)
         for each, places in by_directory.items()
         if "://" not in each and places and places[0].base_offset > low
     ]
-    if not above:
-        return
-    try:
-        found = discover(above)
-        remote = RemoteSegments(found.log_dirs)
-        for each in found.selected:
-            told = remote.tell(Partition.of(each))
-            if told:
-                yield f"{told}: they are not exported"
-    except EoctlError:  # gone meanwhile
-        return
+    for told in tell_remote(above):
+        yield f"{told}: they are not exported"
 
 
 def _within(places: Sequence[SegmentPlace], options: ExportOptions) -> list[SegmentPlace]:

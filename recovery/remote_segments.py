@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.internal_topics import find_copies, furthest, reading_problems
-from storage.errors import FormatError
+from storage.discovery import discover
+from storage.errors import EoctlError, FormatError
 from storage.formats.partition_metadata import format_uuid
 from storage.formats.remote_log_metadata import (
     DELETE_STATES,
@@ -21,14 +22,14 @@ from storage.formats.remote_log_metadata import (
     parse_record,
 )
 from storage.log_dir import REMOTE_METADATA_TOPIC
+from storage.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
     from storage.errors import AccessError
     from storage.log_dir import LogDir
-    from storage.partition import Partition
     from storage.tiering import RemoteRange
 
 _FINISHED = SEGMENT_STATES.index("COPY_SEGMENT_FINISHED")
@@ -56,6 +57,21 @@ class RemoteSegment(NamedTuple):
     def is_readable(self) -> bool:
         """Whether a broker reads from it."""
         return self.state == SEGMENT_STATES[_FINISHED]
+
+
+def tell_remote(directories: Sequence[str]) -> Iterator[str]:
+    """Say what of some partition directories is remote only; nothing of those that have gone."""
+    if not directories:
+        return
+    try:
+        found = discover(directories)
+        remote = RemoteSegments(found.log_dirs)
+        for each in found.selected:
+            told = remote.tell(Partition.of(each))
+            if told:
+                yield told
+    except EoctlError:
+        return
 
 
 class RemoteSegments:

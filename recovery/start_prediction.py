@@ -69,6 +69,7 @@ class StartPrediction(NamedTuple):
         refusal: why not; "" if it does.
         changes: by path, in the order in which they are made.
         recovered_bytes: of `.log` that are walked and verified.
+        recovered_count: how many segments these are.
         log_start_line: what the log start checkpoint says of it afterwards; None: nothing.
     """
 
@@ -77,6 +78,7 @@ class StartPrediction(NamedTuple):
     changes: dict[str, StartChange]
     recovered_bytes: int
     log_start_line: int | None = None
+    recovered_count: int = 0
 
 
 def predict_start(
@@ -176,6 +178,7 @@ class _Predictor:
             changes=self._changes,
             recovered_bytes=self._recovered_bytes,
             log_start_line=None if is_emptied else self._log_start_line(),
+            recovered_count=len(self._recovered),
         )
 
     def _log_start_line(self) -> int | None:
@@ -428,8 +431,13 @@ def _next_offset(entry: FileEntry) -> int:
     return next_offset
 
 
-def action_on(path: str, check_id: str, prediction: StartPrediction) -> str:
-    """Tell in words what a start does about a finding; "nothing" if it passes over it."""
+def action_on(
+    path: str, check_id: str, prediction: StartPrediction, *, becomes_leader: bool = False
+) -> str:
+    """Tell in words what a start does about a finding; "nothing" if it passes over it.
+
+    `becomes_leader`: it adds its epoch to those in the file, and what contradicts it goes.
+    """
     change = prediction.changes.get(path)
     if check_id in {"PRD-4", "BAT-12", "BAT-2", "SEG-6", "DIR-9"} and path in prediction.refusal:
         return "refuses to start"
@@ -439,4 +447,6 @@ def action_on(path: str, check_id: str, prediction: StartPrediction) -> str:
         return f"takes {prediction.end_offset} instead"
     if check_id == "IDX-4" and change is None:
         return f"takes {prediction.end_offset} for the log end"
+    if change is None and becomes_leader and check_id.startswith("EPC-"):
+        return str(StartAction.REWRITES)
     return "nothing" if change is None else str(change)

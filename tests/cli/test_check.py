@@ -300,3 +300,18 @@ def test_a_directory_that_is_being_deleted_goes_with_all_its_files(
     assert {path for path, action in changes.items() if action == "deletes"} >= gone
     # The metadata have the partition, so a start makes it anew.
     assert changes[str(kafka / "plain-0" / LOG)] == "creates"
+
+
+def test_a_leader_takes_away_epochs_that_nobody_gave_out(
+    kafka: Path, eoctl: Callable[..., Any]
+) -> None:
+    path = kafka / "idem-none-0" / "leader-epoch-checkpoint"
+    path.write_text("0\n3\n0 0\n1 50\n4 9999\n")
+    call = ("check", "--now", "dir", "--output", "jsonl", "--topic", "idem-none", kafka)
+    for options in ((), ("--predict",)):
+        outcome = eoctl(*call, *options)
+        assert {
+            each["check_id"]: each["broker_action"]
+            for each in rows_of(outcome, "finding")
+            if each["path"] == str(path)
+        } == {"EPC-2": "rewrites", "EPC-3": "rewrites"}

@@ -11,6 +11,7 @@ import pytest
 
 from recovery.remote_segments import RemoteSegments
 from storage.discovery import select_partition
+from storage.formats.producer_snapshot import parse_snapshot
 from storage.partition import Partition
 from tests.kafka.broker import copy_log_dir
 
@@ -158,11 +159,38 @@ def test_readers_say_what_is_remote(
         eoctl("consume", "--from", "10", partition),
         eoctl("export", "--to", tmp_path / "out", partition),
         eoctl("describe", partition),
+        eoctl("spark-audit", "--engine", "local", partition),
     ):
         assert outcome.status == 0
         assert words in outcome.text + outcome.errors
     outcome = eoctl("consume", "--from", "254", partition)
     assert "remote" not in outcome.errors
+
+
+def test_a_search_for_duplicates_says_what_it_has_not_seen(
+    golden: Callable[[str], Path], eoctl: Callable[..., Any]
+) -> None:
+    outcome = eoctl("duplicates", golden(ARCHIVE) / "clean" / "tiered-0")
+    assert "offsets 0 to 253 are in remote storage only: not searched" in outcome.errors
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("tiered-0", "as-broker"), ("halved-0", "salvage")])
+def test_a_repair_keeps_the_snapshot_at_the_local_log_start(
+    log_dir: Callable[[str], Path], eoctl: Callable[..., Any], name: str, strategy: str
+) -> None:
+    directory = log_dir("crash") / name
+    before = {each.name: each.read_bytes() for each in directory.glob("*.snapshot")}
+    log = max(directory.glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-10])
+    outcome = eoctl("repair", "--now", "dir", "--strategy", strategy, "--apply", directory)
+    assert outcome.status == 0, outcome.text
+    after = {each.name: each.read_bytes() for each in directory.glob("*.snapshot")}
+    assert {key: after.get(key) for key in before} == before
+    (new,) = after.keys() - before.keys()
+    # Producers whose batches are in remote storage only are among those of the new end.
+    remote = {each.producer_id for each in parse_snapshot(before[min(before)])}
+    assert remote <= {each.producer_id for each in parse_snapshot(after[new])}
+    assert eoctl("check", "--now", "dir", directory).status == 0
 
 
 def test_what_remote_storage_has_lost_is_told(

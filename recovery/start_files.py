@@ -12,7 +12,6 @@ The state is that after a clean stop: indexes are trimmed, what waited for its d
 from __future__ import annotations
 
 from filecmp import cmp
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rebuild import encode_aborted
@@ -116,7 +115,7 @@ class _StartFiles:
         self._started = started
         self._settings = settings
         self._segments = [_Segment(each.base_offset, each) for each in started.segments]
-        self._disk = {each.name.name: each.path for each in all_entries(partition.files)}
+        self._disk = {each.name.name: each for each in all_entries(partition.files)}
         self._gone = set(started.leftovers)
         self._made: dict[str, bytes] = {}
         self._moved: dict[str, str] = {}  # from where; a `.log` may be large
@@ -360,7 +359,8 @@ class _StartFiles:
         for name in sorted({*self._disk, *self._made, *self._moved, *self._grows}):
             action = self._action(name)
             if action is not None:
-                path = self._disk.get(name) or f"{self._partition.path}/{name}"
+                entry = self._disk.get(name)
+                path = f"{self._partition.path}/{name}" if entry is None else entry.path
                 changes[path] = StartChange(path, action, self._cut.get(name))
         return changes
 
@@ -373,7 +373,7 @@ class _StartFiles:
     def _action(self, name: str) -> StartAction | None:
         if name in self._grows:
             return StartAction.REWRITES if name in self._disk else StartAction.CREATES
-        path, made, source = self._disk.get(name), self._made.get(name), self._moved.get(name)
+        entry, made, source = self._disk.get(name), self._made.get(name), self._moved.get(name)
         if made is None and source is None:
             if name in self._cut:
                 return StartAction.TRUNCATES
@@ -381,12 +381,12 @@ class _StartFiles:
                 return None
             is_renamed = name.removesuffix(_SWAP) in self._moved and name.endswith(_SWAP)
             return StartAction.RENAMES if is_renamed else StartAction.DELETES
-        if path is None:
+        if entry is None:
             return StartAction.CREATES
         if made is not None:
-            is_equal = Path(path).read_bytes() == made
+            is_equal = self._partition.read_file(entry) == made
         else:
-            is_equal = name not in self._cut and cmp(path, str(source), shallow=False)
+            is_equal = name not in self._cut and cmp(entry.path, str(source), shallow=False)
         is_index = name.endswith((".index", ".timeindex", ".txnindex"))
         action = StartAction.REBUILDS if is_index else StartAction.REWRITES
         return None if is_equal else action

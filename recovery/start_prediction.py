@@ -27,7 +27,7 @@ from recovery.checks.partition_check import CheckedSegment
 from recovery.recover_state import first_recovered
 from recovery.segment_pass import SegmentEnd, SegmentJob, pass_over
 from recovery.start_changes import StartAction, StartChange
-from storage.errors import FormatError
+from storage.errors import AccessError, FormatError
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
 from storage.log_dir import METADATA_TOPIC, DirState, FileKind, FileSuffix, StoppedState
@@ -206,7 +206,7 @@ class _Predictor:
         )
         try:
             return changed_files(self._partition, started, self._settings)
-        except (AppendError, FormatError):  # a finding tells of it
+        except (AccessError, AppendError, FormatError, OSError):  # the check tells of it
             return self._changes
 
     def _splits(self) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.apply import apply_plan
+from recovery.journal import Status
 from recovery.plan import encode_plan
 from storage import fsio
 from storage.errors import UsageError
@@ -17,7 +18,7 @@ from storage.file_attributes import FileAttributes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.apply import Applied
+    from recovery.applied import Applied
     from recovery.plan import Plan
     from storage.fsio import FileSystem
     from storage.partition_store import FileChange
@@ -80,11 +81,24 @@ def save_plan(plan: Plan, path: str) -> None:
 def how_to_undo(applied: Applied) -> str:
     """A note for people."""
     found = applied.journal
+    if found.status is Status.KEPT:
+        return (
+            "what an interrupted run has written stays, and was gone on with since, as by a broker:"
+            f" there is no way back; its journal is {found.path}"
+        )
     if applied.was_done:
         return f"it had been applied before: {found.path}"
     if not found.has_backup:
         return f"applied without a backup: there is no way back; its journal is {found.path}"
     return f"eoctl undo {found.path} takes it back"
+
+
+def how_to_undo_all(first: Applied) -> str:
+    """A note for people about the first of several journals, as soon as it is applied."""
+    found = first.journal
+    if first.was_done or not found.has_backup:
+        return how_to_undo(first)
+    return f"eoctl undo --with-later {found.path} takes all of it back"
 
 
 def show_plan(plan: Plan, output: OutputFormat) -> None:

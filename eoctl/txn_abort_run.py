@@ -173,7 +173,7 @@ def _plan_replica(
     log = world.coordinators(partition.log_dir)
     require_epochs(found, log)
     # Without --apply nothing is changed by it: what it recovers becomes a part of this plan.
-    end = open_partition(target, options.write, world.moment, fsio.FileSystem())
+    end = open_partition(target, options.write, world.moment, None)
     planned = plan_marker(
         target.path,
         end.tail,

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from recovery import backups, journal
+from recovery.append_close import close_interrupted
+from recovery.applied import Applied, stating
 from recovery.directory_facts import list_files
 from recovery.journal import Journal, JournalStep, Status
 from recovery.plan import Action, absolute_path, read_plan, require_fresh, require_owners
@@ -28,25 +30,17 @@ from recovery.reach import require_in_reach
 from recovery.steps import StepState, do_step, state_of
 from storage import fsio
 from storage.broker_lock import take
-from storage.errors import EoctlError, RefusedError
+from storage.errors import RefusedError
 from storage.file_attributes import require_owner
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
-from storage.os_errors import LEFT_AS_IT_WAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from recovery.pieces import Pieces
     from recovery.plan import Plan
     from storage.discovery import Selected
     from storage.fsio import FileSystem
-
-
-class Applied(NamedTuple):
-    """What came of it. `was_done`: it had been applied before, and still is."""
-
-    journal: Journal
-    was_done: bool
 
 
 @contextmanager
@@ -107,7 +101,7 @@ def apply_plan(
             if _is_of(begun, plan):
                 return _finish(fs, begun)
     journal.require_finished(plan.log_dirs)
-    place = backups.choose_place(plan, backup_dir)
+    place = backups.choose_place(plan.log_dirs, backup_dir)
     directory = str(Path(place, plan.plan_id))
     if journal.has_journal(directory):
         earlier = journal.read_journal(directory)
@@ -184,6 +178,8 @@ def finish(fs: FileSystem, path: str) -> Applied:
 
 def _finish(fs: FileSystem, found: Journal) -> Applied:
     path = found.path
+    if found.appends is not None:
+        return close_interrupted(fs, found)
     require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
         if journal.unfinished_path(log_dir) not in (None, found.path):
@@ -278,8 +274,7 @@ def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
 
 def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
     """Do what is not done yet, and close the journal; the states are None where not known."""
-    ways_out = f"eoctl apply {found.path} completes it, eoctl undo {found.path} takes it back"
-    with stating(f"the change is unfinished: {ways_out}"):
+    with stating(f"the change is unfinished: {journal.ways_out(found)}"):
         if states is None:
             states = [state_of(found, each) for each in found.steps]
             require_untouched(found, zip(found.steps, states, strict=True))
@@ -287,41 +282,38 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
         journal.set_unfinished(fs, found)
         for each in found.directories:
             fsio.remove_leftovers(fs, each)
-        unsynced, has_log = "", False
-        for step, state in zip(found.steps, states, strict=True):
-            directory = str(Path(step.path).parent)
-            if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
-                fsio.remove_file(fs, step.path)
-                continue
-            # The order of steps is safe for a broker that is started on a half of them, so it must
-            # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
-            is_log = step.path.endswith(".log")
-            if unsynced and (unsynced != directory or (is_log and has_log)):
-                fsio.sync_dir(fs, unsynced)
-                has_log = False
-            unsynced, has_log = directory, has_log or is_log
-            if state is not StepState.AFTER or step.action is Action.TRUNCATE:
-                # A cut is made sure of: the run before may have been killed before its fsync.
-                do_step(fs, step, contents.get(step.path))
-        if unsynced:
-            fsio.sync_dir(fs, unsynced)
+        carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
     with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
         journal.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
 
 
-@contextmanager
-def stating(state: str) -> Iterator[None]:
-    """Begin the next step of an error with what is left; an interruption carries it as a note."""
-    try:
-        yield
-    except KeyboardInterrupt as interruption:
-        interruption.add_note(state)
-        raise
-    except EoctlError as error:
-        own_state = f"{LEFT_AS_IT_WAS}; "
-        error.next_step = error.next_step.removeprefix(own_state)
-        if not error.next_step.startswith(state):
-            error.next_step = f"{state}; {error.next_step}" if error.next_step else state
-        raise
+def carry_out(
+    fs: FileSystem,
+    steps: Iterable[tuple[JournalStep, StepState]],
+    contents: Mapping[str, bytes | Pieces],
+) -> None:
+    """Make the changes that are not made yet; all of them are durable then.
+
+    Raises:
+        AccessError, RefusedError: one could not be made.
+    """
+    unsynced, has_log = "", False
+    for step, state in steps:
+        directory = str(Path(step.path).parent)
+        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+            fsio.remove_file(fs, step.path)
+            continue
+        # The order of steps is safe for a broker that is started on a half of them, so it must
+        # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
+        is_log = step.path.endswith(".log")
+        if unsynced and (unsynced != directory or (is_log and has_log)):
+            fsio.sync_dir(fs, unsynced)
+            has_log = False
+        unsynced, has_log = directory, has_log or is_log
+        if state is not StepState.AFTER or step.action is Action.TRUNCATE:
+            # A cut is made sure of: the run before may have been killed before its fsync.
+            do_step(fs, step, contents.get(step.path))
+    if unsynced:
+        fsio.sync_dir(fs, unsynced)

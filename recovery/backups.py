@@ -23,7 +23,7 @@ from storage.file_attributes import attributes_for
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.file_facts import FileFacts
     from recovery.plan import Plan, Step
@@ -50,28 +50,28 @@ def default_place(log_dir: str) -> str:
     return os.path.realpath(log_dir) + PLACE_SUFFIX
 
 
-def choose_place(plan: Plan, backup_dir: str | None) -> str:
-    """Decide where the journal and the backups of a plan go; nothing is made yet.
+def choose_place(log_dirs: Sequence[str], backup_dir: str | None, *, is_small: bool = False) -> str:
+    """Decide where the journal and the backups go; nothing is made yet.
 
     Args:
-        plan: with at least one step.
+        log_dirs: that are changed.
         backup_dir: what the user said; None: the default place of the first log dir.
+        is_small: there is so little to keep that it may be copied to another disk.
 
     Raises:
         RefusedError: the default is on another device, or the place is inside a log dir.
         AccessError: it cannot be looked at.
     """
-    log_dir = plan.log_dirs[0]
-    place = os.path.realpath(default_place(log_dir) if backup_dir is None else backup_dir)
-    if backup_dir is None:
+    place = os.path.realpath(default_place(log_dirs[0]) if backup_dir is None else backup_dir)
+    if backup_dir is None and not is_small:
         existing = place if Path(place).exists() else str(Path(place).parent)
-        if any(_device_of(existing) != _device_of(each) for each in plan.log_dirs):
+        if any(_device_of(existing) != _device_of(each) for each in log_dirs):
             raise RefusedError(
                 f"{place}: is on another disk than the log dir, so that the backups would be"
                 " copies there; nothing was touched",
                 next_step="--backup-dir DIR with a place that you choose, best on the same disk",
             )
-    is_inside = any(Path(place).is_relative_to(os.path.realpath(each)) for each in plan.log_dirs)
+    is_inside = any(Path(place).is_relative_to(os.path.realpath(each)) for each in log_dirs)
     if is_inside or is_in_log_dir(place):
         raise RefusedError(
             f"{place}: is in a log dir, where a broker would take it for a partition",

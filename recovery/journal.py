@@ -6,6 +6,9 @@ A directory PLACE/PLAN-ID holds all that belongs to one plan:
     journal     what `undo` needs to put everything back (eoctl-journal(5))
     NNNNN-NAME  the old bytes: a hard link of a whole file, a copy of it, or a copy of a cut range
 
+What appends (`recovery.append_journal`) has no plan: its journal grows, an entry before the first
+change of each partition, and its end says what became of all files.
+
 A log dir whose plan has begun and not ended holds a file `.eoctl-unfinished` with the path of that
 directory; a broker ignores it. The journal appears whole, under its final name, before that file
 does, and that file before the first change, so that
@@ -28,10 +31,11 @@ import msgpack
 from recovery.checked_values import bool_of, number_of, plain_object, text_of, time_ns_of
 from recovery.file_facts import FileFacts
 from recovery.plan import PLAN_ID, Action
-from recovery.reach import why_not_confined
+from recovery.reach import why_no_partition, why_not_confined
 from storage import fsio
 from storage.checksum import crc32c
 from storage.errors import AccessError, CorruptError, RefusedError
+from storage.log_dir import DirState, parse_partition_name
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
 
@@ -46,6 +50,7 @@ UNFINISHED_NAME = ".eoctl-unfinished"
 BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
 PLACE_SUFFIX = ".eoctl"
 VERSION = 1
+APPEND_VERSION = 2  # of a journal that grows
 CHECK_ID = "JNL-1"
 MAX_JOURNAL_BYTES = 1 << 28  # of a million files
 MAX_UNFINISHED_BYTES = 1 << 14
@@ -59,6 +64,7 @@ class Status(StrEnum):
     APPLIED = "applied"
     UNDOING = "undoing"  # an undo has begun
     UNDONE = "undone"
+    KEPT = "kept"  # of appends: interrupted, and gone on with by a broker: there is no way back
 
 
 class BackupKind(StrEnum):
@@ -68,6 +74,7 @@ class BackupKind(StrEnum):
     LINK = "link"  # a second name of the whole file
     COPY = "copy"  # of the whole file
     CUT = "cut"  # of the bytes from `after_bytes` on, without the zeros at their end
+    END = "end"  # none is needed: the file only grows, and is cut back to where it ended
 
 
 class JournalStep(NamedTuple):
@@ -98,6 +105,22 @@ class DirectoryFacts(NamedTuple):
     files: dict[str, tuple[int, int]]
 
 
+class Appends(NamedTuple):
+    """What the journal of a run that appends has besides.
+
+    Attributes:
+        new_directories: partitions that were made, with the path under which each was begun.
+        sessions: files of sessions, which lie outside of the log dirs.
+        ends: what became of all files that were changed or made; empty before the end.
+        end_directories: by path, what the directories held at the end.
+    """
+
+    new_directories: dict[str, str]
+    sessions: tuple[JournalStep, ...]
+    ends: dict[str, FileFacts | None]
+    end_directories: dict[str, DirectoryFacts]
+
+
 class Journal(NamedTuple):
     """A journal as read.
 
@@ -109,6 +132,7 @@ class Journal(NamedTuple):
         neighbours: by path, all partitions of the log dirs whose clean-shutdown marker goes, as a
             digest of their listing: the marker vouches for them, too.
         valid_bytes: size of the journal without a torn last entry.
+        appends: None of a plan.
     """
 
     path: str
@@ -124,6 +148,7 @@ class Journal(NamedTuple):
     steps: tuple[JournalStep, ...]
     status: Status
     valid_bytes: int
+    appends: Appends | None = None
 
     @property
     def plan_path(self) -> str:
@@ -134,7 +159,10 @@ class Journal(NamedTuple):
     def touched_directories(self) -> list[str]:
         """All directories with files that are touched, each once, log dirs included."""
         parents = (str(Path(each.path).parent) for each in self.steps)
-        return list(dict.fromkeys([*self.log_dirs, *parents]))
+        grown: list[str] = []
+        if self.appends is not None:
+            grown = [*self.directories, *self.appends.new_directories]
+        return list(dict.fromkeys([*self.log_dirs, *parents, *grown]))
 
     def backup_path(self, step: JournalStep) -> str:
         """Where the old bytes of a step are."""
@@ -152,10 +180,21 @@ def _frame(entry: dict[str, Any]) -> bytes:
 
 
 def encode_journal(journal: Journal) -> bytes:
-    """The file as it is before the first change: one entry for the whole, and one a step."""
+    """The file of a plan before the first change: one entry for the whole, and one a step."""
     begin = {
+        **_begin_to_map(journal, VERSION),
+        "directories": {path: [*facts] for path, facts in journal.directories.items()},
+        "neighbours": journal.neighbours,
+        "steps_count": len(journal.steps),
+    }
+    steps = [{"entry": "step", **step_to_map(each)} for each in journal.steps]
+    return b"".join(map(_frame, [begin, *steps]))
+
+
+def _begin_to_map(journal: Journal, version: int) -> dict[str, Any]:
+    return {
         "entry": "begin",
-        "version": VERSION,
+        "version": version,
         "plan_id": journal.plan_id,
         "command": journal.command,
         "arguments": json.dumps(journal.arguments),
@@ -163,21 +202,46 @@ def encode_journal(journal: Journal) -> bytes:
         "has_backup": journal.has_backup,
         "applied_at_ms": journal.applied_at_ms,
         "order": journal.order,
-        "directories": {path: [*facts] for path, facts in journal.directories.items()},
-        "neighbours": journal.neighbours,
-        "steps_count": len(journal.steps),
     }
-    steps = [
+
+
+def step_to_map(step: JournalStep) -> dict[str, Any]:
+    """As the journal holds it."""
+    return {
+        **step._asdict(),
+        "before": None if step.before is None else step.before.to_json(),
+        "action": str(step.action),
+        "backup_kind": str(step.backup_kind),
+    }
+
+
+def encode_begin(journal: Journal) -> bytes:
+    """The first entry of a journal of appends; `encode_touch` gives those that follow."""
+    return _frame(_begin_to_map(journal, APPEND_VERSION))
+
+
+def encode_touch(journal: Journal) -> bytes:
+    """An entry for what is about to be changed: a journal that has nothing but that."""
+    appends = journal.appends
+    assert appends is not None
+    return _frame(
         {
-            "entry": "step",
-            **each._asdict(),
-            "before": None if each.before is None else each.before.to_json(),
-            "action": str(each.action),
-            "backup_kind": str(each.backup_kind),
+            "entry": "touch",
+            "directories": {path: [*facts] for path, facts in journal.directories.items()},
+            "neighbours": journal.neighbours,
+            "new_directories": appends.new_directories,
+            "steps": [*map(step_to_map, journal.steps)],
+            "sessions": [*map(step_to_map, appends.sessions)],
         }
-        for each in journal.steps
-    ]
-    return b"".join(map(_frame, [begin, *steps]))
+    )
+
+
+def encode_end(appends: Appends) -> bytes:
+    """The entries that close a journal of appends."""
+    facts = {path: None if each is None else each.to_json() for path, each in appends.ends.items()}
+    directories = {path: [*each] for path, each in appends.end_directories.items()}
+    end = {"entry": "end", "files": facts, "directories": directories}
+    return _frame(end) + _frame({"entry": str(Status.APPLIED)})
 
 
 def has_journal(directory: str | os.PathLike[str]) -> bool:
@@ -246,15 +310,8 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
 
 def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int) -> Journal:
     begin = entries[0]
-    count = begin["steps_count"]
-    if begin["entry"] != "begin" or begin["version"] != VERSION:
+    if begin["entry"] != "begin" or begin["version"] not in (VERSION, APPEND_VERSION):
         raise ValueError(f"{begin['entry']} of version {begin['version']}")
-    steps = entries[1 : 1 + count]
-    if len(steps) != count or any(each["entry"] != "step" for each in steps):
-        raise ValueError(f"{len(steps)} of {count} steps")
-    status = Status.UNFINISHED
-    for each in entries[1 + count :]:
-        status = Status(each["entry"])
     found = Journal(
         path=directory,
         plan_id=text_of(begin["plan_id"]),
@@ -264,18 +321,71 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         has_backup=bool_of(begin["has_backup"]),
         applied_at_ms=number_of(begin["applied_at_ms"]),
         order=number_of(begin["order"]),
-        directories={
-            text_of(path): DirectoryFacts(time_ns_of(mtime_ns), _sizes_and_times(files))
-            for path, (mtime_ns, files) in begin["directories"].items()
-        },
-        neighbours={text_of(path): text_of(digest) for path, digest in begin["neighbours"].items()},
-        steps=tuple(_step_of(each, begin["log_dirs"]) for each in steps),
-        status=status,
+        directories={},
+        neighbours={},
+        steps=(),
+        status=Status.UNFINISHED,
         valid_bytes=valid_bytes,
+    )
+    if begin["version"] == APPEND_VERSION:
+        return _with_touches(found, entries[1:])
+    count = begin["steps_count"]
+    steps = entries[1 : 1 + count]
+    if len(steps) != count or any(each["entry"] != "step" for each in steps):
+        raise ValueError(f"{len(steps)} of {count} steps")
+    for each in entries[1 + count :]:
+        found = found._replace(status=Status(each["entry"]))
+    found = found._replace(
+        directories=_directories(begin["directories"]),
+        neighbours=_texts(begin["neighbours"]),
+        steps=tuple(_step_of(each, found.log_dirs) for each in steps),
     )
     if foreign := found.directories.keys() - set(found.touched_directories):
         raise ValueError(f"{min(foreign)} is no directory of its steps")
     return found
+
+
+def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
+    """What is in the entries of a journal of appends, one after the other."""
+    steps: list[JournalStep] = []
+    sessions: list[JournalStep] = []
+    made: dict[str, str] = {}
+    appends = Appends(made, (), {}, {})
+    for each in entries:
+        if each["entry"] == "touch":
+            found.directories.update(_directories(each["directories"]))
+            found.neighbours.update(_texts(each["neighbours"]))
+            made.update(_texts(each["new_directories"]))
+            steps += [_step_of(step, found.log_dirs) for step in each["steps"]]
+            sessions += [_session_of(step) for step in each["sessions"]]
+        elif each["entry"] == "end":
+            ends = {
+                text_of(path): None if facts is None else FileFacts.from_json(facts)
+                for path, facts in each["files"].items()
+            }
+            appends = Appends(made, (), ends, _directories(each["directories"]))
+        else:
+            found = found._replace(status=Status(each["entry"]))
+    for path in {*found.directories, *made}:
+        if path not in found.log_dirs and (reason := why_no_partition(path, found.log_dirs)):
+            raise ValueError(f"{path}, {reason}")
+    for path, begun_as in made.items():
+        name = parse_partition_name(Path(begun_as).name)
+        is_near = Path(begun_as).parent == Path(path).parent
+        if not is_near or name is None or name.state is not DirState.DELETE:
+            raise ValueError(f"{begun_as} is no name under which a partition is begun")
+    return found._replace(steps=tuple(steps), appends=appends._replace(sessions=tuple(sessions)))
+
+
+def _directories(value: dict[Any, Any]) -> dict[str, DirectoryFacts]:
+    return {
+        text_of(path): DirectoryFacts(time_ns_of(mtime_ns), _sizes_and_times(files))
+        for path, (mtime_ns, files) in value.items()
+    }
+
+
+def _texts(value: dict[Any, Any]) -> dict[str, str]:
+    return {text_of(name): text_of(text) for name, text in value.items()}
 
 
 def _sizes_and_times(files: dict[Any, Any]) -> dict[str, tuple[int, int]]:
@@ -286,6 +396,24 @@ def _sizes_and_times(files: dict[Any, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
+    step = _parsed_step(entry)
+    # As for a plan: what comes from another hand must not lead to other files.
+    is_removed = step.action is Action.REMOVE
+    if reason := why_not_confined(step.path, log_dirs, None, is_removed=is_removed):
+        raise ValueError(f"{step.path}, {reason}")
+    return step
+
+
+def _session_of(entry: dict[str, Any]) -> JournalStep:
+    step = _parsed_step(entry)
+    if step.path != os.path.normpath(step.path) or not Path(step.path).is_absolute():
+        raise ValueError(f"{step.path} is no absolute path")
+    if step.action is not Action.REPLACE:
+        raise ValueError(f"{step.action} of a session")
+    return step
+
+
+def _parsed_step(entry: dict[str, Any]) -> JournalStep:
     fields = {name: entry[name] for name in JournalStep._fields}
     before = fields["before"]
     fields["before"] = None if before is None else FileFacts.from_json(before)
@@ -296,10 +424,6 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     fields["action"] = Action(fields["action"])
     fields["backup_kind"] = BackupKind(fields["backup_kind"])
     step = JournalStep(**fields)
-    # As for a plan: what comes from another hand must not lead to other files.
-    is_removed = step.action is Action.REMOVE
-    if reason := why_not_confined(step.path, log_dirs, None, is_removed=is_removed):
-        raise ValueError(f"{step.path}, {reason}")
     if step.backup and not BACKUP_NAME.fullmatch(step.backup):
         raise ValueError(f"{step.backup} is no name of a backup")
     return step
@@ -311,14 +435,23 @@ def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
     Raises:
         AccessError: it could not be written.
     """
-    path = str(Path(journal.path, JOURNAL_NAME))
     entry = _frame({"entry": str(status)})
+    return append_entry(fs, journal, entry)._replace(status=status)
+
+
+def append_entry(fs: FileSystem, journal: Journal, entry: bytes) -> Journal:
+    """Append encoded entries, durably; returns the journal with its new size.
+
+    Raises:
+        AccessError: they could not be written.
+    """
+    path = str(Path(journal.path, JOURNAL_NAME))
     with os_errors(path), fs.open_existing(path) as file:
         if file.pos != journal.valid_bytes:  # a torn entry of a run that was killed
             fs.truncate(file, journal.valid_bytes)
         fs.write(file, entry)
         fs.fsync(file)
-    return journal._replace(status=status, valid_bytes=journal.valid_bytes + len(entry))
+    return journal._replace(valid_bytes=journal.valid_bytes + len(entry))
 
 
 def require_only_ours(directory: str) -> list[Path]:
@@ -388,17 +521,23 @@ def require_finished(log_dirs: Iterable[str]) -> None:
 def _ways_out(log_dir: str, path: str) -> str:
     """What can be done about a log dir that names a journal as unfinished."""
     try:
-        found = read_journal(path)
+        return ways_out(read_journal(path))
     except (AccessError, CorruptError) as error:
         return (
             f"its journal cannot be used ({error}): get it back, or, to keep the files as they are,"
             f" remove {Path(log_dir, UNFINISHED_NAME)}"
         )
-    if found.status is Status.UNDOING:
-        return f"eoctl undo {path}, which completes its undo"
-    if not found.has_backup:
-        return f"eoctl apply {path}, which completes it"
-    return f"eoctl apply {path}, which completes it, or eoctl undo {path}"
+
+
+def ways_out(found: Journal) -> str:
+    """The call that completes an unfinished change, and the one that takes it back."""
+    path = found.path
+    if found.status in {Status.UNDOING, Status.UNDONE}:
+        return f"eoctl undo {path} completes its undo"
+    if found.status is Status.KEPT:
+        return f"eoctl apply {path} closes it"
+    completes = f"eoctl apply {path} completes it"
+    return f"{completes}, eoctl undo {path} takes it back" if found.has_backup else completes
 
 
 def set_unfinished(fs: FileSystem, journal: Journal) -> None:

@@ -43,12 +43,19 @@ def later_applied(found: Journal) -> str:
     Raises:
         AccessError: its place cannot be listed.
     """
+    return next(_later(found, {Status.APPLIED, Status.UNDOING}), "")
+
+
+def all_later(found: Journal) -> list[str]:
+    """All that are to be undone before it, unfinished ones too. Raises as `later_applied`."""
+    return [*_later(found, {Status.APPLIED, Status.UNDOING, Status.UNFINISHED})]
+
+
+def _later(found: Journal, wanted: set[Status]) -> Iterator[str]:
     for each in _journals_in(str(Path(found.path).parent)):
-        is_applied = each.status in {Status.APPLIED, Status.UNDOING}
         is_later = each.path != found.path and each.order > found.order
-        if is_applied and is_later and not {*each.log_dirs}.isdisjoint(found.log_dirs):
-            return each.path
-    return ""
+        if each.status in wanted and is_later and not {*each.log_dirs}.isdisjoint(found.log_dirs):
+            yield each.path
 
 
 def _journals_in(place: str) -> Iterator[_Ordered]:

@@ -50,6 +50,7 @@ class Action(StrEnum):
     TRUNCATE = "truncate"  # cut it in place
     REPLACE = "replace"  # give the name another content, or make a new file
     REMOVE = "remove"
+    APPEND = "append"  # only in the journal of a run that appends: no plan has it
 
 
 class Step(NamedTuple):
@@ -242,7 +243,7 @@ def make_plan(
     ]
     all_steps = (*markers, *steps)
     plan = Plan(
-        _new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price), (*sources,)
+        new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price), (*sources,)
     )
     _require_confined(plan, "nothing was touched")
     require_in_reach(plan.directories, plan.log_dirs)
@@ -252,8 +253,11 @@ def make_plan(
     return plan._replace(listings=tuple(listings))
 
 
-def _new_id(command: str) -> str:
-    """Sorts by time; the random part keeps two plans of one millisecond apart."""
+def new_id(command: str) -> str:
+    """Name a plan, or a run that appends: one word of small letters and `-`.
+
+    Sorts by time; the random part keeps two of one millisecond apart.
+    """
     now_ms = time.time_ns() // 1_000_000
     moment = datetime.fromtimestamp(now_ms // 1000, UTC)
     return f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{command}-{secrets.token_hex(2)}"
@@ -395,6 +399,8 @@ def parse_plan(data: bytes, path: str) -> Plan:
 
 def _step_of_json(value: dict[str, Any]) -> Step:
     action = Action(value["action"])
+    if action is Action.APPEND:
+        raise ValueError("a plan appends nothing")
     after_bytes = number_of(value.get("after_bytes", 0))
     before = None if value["before"] is None else FileFacts.from_json(value["before"])
     content, pieces = None, None

@@ -65,11 +65,7 @@ def prepare(
         AccessError, RefusedError: it could not be made.
     """
     place = str(Path(directory).parent)
-    parent = str(Path(place).parent)
-    if not Path(place).is_dir():  # the user's own stays as it is
-        fsio.make_dir_like(fs, place, plan.log_dirs[0])
-    fsio.sync_dir(fs, parent)
-    fsio.make_dir_like(fs, directory, place)
+    make_directory(fs, directory, plan.log_dirs[0])
     has_plan = os.path.lexists(Path(directory, PLAN_NAME))
     _clear(fs, directory)  # what a run left that was killed before its journal was whole
     try:
@@ -86,6 +82,19 @@ def prepare(
                     fs.remove_dir(directory)
         raise
     return made
+
+
+def make_directory(fs: FileSystem, directory: str, log_dir: str) -> None:
+    """Make the directory of a journal, and its place as the log dir is; no name is durable yet.
+
+    Raises:
+        AccessError, RefusedError: it could not be made.
+    """
+    place = str(Path(directory).parent)
+    if not Path(place).is_dir():  # the user's own stays as it is
+        fsio.make_dir_like(fs, place, log_dir)
+    fsio.sync_dir(fs, Path(place).parent)
+    fsio.make_dir_like(fs, directory, place)
 
 
 def _clear(fs: FileSystem, directory: str) -> None:
@@ -120,7 +129,7 @@ def _fill(
         if has_backup:
             name = f"{number:05d}-{Path(step.path).name}"
             kept = backups.back_up(fs, step, directory, name, on_bytes)
-        steps.append(_journal_step(step, kept, now_ns))
+        steps.append(journal_step(step, kept, now_ns))
     made = Journal(
         path=directory,
         plan_id=plan.plan_id,
@@ -130,7 +139,7 @@ def _fill(
         has_backup=has_backup,
         applied_at_ms=now_ns // 1_000_000,
         order=next_order(str(Path(directory).parent), now_ns // 1_000_000),
-        directories={each: _directory_facts(each) for each in plan.directories},
+        directories={each: directory_facts(each) for each in plan.directories},
         neighbours=_neighbours(plan),
         steps=tuple(steps),
         status=Status.UNFINISHED,
@@ -142,7 +151,8 @@ def _fill(
     return made._replace(valid_bytes=len(data))
 
 
-def _journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
+def journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
+    """A step with the place of its old bytes, and the time that its file gets."""
     mtime_ns = now_ns - now_ns % _MTIME_STEP_NS
     kind = classify(Path(step.path).name).kind
     if step.before is not None and kind is FileKind.OFFSET_CHECKPOINT:
@@ -162,21 +172,26 @@ def _journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
     )
 
 
-def _directory_facts(path: str) -> DirectoryFacts:
+def directory_facts(path: str) -> DirectoryFacts:
+    """A directory as it is. Raises AccessError."""
     with os_errors(path):
         mtime_ns = Path(path).stat().st_mtime_ns
         return DirectoryFacts(mtime_ns, list_files(path))
 
 
 def _neighbours(plan: Plan) -> dict[str, str]:
-    """The digests of all partitions that a clean-shutdown marker vouches for, which goes."""
     found: dict[str, str] = {}
     for step in plan.steps:
         if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
-            with os_errors(step.directory), os.scandir(step.directory) as entries:
-                paths = sorted(entry.path for entry in entries if _is_partition(entry))
-            found.update((path, listing_digest(path)) for path in paths)
+            found.update(neighbours_in(step.directory))
     return found
+
+
+def neighbours_in(log_dir: str) -> dict[str, str]:
+    """The digests of all partitions that a clean-shutdown marker vouches for, which goes."""
+    with os_errors(log_dir), os.scandir(log_dir) as entries:
+        paths = sorted(entry.path for entry in entries if _is_partition(entry))
+    return {path: listing_digest(path) for path in paths}
 
 
 def _is_partition(entry: os.DirEntry[str]) -> bool:

@@ -57,7 +57,16 @@ def why_not_confined(
         is_ours = not is_removed and (content is None or _is_topic_id(content))
     if not is_ours or name.suffix is not FileSuffix.NONE:
         return "which is no file that a plan may change"
-    if str(file.parent.parent) not in log_dirs:
+    return why_no_partition(str(file.parent), log_dirs)
+
+
+def why_no_partition(path: str, log_dirs: Collection[str]) -> str:
+    """Why a directory is none that files may be changed in, by its name; "": it is one."""
+    if path != os.path.normpath(path):
+        return "which is no plain path"
+    if is_metadata(path):
+        return f"and {METADATA_TOPIC} is never changed"
+    if str(Path(path).parent) not in log_dirs:
         return "which is in no partition of its log dirs"
     return ""
 

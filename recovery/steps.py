@@ -45,6 +45,8 @@ def state_of(journal: Journal, step: JournalStep) -> StepState:
     """
     if is_still(step.path, step.before):
         return StepState.BEFORE
+    if journal.appends is not None:
+        return _state_of_touched(journal, step)
     with os_errors(step.path):
         try:
             found = os.lstat(step.path)
@@ -58,6 +60,15 @@ def state_of(journal: Journal, step: JournalStep) -> StepState:
             return StepState.AFTER
         return StepState.CHANGED
     return _state_of_cut(journal, step, found)
+
+
+def _state_of_touched(journal: Journal, step: JournalStep) -> StepState:
+    """Of a run that appends: only its end tells what became of a file."""
+    assert journal.appends is not None
+    if step.path not in journal.appends.ends:
+        return StepState.PARTIAL
+    is_ours = is_still(step.path, journal.appends.ends[step.path])
+    return StepState.AFTER if is_ours else StepState.CHANGED
 
 
 def _state_of_cut(journal: Journal, step: JournalStep, found: os.stat_result) -> StepState:
@@ -136,13 +147,17 @@ def take_back(
     wanted = FileAttributes(before.uid, before.gid, before.mode, before.mtime_ns)
     if step.backup_kind is BackupKind.LINK and _is_moved_back(fs, backup, step.path, wanted):
         return
-    if step.backup_kind is BackupKind.CUT:
+    if step.backup_kind in {BackupKind.CUT, BackupKind.END}:
         with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
+            if file.pos > step.after_bytes:  # an append may be where zeros were
+                fs.truncate(file, step.after_bytes)
             file.pos = step.after_bytes
-            for chunk in read_chunks(backup, 0, before.file_bytes - step.after_bytes):
+            # Of a file that was appended to, nothing; zeros at the end are in no backup either.
+            kept_bytes = before.file_bytes - step.after_bytes
+            for chunk in read_chunks(backup, 0, kept_bytes) if kept_bytes else ():
                 fs.write(file, chunk)
                 on_bytes(len(chunk))
-            fs.truncate(file, before.file_bytes)  # the zeros at the end are in no backup
+            fs.truncate(file, before.file_bytes)
             set_attributes(fs, file, wanted._replace(mtime_ns=None))
             fs.set_times(file, atime_ns=before.mtime_ns, mtime_ns=before.mtime_ns)
             fs.fsync(file)

@@ -18,8 +18,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery import journal
-from recovery.apply import require_untouched, stating
+from recovery import journal, undo_appends
+from recovery.applied import stating
+from recovery.apply import require_untouched
 from recovery.directory_facts import UNREADABLE, list_files, listing_digest
 from recovery.journal import BackupKind, Journal, Status
 from recovery.journal_order import later_applied
@@ -82,12 +83,17 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
             found = journal.note_status(fs, found, Status.UNDOING)
         for each in found.directories:
             fsio.remove_leftovers(fs, each)
-        steps = [(each, states[each.path]) for each in reversed(found.steps)]
-        _take_back(fs, found, steps, on_bytes, was_interrupted=was_interrupted, has_markers=False)
-        if not unlike:
-            _take_back(
-                fs, found, steps, on_bytes, was_interrupted=was_interrupted, has_markers=True
-            )
+        if found.appends is not None:
+            undo_appends.restore(fs, found, on_bytes)
+            if not unlike:
+                undo_appends.restore_markers(fs, found, on_bytes)
+        else:
+            steps = [(each, states[each.path]) for each in reversed(found.steps)]
+            for has_markers in (False, True)[: 1 if unlike else 2]:
+                _take_back(
+                    fs, found, steps, on_bytes,
+                    was_interrupted=was_interrupted, has_markers=has_markers,
+                )  # fmt: skip
         found = journal.note_status(fs, found, Status.UNDONE)
     with stating("the plan is undone"):
         journal.clear_unfinished(fs, found)
@@ -130,7 +136,7 @@ def _take_back(
 
 
 def check_undo(found: Journal) -> dict[str, StepState]:
-    """Make sure that a plan can be undone; returns the state of each step by its path.
+    """Make sure that a plan can be undone; returns the state of each step of a plan by its path.
 
     Raises:
         RefusedError: as `undo`.
@@ -144,6 +150,9 @@ def check_undo(found: Journal) -> dict[str, StepState]:
         if other not in (None, found.path):
             journal.require_finished([log_dir])
     _require_newest(found)
+    if found.appends is not None:
+        undo_appends.check(found)
+        return {}
     states = {each.path: state_of(found, each) for each in found.steps}
     steps = [(each, states[each.path]) for each in found.steps]
     if found.status is Status.APPLIED:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from storage import file_attributes, fsio
 from storage.errors import RefusedError
@@ -68,6 +68,25 @@ class FileChange(NamedTuple):
     bytes: int
 
 
+class Keeper(Protocol):
+    """Is told what is about to change, and makes sure that it can be taken back."""
+
+    def will_begin(self, directory: str, begun_as: str | None) -> None:
+        """A partition will be changed; one that is made gets its files under the name `begun_as`.
+
+        What is in it at its end (the last segment, the leader epochs) may change from now on.
+        """
+
+    def will_append(self, path: str) -> None:
+        """A `.log` gets more at its end, or is made."""
+
+    def will_replace(self, path: str) -> None:
+        """A file of the partition gets another content, or is made."""
+
+    def has_ended(self, directory: str) -> None:
+        """Nothing of the partition will be changed any more, and it is closed."""
+
+
 class PlannedStore:
     """Notes what would be written.
 
@@ -116,12 +135,15 @@ class PlannedStore:
         if self.topic_id is not None:
             data = encode_partition_metadata(PartitionMetadata(0, self.topic_id))
             self._note(self._path(PARTITION_METADATA_NAME), len(data))
-            self._write_topic_id(self.topic_id, data)
+            self._write_topic_id(data)
+
+    def end(self) -> None:
+        """Take note that the partition is closed, and nothing more will be changed."""
 
     def _remove_marker(self) -> None:
         """Remove the clean-shutdown marker of the log dir."""
 
-    def _write_topic_id(self, topic_id: bytes, data: bytes) -> None:
+    def _write_topic_id(self, data: bytes) -> None:
         """Write `partition.metadata`, in a new directory if need be."""
 
     def open_log(self, base_offset: int, log_bytes: int) -> None:
@@ -174,18 +196,32 @@ class PlannedStore:
 
 
 class FileStore(PlannedStore):
-    """Writes. All errors of the operating system come as AccessError."""
+    """Writes. All errors of the operating system come as AccessError.
 
-    def __init__(self, directory: str, fs: FileSystem, *, topic_id: bytes | None = None) -> None:
+    With a `keeper` what it does can be taken back.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        fs: FileSystem,
+        *,
+        topic_id: bytes | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
         super().__init__(directory, topic_id=topic_id)
         self._fs = fs
+        self._keeper = keeper
         self._log: OpenFile | None = None
 
     def _remove_marker(self) -> None:
         """Design 4.3: with the marker a broker would trust what it finds."""
+        if self._keeper is not None:
+            begun_as = None if Path(self.directory).exists() else self._begun_as
+            self._keeper.will_begin(self.directory, begun_as)
         fsio.remove_clean_marker(self._fs, Path(self.directory).parent)
 
-    def _write_topic_id(self, topic_id: bytes, data: bytes) -> None:
+    def _write_topic_id(self, data: bytes) -> None:
         """Write `partition.metadata`; a new directory is never there without it.
 
         It is made under the name of one that waits to be deleted, which a broker may meet at any
@@ -193,11 +229,12 @@ class FileStore(PlannedStore):
         """
         directory = Path(self.directory)
         if directory.exists():
+            self._will_replace(str(directory / PARTITION_METADATA_NAME))
             fsio.replace_file(self._fs, directory / PARTITION_METADATA_NAME, data)
             return
-        temp = directory.parent / _deleted_name(directory.name, topic_id.hex())
+        temp = self._begun_as
         fsio.make_dir_like(self._fs, temp, directory.parent)
-        fsio.replace_file(self._fs, temp / PARTITION_METADATA_NAME, data)
+        fsio.replace_file(self._fs, Path(temp, PARTITION_METADATA_NAME), data)
         with os_errors(directory):
             self._fs.rename(temp, directory)
         state = f"{directory} is there, but may not survive a crash"
@@ -211,6 +248,8 @@ class FileStore(PlannedStore):
         """
         super().open_log(base_offset, log_bytes)
         path = self._log_path
+        if self._keeper is not None:
+            self._keeper.will_append(path)
         if not log_bytes and not Path(path).exists():
             file_attributes.require_owner(self.directory)
             fsio.create_file(self._fs, path, b"", file_attributes.attributes_for(self.directory))
@@ -258,8 +297,24 @@ class FileStore(PlannedStore):
             with suppress(OSError):
                 self._fs.close(log)
 
+    def end(self) -> None:
+        """Tell the keeper."""
+        if self._keeper is not None:
+            self._keeper.has_ended(self.directory)
+
+    @property
+    def _begun_as(self) -> str:
+        assert self.topic_id is not None
+        directory = Path(self.directory)
+        return str(directory.parent / _deleted_name(directory.name, self.topic_id.hex()))
+
+    def _will_replace(self, path: str) -> None:
+        if self._keeper is not None:
+            self._keeper.will_replace(path)
+
     def _replace(self, name: str, data: bytes) -> None:
         super()._replace(name, data)
+        self._will_replace(self._path(name))
         fsio.replace_file(self._fs, self._path(name), data)
 
 

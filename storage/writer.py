@@ -427,6 +427,8 @@ class PartitionWriter:
         if state is _READY:
             self._finish_segment(self.producers.entries())
         self.store.close_log()
+        if state is _READY:
+            self.store.end()
 
 
 def _stamped(header: BatchHeader, batch: bytes | bytearray | memoryview) -> bytearray | memoryview:

@@ -11,6 +11,8 @@ from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.target import TargetOptions
 from eoctl.clients.transactional import Transactional, TransactionalOptions
 from eoctl.clock import resolve_now, wall_ms
+from recovery.append_close import close_appends
+from recovery.append_journal import AppendJournal
 from storage import fsio
 from storage.broker_lock import take
 from storage.coordinator import TransactionCoordinator
@@ -30,19 +32,22 @@ class DeadError(BaseException):
     """The process has died here."""
 
 
-def open_partitions(log_dir: Path) -> OpenPartitions:
+def open_partitions(log_dir: Path, journal: AppendJournal | None = None) -> OpenPartitions:
     """Partitions of a log dir to be written to, where nobody else does."""
     write = WriteOptions(flush=FlushPolicy.NEVER, change=ChangeOptions(apply=True))
     now = resolve_now("wall", [str(log_dir)])
     target = TargetOptions(single_copy=True)
-    return OpenPartitions(str(log_dir), write, target, now, fsio.FileSystem())
+    journal = journal or AppendJournal(fsio.FileSystem(), [str(log_dir)], "test")
+    return OpenPartitions(str(log_dir), write, target, now, journal)
 
 
 class Session:
     """A session of a transactional id, in a log dir whose lock is held."""
 
     def __init__(self, log_dir: Path, options: TransactionalOptions) -> None:
-        self.partitions = open_partitions(log_dir)
+        close_appends(fsio.FileSystem(), [str(log_dir)])
+        self.journal = AppendJournal(fsio.FileSystem(), [str(log_dir)], "test")
+        self.partitions = open_partitions(log_dir, self.journal)
         self.transactional = Transactional(str(log_dir), None, self.partitions, options, wall_ms)
 
     def send(self, topic: str, partition: int, *values: bytes, base_sequence: int = 0) -> None:
@@ -87,3 +92,4 @@ def session(
         if is_closed:
             error = begun.partitions.close()
             assert error is None, error
+            begun.journal.close()

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.appending import appending
 from eoctl.clients.interrupts import run_held
 from eoctl.clients.log_dir_coordinator import open_coordinator, read_coordinator_log
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, clock_of
+from eoctl.clients.open_partition import WriteOptions, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
-from recovery.apply import resume
 from recovery.clusters import image_around
-from storage import fsio
-from storage.broker_lock import take
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.producer_state import AppendError
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from eoctl.clients.interrupts import Interrupts
+    from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
     from storage.log_dir import LogDir
     from storage.partition_store import FileChange
@@ -89,21 +88,19 @@ def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult
         RefusedError, AccessError: the coordinator's log cannot be read whole, or as `produce`.
     """
     require_log_dir(path)
-    fs = fsio.FileSystem()
     change = options.write.change
     if not change.apply:
-        return run_held(_Run(path, options, fs).run)
-    with take([path], broker_is_stopped=change.broker_is_stopped):
-        resume(fs, [path], COMMAND, arguments_in(path))
-        return run_held(_Run(path, options, fs).run)
+        return run_held(_Run(path, options, None).run)
+    with appending([path], change, "txn-complete") as journal:
+        return run_held(_Run(path, options, journal).run)
 
 
 class _Run:
-    def __init__(self, path: str, options: CompleteOptions, fs: fsio.FileSystem) -> None:
+    def __init__(self, path: str, options: CompleteOptions, journal: AppendJournal | None) -> None:
         self._options = options
         self._notes: list[str] = []
         self._now = resolve_now(options.now, [path])
-        self._partitions = OpenPartitions(path, options.write, options.target, self._now, fs)
+        self._partitions = OpenPartitions(path, options.write, options.target, self._now, journal)
         self._before: dict[str, Metadata] = {}
         self._reasons: dict[str, str] = {}
         log_dir = read_log_dir(path)

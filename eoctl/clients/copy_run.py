@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.appending import appending
 from eoctl.clients.batch_consumer import BatchConsumer
 from eoctl.clients.compare_mode import Compare
 from eoctl.clients.consumer import ConsumeOptions
@@ -14,16 +15,13 @@ from eoctl.clients.copy_compare import Compared, Outcome, compare
 from eoctl.clients.copy_session import PartitionOf, SessionKeeper, default_path
 from eoctl.clients.interrupts import run_held
 from eoctl.clients.log_watch import POLL_S
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_of, open_partition
+from eoctl.clients.open_partition import WriteOptions, open_partition
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.produce_run import first_error
 from eoctl.clients.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.topic_partitions import require_legal
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
-from recovery.apply import resume
-from storage import fsio
-from storage.broker_lock import take
 from storage.discovery import select_partition
 from storage.errors import EXIT_FINDINGS, EoctlError, UsageError
 from storage.log_dir import DirState, read_log_dir
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.interrupts import Interrupts
     from eoctl.clients.target import Target
+    from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
     from storage.partition_store import FileChange
 
@@ -125,15 +124,13 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     if options.consume.follow and not options.write.change.apply:
         raise UsageError("--follow goes with --apply: a plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
-    fs = fsio.FileSystem()
     if not options.write.change.apply:
-        return _Run(pairs, targets, options, fs).run()
+        return _Run(pairs, targets, options, None).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
-    with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
-        resume(fs, log_dirs, COMMAND, [arguments_of(each.path) for each in targets])
+    with appending(log_dirs, options.write.change, "copy") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(pairs, targets, options, fs).run()
+        return _Run(pairs, targets, options, journal).run()
 
 
 def _pairs(source: str, destination: str, topic: str | None) -> list[Pair]:
@@ -161,10 +158,10 @@ class _Run:
         pairs: Sequence[Pair],
         targets: Sequence[Target],
         options: CopyOptions,
-        fs: fsio.FileSystem,
+        journal: AppendJournal | None,
     ) -> None:
         self.options = options
-        self.fs = fs
+        self.journal = journal
         self.notes: list[str] = []
         self.is_applied = options.write.change.apply
         log_dirs = sorted({each.log_dir_path for each in targets})
@@ -178,7 +175,7 @@ class _Run:
     def _copier(self, pair: Pair, target: Target) -> Copier:
         options = self.options
         consumer = BatchConsumer(pair.source, options.consume, self.notes.append)
-        opened = open_partition(target, options.write, self.now, self.fs)
+        opened = open_partition(target, options.write, self.now, self.journal)
         log_dir = consumer.partition.log_dir
         if log_dir is not None and log_dir.lock.is_held and log_dir.path != target.log_dir_path:
             self.notes.append(
@@ -191,8 +188,7 @@ class _Run:
             path = options.session
             if options.topic is not None:
                 path = str(Path(path, name))
-        fs = self.fs if self.is_applied else None
-        keeper = SessionKeeper(fs, path, target.log_dir_path)
+        keeper = SessionKeeper(self.journal, path, target.log_dir_path)
         return Copier(consumer, options.consume, opened, keeper, options.producer_id)
 
     # --- copying ---

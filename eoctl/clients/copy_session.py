@@ -25,6 +25,7 @@ from storage.errors import RefusedError
 from storage.producer_state import NO_EPOCH, AppendError
 
 if TYPE_CHECKING:
+    from recovery.append_journal import AppendJournal
     from storage.fsio import FileSystem
     from storage.partition import Partition
 
@@ -145,7 +146,7 @@ class SessionKeeper:
     """The session at a path.
 
     Args:
-        fs: what writes it; None: nothing is written, as in a plan.
+        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
         path: of the file.
         like: the directory whose owner, group and mode missing directories of the path get.
 
@@ -157,10 +158,10 @@ class SessionKeeper:
         AccessError: it cannot be read.
     """
 
-    def __init__(self, fs: FileSystem | None, path: str, like: str) -> None:
+    def __init__(self, journal: AppendJournal | None, path: str, like: str) -> None:
         require_outside_log_dirs(path, "name a file elsewhere")
         self.path = path
-        self._fs = fs
+        self._journal = journal
         self._like = like
         self.session = _load(path)
         self._seen = _state(path)
@@ -179,10 +180,11 @@ class SessionKeeper:
             AppendError: another copier has taken over.
             RefusedError, AccessError: it cannot be written.
         """
-        if self._fs is not None:
+        if self._journal is not None:
             self.require_mine()
-            self._make_place(self._fs)
-            _FILE.save(self._fs, self.path, session._asdict())
+            self._make_place(self._journal.fs)
+            self._journal.keep_session(self.path)
+            _FILE.save(self._journal.fs, self.path, session._asdict())
             self._seen = _state(self.path)
         self.session = session
 
@@ -193,7 +195,7 @@ class SessionKeeper:
             AppendError: INVALID_PRODUCER_EPOCH, as the log would answer the next batch.
             RefusedError: the file was removed, or is another one.
         """
-        if self._fs is None or _state(self.path) == self._seen:
+        if self._journal is None or _state(self.path) == self._seen:
             return
         found, mine = _load(self.path), self.session
         if found is not None and mine is not None:

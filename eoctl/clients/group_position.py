@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.changing import ChangeOptions
+from eoctl.clients.appending import appending
 from eoctl.clients.consume_exec import require_in_log
 from eoctl.clients.group_offsets import GroupOffsets
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, clock_of
+from eoctl.clients.open_partition import WriteOptions, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.position_file import Position
 from eoctl.clients.produce_notes import notes_of
 from eoctl.clients.target import TargetOptions
 from eoctl.clock import NowSource, resolve_now
 from eoctl.output import message
-from recovery.apply import resume
-from storage import fsio
-from storage.broker_lock import take
 from storage.errors import RefusedError
 from storage.log_dir import TopicPartition
 from storage.partition_store import FlushPolicy
@@ -65,14 +63,12 @@ class GroupPosition:
             return self
         log_dir = self._log_dir_path
         with ExitStack() as stack:
-            stack.enter_context(take([log_dir], broker_is_stopped=change.broker_is_stopped))
-            fs = fsio.FileSystem()
-            resume(fs, [log_dir], COMMAND, arguments_in(log_dir))
+            journal = stack.enter_context(appending([log_dir], change, "consume"))
             self._now = resolve_now(NowSource.WALL, [log_dir])
             target = TargetOptions(self._options.metadata_dir, None, self._options.single_copy)
             # An offset that was given as saved is on the disk.
             write = WriteOptions(flush=FlushPolicy.BATCH, change=change)
-            self._partitions = OpenPartitions(log_dir, write, target, self._now, fs)
+            self._partitions = OpenPartitions(log_dir, write, target, self._now, journal)
             self._stack = stack.pop_all()
         return self
 

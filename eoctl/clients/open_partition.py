@@ -1,21 +1,21 @@
 """A partition that is opened for writing: its end found, after a crash also recovered, its writer.
 
-A partition that was not closed is recovered as a broker recovers it (`recovery.load`), through a
-plan with a journal and backups like every other change.
+A partition that was not closed is recovered as a broker recovers it (`recovery.load`), in the same
+journal as what is appended then.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.changing import ChangeOptions, apply_one, how_to_undo
+from eoctl.changing import ChangeOptions
 from eoctl.clock import NowSource, wall_ms
 from eoctl.progress import Progress
 from recovery.changeable import require_checkpoints
 from recovery.plan import absolute_path, make_plan, source_of
 from storage.errors import RefusedError, UsageError
 from storage.formats.compression import Codec
-from storage.log_dir import PartitionDir, read_log_dir
+from storage.log_dir import PartitionDir
 from storage.log_tail import NotClosedError, empty_tail, read_tail
 from storage.partition import Partition
 from storage.partition_store import FileStore, FlushPolicy, PlannedStore
@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 
     from eoctl.clients.target import Target
     from eoctl.clock import Now
+    from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
-    from storage.fsio import FileSystem
     from storage.log_config import LogConfig
     from storage.log_tail import LogTail
 
 LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
-COMMAND = "produce"
 
 
 class WriteOptions(NamedTuple):
@@ -74,22 +73,22 @@ class OpenPartition(NamedTuple):
 
 
 def open_partition(
-    target: Target, options: WriteOptions, now: Now, fs: FileSystem
+    target: Target, options: WriteOptions, now: Now, journal: AppendJournal | None
 ) -> OpenPartition:
     """Find the end of a partition, recover it if need be, and make its writer.
 
-    With `options.change.apply` the caller holds the lock of the log dir; without, nothing changes.
+    With a `journal` the caller holds the lock of the log dir; without, nothing changes.
 
     Raises:
         RefusedError, UsageError, AccessError: nothing was touched, or a recovery is to be finished.
     """
     config = _with_options(target.config, options)
     codec = _codec(config, options)
-    tail, plan, notes = _find_tail(target, config, options, now, fs)
-    if options.change.apply:
-        store: PlannedStore = FileStore(target.path, fs, topic_id=target.topic_id)
-    else:
+    tail, plan, notes = _find_tail(target, config, options, now, journal)
+    if journal is None:
         store = PlannedStore(target.path, topic_id=target.topic_id)
+    else:
+        store = FileStore(target.path, journal.fs, topic_id=target.topic_id, keeper=journal)
     writer = PartitionWriter(
         store,
         tail,
@@ -110,7 +109,11 @@ def clock_of(now: Now) -> Callable[[], int]:
 
 
 def _find_tail(
-    target: Target, config: LogConfig, options: WriteOptions, now: Now, fs: FileSystem
+    target: Target,
+    config: LogConfig,
+    options: WriteOptions,
+    now: Now,
+    journal: AppendJournal | None,
 ) -> tuple[LogTail, Plan | None, tuple[str, ...]]:
     interval_bytes = config.index_interval_bytes
     require_checkpoints(target.log_dir, "is not known")
@@ -132,11 +135,16 @@ def _find_tail(
     except NotClosedError as problem:
         if not target.partition.segments:
             raise
-        return _recover(target, config, options, now, fs, str(problem))
+        return _recover(target, config, options, now, journal, str(problem))
 
 
 def _recover(
-    target: Target, config: LogConfig, options: WriteOptions, now: Now, fs: FileSystem, why: str
+    target: Target,
+    config: LogConfig,
+    options: WriteOptions,
+    now: Now,
+    journal: AppendJournal | None,
+    why: str,
 ) -> tuple[LogTail, Plan | None, tuple[str, ...]]:
     from recovery.load import plan_recovery
     from recovery.state_history import Clock
@@ -153,22 +161,13 @@ def _recover(
         raise RefusedError(f"{why}; a broker's recovery would change nothing about that")
     price = {"cut_bytes": found.cut_bytes, "log_end_offset": found.tail.end_offset}
     sources = [source_of(path) for path in found.logs]
-    plan = make_plan(COMMAND, arguments_of(target.path), found.steps, price, sources)
+    arguments = {"partition": absolute_path(target.path)}
+    plan = make_plan("recovery", arguments, found.steps, price, sources)
+    if journal is not None:
+        with Progress("copying") as progress:
+            journal.recover(target.path, plan, on_bytes=progress.advance)
     notes = [f"{why}: it is recovered first, as a broker would", *found.notes]
-    if options.change.apply:
-        applied = apply_one(fs, plan, options.change)
-        notes.append(how_to_undo(applied))
     return found.tail, plan, tuple(notes)
-
-
-def arguments_of(path: str) -> dict[str, str]:
-    """What tells an unfinished recovery of this partition from other changes."""
-    return {"partition": absolute_path(path)}
-
-
-def arguments_in(log_dir_path: str) -> list[dict[str, str]]:
-    """`arguments_of` all partitions: coordinators' topics and their transactions may be in any."""
-    return [arguments_of(each.path) for each in read_log_dir(log_dir_path).partitions]
 
 
 def _leader_epoch(target: Target, tail: LogTail, options: WriteOptions) -> int:

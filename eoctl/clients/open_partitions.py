@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from eoctl.clients.open_partition import OpenPartition, WriteOptions
     from eoctl.clients.target import Target, TargetOptions
     from eoctl.clock import Now
+    from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
-    from storage.fsio import FileSystem
     from storage.partition_store import FileChange
     from storage.writer import PartitionWriter
 
@@ -32,7 +32,7 @@ class OpenPartitions:
             coordinators' topics.
         target: what the user says of the cluster.
         now: the clock.
-        fs: changes files, if `write.change.apply`.
+        journal: of the run that changes them; None: nothing is changed.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class OpenPartitions:
         write: WriteOptions,
         target: TargetOptions,
         now: Now,
-        fs: FileSystem,
+        journal: AppendJournal | None,
     ) -> None:
         self._log_dir_path = log_dir_path
         self._write = write
         self._target = target
         self._now = now
-        self._fs = fs
+        self._journal = journal
         self._opened: dict[tuple[str, int], OpenPartition] = {}
 
     def __iter__(self) -> Iterator[OpenPartition]:
@@ -56,7 +56,7 @@ class OpenPartitions:
 
     def open_target(self, target: Target) -> OpenPartition:
         """Open a partition that was looked at already. Raises as `open_at`."""
-        opened = open_partition(target, self._write, self._now, self._fs)
+        opened = open_partition(target, self._write, self._now, self._journal)
         self._opened[target.name.topic, target.name.partition] = opened
         return opened
 
@@ -85,7 +85,7 @@ class OpenPartitions:
         if is_internal:
             write = write._replace(leader_epoch=None, compression=None)
             options = options._replace(topic_id=self._sibling_id(topic))
-        opened = open_partition(resolve_target(path, options), write, self._now, self._fs)
+        opened = open_partition(resolve_target(path, options), write, self._now, self._journal)
         self._opened[topic, partition] = opened
         return opened
 
@@ -105,7 +105,7 @@ class OpenPartitions:
             options = self._target._replace(may_be_internal=True, topic_id=topic_id)
             target = resolve_target(path, options)
             target = target._replace(notes=(*target.notes, note))
-            opened = open_partition(target, self._write, self._now, self._fs)
+            opened = open_partition(target, self._write, self._now, self._journal)
             opened.store.begin()
             self._opened[topic, number] = opened
 

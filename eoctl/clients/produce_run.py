@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from eoctl.clients.acks import AckFile
+from eoctl.clients.appending import appending
 from eoctl.clients.first_identities import (
     first_identities,
     session_identities,
@@ -13,7 +14,7 @@ from eoctl.clients.first_identities import (
 from eoctl.clients.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.inputs import BytesAs, InputFormat, read_line_blocks, read_records
 from eoctl.clients.interrupts import run_held
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, arguments_of, clock_of
+from eoctl.clients.open_partition import WriteOptions, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions
 from eoctl.clients.produce_checks import as_holder, check_call, session_arguments
@@ -32,9 +33,6 @@ from eoctl.clients.topic_producer import (
     TopicProducer,
 )
 from eoctl.clock import resolve_now
-from recovery.apply import resume
-from storage import fsio
-from storage.broker_lock import take
 from storage.errors import EoctlError
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from eoctl.clients.target import Target
     from eoctl.clients.topic_producer import Transactions
     from eoctl.clients.transactional import Transactional, TransactionalOptions
+    from recovery.append_journal import AppendJournal
 
 
 class ProduceOptions(NamedTuple):
@@ -93,18 +92,13 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     paths = target_paths(path, options.topic, options.target.metadata_dir, options.partitions_count)
     check_call(source.name, options, paths)
     targets = [resolve_target(each, options.target) for each in paths]
-    fs = fsio.FileSystem()
     if not options.write.change.apply:
-        return _Run(targets, as_holder(targets, options), fs, source).run()
+        return _Run(targets, as_holder(targets, options), None, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
-    with take(log_dirs, broker_is_stopped=options.write.change.broker_is_stopped):
-        ours = [arguments_of(each.path) for each in targets]
-        if options.transactional is not None:  # which writes to coordinators' partitions, too
-            ours += (each for log_dir in log_dirs for each in arguments_in(log_dir))
-        resume(fs, log_dirs, COMMAND, ours)
+    with appending(log_dirs, options.write.change, "produce") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(targets, as_holder(targets, options, fs), fs, source).run()
+        return _Run(targets, as_holder(targets, options, journal.fs), journal, source).run()
 
 
 class _Run:
@@ -112,29 +106,29 @@ class _Run:
         self,
         targets: Sequence[Target],
         options: ProduceOptions,
-        fs: fsio.FileSystem,
+        journal: AppendJournal | None,
         source: Source,
     ) -> None:
         self.options = options
-        self.fs = fs
         self.source = source
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
         self.now = resolve_now(options.now, log_dirs)
-        is_applied = options.write.change.apply
         self.keeper: SessionKeeper | None = None
         if options.session is not None:
             self.keeper = SessionKeeper(
-                fs if is_applied else None,
+                journal,
                 options.session,
                 session_arguments(targets, options),
                 options.producer_id,
                 options.producer_epoch,
             )
         self.acks: AckFile | None = None
-        if options.acks_to is not None and is_applied:
-            self.acks = AckFile(fs, options.acks_to)
-        self.partitions = OpenPartitions(log_dirs[0], options.write, options.target, self.now, fs)
+        if options.acks_to is not None and journal is not None:
+            self.acks = AckFile(journal.fs, options.acks_to)
+        self.partitions = OpenPartitions(
+            log_dirs[0], options.write, options.target, self.now, journal
+        )
         self.opened = [self.partitions.open_target(each) for each in targets]
         self.transactional = self._transactional(log_dirs[0])
         self.producer_ids = self._first_ids()

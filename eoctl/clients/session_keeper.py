@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from eoctl.clients.produce_session import Content, SessionPartition
-    from storage.fsio import FileSystem
+    from recovery.append_journal import AppendJournal
 
 READ_BYTES = 1 << 20
 
@@ -29,7 +29,7 @@ class SessionKeeper:
     """The session at a path.
 
     Args:
-        fs: what writes it; None: nothing is written, as in a plan.
+        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
         path: of the file, outside of every log dir.
         arguments: of this run; see `Session`.
         producer_id, producer_epoch: that the user gave.
@@ -45,7 +45,7 @@ class SessionKeeper:
 
     def __init__(
         self,
-        fs: FileSystem | None,
+        journal: AppendJournal | None,
         path: str,
         arguments: dict[str, Any],
         producer_id: int | None,
@@ -58,7 +58,7 @@ class SessionKeeper:
             )
         require_outside_log_dirs(path, "name a file elsewhere")
         self.path = path
-        self._fs = fs
+        self._journal = journal
         self._arguments = arguments
         self._input: DigestedInput | None = None
         self.session = load_session(path)
@@ -96,8 +96,9 @@ class SessionKeeper:
 
     def _save(self, session: Session) -> None:
         self.session = session
-        if self._fs is not None:
-            save_session(self._fs, self.path, session)
+        if self._journal is not None:
+            self._journal.keep_session(self.path)
+            save_session(self._journal.fs, self.path, session)
 
     def add_producer_ids(self, producer_ids: Sequence[int]) -> None:
         """Note the producer ids, before the last one of them is used."""

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.clients.appending import appending
 from eoctl.clients.consume_bounds import Start
 from eoctl.clients.consume_exec import hand_overs, require_in_log
 from eoctl.clients.consume_run import tell_limits
@@ -23,7 +24,7 @@ from eoctl.clients.group_offsets import GroupOffsets
 from eoctl.clients.identity import Identities
 from eoctl.clients.inputs import BytesAs, InputFormat
 from eoctl.clients.interrupts import Interrupts
-from eoctl.clients.open_partition import COMMAND, WriteOptions, arguments_in, arguments_of, clock_of
+from eoctl.clients.open_partition import WriteOptions, clock_of
 from eoctl.clients.open_partitions import OpenPartitions
 from eoctl.clients.partitioner import StickyPartitions, partition_for_key
 from eoctl.clients.produce_notes import notes_of
@@ -32,10 +33,7 @@ from eoctl.clients.target import TargetOptions, resolve_target
 from eoctl.clients.topic_partitions import target_paths
 from eoctl.clients.transactional import Transactional, TransactionalOptions
 from eoctl.clock import resolve_now
-from recovery.apply import resume
 from recovery.read_options import Isolation
-from storage import fsio
-from storage.broker_lock import take
 from storage.discovery import select_partition
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.log_dir import GROUPS_TOPIC, TopicPartition
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from eoctl.clients.consume_exec import HandOver
     from eoctl.clients.inputs import InputRecord
     from eoctl.clients.target import Target
+    from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
     from storage.partition_store import FileChange
 
@@ -122,16 +121,13 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         if named & what:
             raise UsageError(f"{each}: {partition.topic}-{partition.partition} is a source twice")
         named |= what
-    fs = fsio.FileSystem()
     log_dir = targets[0].log_dir_path
     if not options.write.change.apply:
-        return _Run(sources, targets, options, fs).run()
-    with take([log_dir], broker_is_stopped=options.write.change.broker_is_stopped):
-        ours = [*map(arguments_of, paths), *arguments_in(log_dir)]
-        resume(fs, [log_dir], COMMAND, ours)
+        return _Run(sources, targets, options, None).run()
+    with appending([log_dir], options.write.change, "txn-run") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each, options.target) for each in paths]
-        return _Run(sources, targets, options, fs).run()
+        return _Run(sources, targets, options, journal).run()
 
 
 def _require_source(path: str, partition: Partition, targets: Sequence[Target]) -> None:
@@ -222,13 +218,13 @@ class _Run:
         sources: Sequence[str],
         targets: Sequence[Target],
         options: TransformOptions,
-        fs: fsio.FileSystem,
+        journal: AppendJournal | None,
     ) -> None:
         self.options = options
         self.notes: list[str] = []
         log_dir = targets[0].log_dir_path
         self.now = resolve_now(options.now, [log_dir])
-        self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, fs)
+        self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, journal)
         with ExitStack() as stack:
             stack.callback(self.partitions.close)  # what a session has begun with is whole
             self._begin(sources, targets)

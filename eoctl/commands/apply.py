@@ -51,13 +51,14 @@ def command(
         found = read_journal(plan)
         with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
-        wanted = read_plan(found.plan_path, is_kept=True)
+        price = {} if found.appends else read_plan(found.plan_path, is_kept=True).price
     else:
         wanted = read_plan(plan)
         if not wanted.steps:
             raise UsageError(f"{plan}: has no steps: there is nothing to do")
         with take(wanted.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = apply_one(fs, wanted, change)
+        price = wanted.price
     done = applied.journal
     row = (
         done.plan_id,
@@ -69,8 +70,9 @@ def command(
     )
     try:
         emit(Report("applied_plan", COLUMNS, [row]), output)
-        if output is OutputFormat.TEXT:
-            line("")
-        show_price(wanted.price, output)
+        if price:
+            if output is OutputFormat.TEXT:
+                line("")
+            show_price(price, output)
     finally:  # the way back is told also when nobody reads the row
         message(how_to_undo(applied))

@@ -15,6 +15,7 @@ from eoctl.output import OutputFormat
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from recovery.journal import Journal
     from recovery.journal_list import KeptJournal
     from storage.errors import EoctlError
 
@@ -119,6 +120,21 @@ def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
                 journal.backup_path(step) if step.backup else step.path,
                 journal.plan_id,
             )
+        yield from _made_rows(journal)
+
+
+def _made_rows(journal: Journal) -> Iterator[Sequence[Any]]:
+    """Files that a run has made which appends, as far as its end tells."""
+    from recovery.file_facts import is_still
+
+    steps = {each.path for each in journal.steps}
+    ends = {} if journal.appends is None else journal.appends.ends
+    for path, facts in ends.items():
+        if path in steps or facts is None:
+            continue
+        state = "after" if is_still(path, facts) else "changed" if Path(path).exists() else "before"
+        name = f"{Path(path).parent.name}/{Path(path).name}"
+        yield ("create", name, state, None, facts.file_bytes, "none", path, journal.plan_id)
 
 
 def _pruned(

@@ -63,7 +63,10 @@ def acquire(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Lease a producer id; the same app id gets its own again, and who had it is fenced."""
+    """Lease a producer id; the same app id gets its own again, and who had it is fenced.
+
+    It cannot be undone: what was given out may be in use.
+    """
     from eoctl.clients import lease_run
     from eoctl.clients.topic_partitions import require_legal
     from storage.fsio import FileSystem
@@ -107,7 +110,10 @@ def renew(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Let a lease last so long from now on; refused to who holds it no more."""
+    """Let a lease last so long from now on; refused to who holds it no more.
+
+    It cannot be undone: what was given out may be in use.
+    """
     from eoctl.clients import lease_run
     from storage.fsio import FileSystem
 
@@ -137,7 +143,10 @@ def release(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Give a lease up; refused to who holds it no more."""
+    """Give a lease up; refused to who holds it no more.
+
+    It cannot be undone: what was given out may be in use.
+    """
     from eoctl.clients import lease_run
     from storage.fsio import FileSystem
 
@@ -175,7 +184,10 @@ def expire(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Free the ids of leases that nobody holds and that no producer state knows any more."""
+    """Free the ids of leases that nobody holds and that no producer state knows any more.
+
+    It cannot be undone: what was given out may be in use.
+    """
     from eoctl.clients import lease_run
     from storage.fsio import FileSystem
 

@@ -168,7 +168,7 @@ class _Run:
         self, work: Sequence[RebuildJob], jobs: int, change: ChangeOptions
     ) -> Iterator[Sequence[Any]]:
         """Rows of results that are written in place, under the locks; a plan a partition."""
-        from eoctl.changing import apply_one, how_to_undo
+        from eoctl.changing import apply_one, how_to_undo, how_to_undo_all
         from eoctl.output import message
         from recovery.apply import resume, writing
         from recovery.rebuild_many import rebuild_many
@@ -182,6 +182,8 @@ class _Run:
             for done in resume(fs, log_dirs, "rebuild", arguments):
                 self.notes.append(f"completed what an earlier run began: {done.journal.path}")
             around = {each.partition.path: each.log_dir for each in selected}
+            tell = how_to_undo if len(work) == 1 else how_to_undo_all
+            places: set[Path] = set()
             for result in rebuild_many(work, jobs):
                 try:
                     files = self._wanted_files(result)
@@ -190,7 +192,11 @@ class _Run:
                         price = self._price(around[result.path])
                         plan = derived_plan("rebuild", _arguments(result.path), derived, price)
                         # At once: whatever becomes of the rows, the way back is known.
-                        message(how_to_undo(apply_one(fs, plan, change)))
+                        applied = apply_one(fs, plan, change)
+                        place = Path(applied.journal.path).parent
+                        if place not in places or change.no_backup:
+                            message(tell(applied))
+                        places.add(place)
                         self.written += 1
                 except EoctlError as exc:
                     self._tell_what_stays(exc)

@@ -22,6 +22,10 @@ def command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say whether it can be undone.")
     ] = False,
+    with_later: Annotated[
+        bool,
+        typer.Option("--with-later", help="Also what was applied later to the same log dirs."),
+    ] = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> None:
@@ -33,13 +37,18 @@ def command(
     from eoctl.output import Report, emit, use_format
     from eoctl.progress import Progress
     from recovery.journal import read_journal
+    from recovery.journal_order import all_later
     from recovery.undo import check_undo, undo
     from storage.broker_lock import take
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
 
     use_format(output)
-    found = sorted(map(read_journal, journals), key=lambda each: each.order, reverse=True)
+    given = {each.path: each for each in map(read_journal, journals)}
+    if with_later:
+        for path in [path for each in given.values() for path in all_later(each)]:
+            given.setdefault(path, read_journal(path))
+    found = sorted(given.values(), key=lambda each: each.order, reverse=True)
     fs = FileSystem()
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []

@@ -303,7 +303,7 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 
     from eoctl.clients.copier import Copier
 
-    monkeypatch.setattr("eoctl.clients.copy_run.take", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("eoctl.clients.appending.take", lambda *_, **__: nullcontext())
     copy.report()
     write(copy.source, None, None)
     take = Copier.take
@@ -318,7 +318,7 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
         keeper = self.keeper
         session = keeper.begun
         later = session.last_anchor._replace(producer_epoch=session.last_anchor.producer_epoch + 1)
-        other = type(keeper)(keeper._fs, keeper.path, keeper._like)
+        other = type(keeper)(keeper._journal, keeper.path, keeper._like)
         other.save(session.with_anchor(later))
         take(self, block._replace(batches=tuple(rest)))
 
@@ -330,10 +330,12 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 
 def test_epochs_run_out(copy: Copy) -> None:
     from eoctl.clients.copy_session import SessionKeeper
+    from recovery.append_journal import AppendJournal
     from storage.fsio import FileSystem
 
     copy.report()
-    keeper = SessionKeeper(FileSystem(), str(copy.session), str(copy.session.parent))
+    journal = AppendJournal(FileSystem(), [str(copy.destination.parent)], "test")
+    keeper = SessionKeeper(journal, str(copy.session), str(copy.session.parent))
     last = keeper.begun.last_anchor._replace(producer_epoch=32766)
     keeper.save(keeper.begun.with_anchor(last, is_clean=True))
     write(copy.source, None)

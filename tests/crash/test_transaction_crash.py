@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.clients.transactional import Transactional
+from recovery.append_journal import AppendJournal
+from storage.fsio import FileSystem
 from storage.log_dir import TRANSACTION_STATE_TOPIC
 from tests.crash.scenario import Scenario, check_scenario, refusing_nothing
 from tests.read_log import read_log
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tests.crash.states import CrashState
     from tests.running import Outcome
 
+LOG_DIR = "log-dir"
 COMBINATIONS_MAX = 64
 STATES_COUNT = 2
 LINES = {0: b"a", 1: b"b"}  # by partition; the keys take them there
@@ -35,12 +38,15 @@ KEYS = {0: b"k3", 1: b"k0"}
 
 def prepare(root: Path) -> None:
     """The partitions are there and closed."""
-    make_log_dir(root)
-    partitions = open_partitions(root)
+    log_dir = make_log_dir(root / LOG_DIR)
+    (log_dir / ".lock").touch()
+    journal = AppendJournal(FileSystem(), [str(log_dir)], "test")
+    partitions = open_partitions(log_dir, journal)
     partitions.create_topic(TRANSACTION_STATE_TOPIC, STATES_COUNT)
     assert partitions.close() is None
+    journal.close()
     for number in LINES:
-        directory = root / f"t-{number}"
+        directory = log_dir / f"t-{number}"
         writer = open_writer(directory)
         writer.store.begin()
         writer.close()
@@ -66,7 +72,15 @@ def run(
     monkeypatch.setattr(Transactional, "end", marked)
     aborts = () if is_commit else ("--abort-every", 1)
     outcome = eoctl(
-        *("produce", root, root.parent / "input", "--topic", "t", "--key-separator", "\t"),
+        *(
+            "produce",
+            root / LOG_DIR,
+            root.parent / "input",
+            "--topic",
+            "t",
+            "--key-separator",
+            "\t",
+        ),
         *("--transactional-id", "a", "--txn-records", len(LINES), *aborts),
         *("--fsync", "batch", "--apply", *NEW_TOPIC),
     )
@@ -77,13 +91,13 @@ def run(
 
 def values(root: Path, number: int) -> list[bytes | None]:
     """What a read_committed consumer gets; nothing is undecided."""
-    found = read_log(root / f"t-{number}")
+    found = read_log(root / LOG_DIR / f"t-{number}")
     assert found.undecided == []
     return [each.value for each in found.committed]
 
 
 def check(root: Path, state: CrashState, *, is_commit: bool) -> None:
-    with session(root, "a") as begun:
+    with session(root / LOG_DIR, "a") as begun:
         epoch = begun.transactional.producer.producer_epoch
         begun.send("t", 0, b"next")
         begun.send("t", 1, b"next")
@@ -123,7 +137,7 @@ COMPLETE = ("--single-copy", "--apply")
 def leave_undecided(root: Path) -> None:
     """A process died before it had decided, longer ago than the timeout."""
     prepare(root)
-    with session(root, "a", timeout_ms=1) as begun:
+    with session(root / LOG_DIR, "a", timeout_ms=1) as begun:
         for number, line in LINES.items():
             begun.send("t", number, line)
 
@@ -131,7 +145,7 @@ def leave_undecided(root: Path) -> None:
 def leave_decided(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process died behind its decision."""
     prepare(root)
-    with session(root, "a") as begun:
+    with session(root / LOG_DIR, "a") as begun:
         for number, line in LINES.items():
             begun.send("t", number, line)
         begun.prepare(monkeypatch, is_commit=True)
@@ -149,12 +163,12 @@ def test_every_crash_state_of_a_completion(
     def complete(fs: RecordingFileSystem, root: Path) -> None:
         with monkeypatch.context() as patched:
             patched.setattr("storage.fsio.FileSystem", lambda: fs)
-            outcome = eoctl("txn", "complete", root, *COMPLETE)
+            outcome = eoctl("txn", "complete", root / LOG_DIR, *COMPLETE)
         assert outcome.status == 0, outcome.errors
         assert [values(root, number) for number in LINES] == wanted
 
     def check_again(root: Path, _: CrashState) -> None:
-        outcome = eoctl("txn", "complete", root, *COMPLETE)
+        outcome = eoctl("txn", "complete", root / LOG_DIR, *COMPLETE)
         assert outcome.status == 0, outcome.errors
         assert [values(root, number) for number in LINES] == wanted
 

@@ -221,7 +221,7 @@ def test_backups_are_links_and_cuts(root: Path) -> None:
 def test_room_is_asked_for_where_it_is_needed(
     root: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = backups.choose_place(plan, None)
+    place = backups.choose_place(plan.log_dirs, None)
     asked = []
     monkeypatch.setattr(backups, "free_bytes", lambda path: asked.append(path) or (1 << 40))
     backups.require_room(plan, place, has_backup=True)

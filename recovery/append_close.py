@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from recovery import journal
 from recovery.applied import Applied, stating
 from recovery.directory_facts import list_files
-from recovery.file_facts import digest_of, is_still, look
+from recovery.file_facts import digest_of_data, is_still, look
 from recovery.journal import DirectoryFacts, Status
 from recovery.plan import Action
 from recovery.reach import require_in_reach
@@ -186,4 +186,4 @@ def has_old_bytes(step: JournalStep) -> bool:
     now = look(step.path, touched_from=None)
     if before is None or now is None or now.file_bytes < before.file_bytes:
         return False
-    return digest_of(step.path, before.digest_start, before.digest_end) == before.sha256
+    return digest_of_data(step.path, before.digest_start, before.digest_end) == before.sha256

@@ -2,17 +2,17 @@
 
 Such a partition keeps its log start below its first `.log`: the checkpoint's, or 0 without a line
 there (REC-13). In any other partition that is a line left over from before retention, or none, and
-the log starts at the first segment. What tells them apart, in this order:
-
-  1  the first epoch of `leader-epoch-checkpoint` begins at or above the first segment: it is cut at
-     the log start, so nothing is below (EPOCH-4)
-  2  remote.storage.enable of the topic in `__cluster_metadata`
-  3  without that: a line in log-start-offset-checkpoint at all, which other partitions have only
-     for a log start above their first segment, or a partition of `__remote_log_metadata` beside it
+the log starts at the first segment. What tells them apart is remote.storage.enable of the topic
+in `__cluster_metadata`. Where that is not there, it is
+  -  a line in log-start-offset-checkpoint at all, which other partitions have only for a log start
+     above their first segment, or a partition of `__remote_log_metadata` beside it
+  -  and a `leader-epoch-checkpoint` that begins below the first segment: it is cut at the log start
+     (EPOCH-4)
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,10 @@ from storage.log_dir import (
     METADATA_TOPIC,
     REMOTE_METADATA_TOPIC,
     DirState,
+    PartitionDir,
+    PartitionName,
 )
+from storage.partition_files import list_partition
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -58,16 +61,17 @@ def find_remote_range(partition: Partition, image: ClusterImage | None) -> Remot
         return None
     checkpoint = log_dir.log_start_offset(partition.directory)
     start_offset = checkpoint or 0
-    if start_offset >= first_base or _is_cut_at(partition, first_base):
+    if start_offset >= first_base:
         return None
+    is_likely = checkpoint is not None or bool(_of_topic(log_dir, REMOTE_METADATA_TOPIC))
+    if image is None and not is_likely and _is_cut_at(partition, first_base):
+        return None  # as of every topic whose oldest segments are gone: no look at the metadata
     if image is None:
         image = _own_image(log_dir)
     if image is not None and partition.topic in image.topics:
         is_remote = is_tiered(image, partition.topic)
     else:
-        is_remote = checkpoint is not None or any(
-            each.name.topic == REMOTE_METADATA_TOPIC for each in log_dir.partitions
-        )
+        is_remote = is_likely and not _is_cut_at(partition, first_base)
     return RemoteRange(start_offset, first_base) if is_remote else None
 
 
@@ -88,21 +92,30 @@ def _is_cut_at(partition: Partition, first_base: int) -> bool:
     return bool(entries) and entries[0].start_offset >= first_base
 
 
+def _of_topic(log_dir: LogDir, topic: str) -> tuple[PartitionDir, ...]:
+    """Directories of a topic; they are listed in the order of their names."""
+    listed = log_dir.partitions
+    start = bisect_left(listed, topic, key=lambda each: each.name.topic)
+    end = bisect_right(listed, topic, start, key=lambda each: each.name.topic)
+    return listed[start:end]
+
+
 def _own_image(log_dir: LogDir) -> ClusterImage | None:
-    for each in log_dir.partitions:
-        if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
-            return _load(each.path)
+    for each in _of_topic(log_dir, METADATA_TOPIC):
+        if each.name.state is DirState.LIVE:
+            try:
+                return _load(each.path, list_partition(each.path).log_bytes)
+            except AccessError:
+                return None
     return None
 
 
 @lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
-def _load(path: str) -> ClusterImage | None:
+def _load(path: str, log_bytes: int) -> ClusterImage:
+    """Read the metadata log of that size: it only grows."""
+    del log_bytes
     from storage.cluster_image import load_cluster_image
-    from storage.log_dir import PartitionDir, PartitionName
     from storage.partition import Partition
 
     name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
-    try:
-        return load_cluster_image(Partition(PartitionDir(path, name)))
-    except AccessError:
-        return None
+    return load_cluster_image(Partition(PartitionDir(path, name)))

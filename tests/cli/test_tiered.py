@@ -249,6 +249,9 @@ def test_what_makes_a_partition_tiered(
 def test_leader_epochs_that_begin_at_the_local_log_leave_nothing_remote(
     log_dir: Callable[[str], Path],
 ) -> None:
+    """Unless the topic's settings are known: a broker goes by nothing else."""
     directory = log_dir("clean")
     (directory / "tiered-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 254\n")
+    assert Partition.of(select_partition(directory / "tiered-0")).remote_range == (0, 254)
+    shutil.rmtree(directory / "__cluster_metadata-0")
     assert Partition.of(select_partition(directory / "tiered-0")).remote_range is None

@@ -1,17 +1,19 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test lint fuzz kills matrix bench spark-bundle env kafka-libs clean
+.PHONY: help demo test lint fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
 FUZZ_SECONDS = 60
+MUTANTS = 20000
 
 help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
 	echo "make test    every test, then the linters"
 	echo "make lint    the linters alone"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
+	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make bench   the measurements of docs/performance.md"
@@ -52,6 +54,10 @@ fuzz: env
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input \
 		--constraint constraints.txt atheris </dev/null || :
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+# The seed is printed; python -m tests.damage.mutants --seed S --only N runs one of them again.
+mutants: env
+	$(BIN)/python -m tests.damage.mutants --count $(MUTANTS) --jobs 2
 
 kills: env
 	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \

@@ -308,13 +308,13 @@ def _read_segment(
         with open_segment(files.log.path) as segment:
             if segment.file_bytes >= BULK_BYTES:
                 tables = segment.scan_tables(is_active=is_active)
-                doubtful, lost = DoubtfulOffsets(tables, with_order=True), LostRecords(tables)
+                doubtful, lost = DoubtfulOffsets(tables), LostRecords(tables)
                 for table in tables:
                     tally.add_table(table, doubtful.positions, lost.positions)
                     transactions.add_table(table)
                 return tally, list(tables.verdicts)
             scan = segment.scan(is_active=is_active)
-            doubtful, lost = DoubtfulOffsets(scan, with_order=True), LostRecords(scan)
+            doubtful, lost = DoubtfulOffsets(scan), LostRecords(scan)
             for batch in scan:
                 if batch.crc_ok is not False:
                     is_offset_right = batch.pos not in doubtful.positions

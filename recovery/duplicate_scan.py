@@ -123,7 +123,7 @@ class _SegmentReader:
 
     def parts(self, *, is_active: bool) -> Iterator[Part]:
         scan = BulkScan(self._segment, is_active=is_active)
-        self._doubtful = DoubtfulOffsets(scan, with_order=True)
+        self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
         for table, window in scan_tables(scan):
             yield self._part(table, window)

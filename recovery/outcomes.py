@@ -153,7 +153,7 @@ class EventWalk:
         self.end_offset = -1
         self._segment = segment
         self._scan = BulkScan(segment, start_pos=start_pos, end_pos=end_pos)
-        self._doubtful = DoubtfulOffsets(self._scan, with_order=True)
+        self._doubtful = DoubtfulOffsets(self._scan)
 
     def __iter__(self) -> Iterator[EventBlock]:
         for table, window in scan_tables(self._scan):

@@ -221,20 +221,20 @@ class FindingsList:
         self.found.sort(key=lambda each: (each.start_pos, each.end_pos))
 
     def _of_verdict(self, verdict: Verdict) -> ReadFinding:
-        kind, start_pos, end_pos, check_id, reason, errno = verdict
+        kind, check_id = verdict.kind, verdict.check_id
         if not self._is_last and check_id == "SEG-5":
             # The end of a split is no end of the segment: it is a batch that does not lead there.
             kind, check_id = VerdictKind.CORRUPT, "BAT-2"
         return ReadFinding(
             self._path,
-            start_pos,
-            end_pos,
+            verdict.start_pos,
+            verdict.end_pos,
             kind,
             check_id,
-            reason,
-            errno,
+            verdict.reason,
+            verdict.errno,
             self._next_offset,
-            is_lost=kind not in END_KINDS,
+            is_lost=verdict.is_lost and kind not in END_KINDS,
         )
 
     def _kept(self, finding: ReadFinding, pos: int) -> ReadFinding:

@@ -140,6 +140,7 @@ class RecordReader:
             start_pos=split.start_pos,
             end_pos=self._end_pos,
             is_active=split.place.is_active and split.is_last,
+            end_offset=split.place.end_offset,
         )
         for part in scan.parts():
             notes.look_at(scan)

@@ -123,11 +123,19 @@ class Repaired(NamedTuple):
 
 def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int | None) -> LostRange:
     """Make a range, without offsets if the last one is below the first."""
-    kind, start_pos, end_pos, check_id, reason, _ = verdict
     first: int | None = base_offset
     if last_offset is not None and last_offset < base_offset:
         first = last_offset = None
-    return LostRange(path, start_pos, end_pos, first, last_offset, kind, check_id, reason)
+    return LostRange(
+        path,
+        verdict.start_pos,
+        verdict.end_pos,
+        first,
+        last_offset,
+        verdict.kind,
+        verdict.check_id,
+        verdict.reason,
+    )
 
 
 class StateChange(NamedTuple):

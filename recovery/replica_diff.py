@@ -30,8 +30,7 @@ from recovery.truncation_transactions import TransactionChanges, cut_parts
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.kernels.protocol import HeaderTable
-from storage.log_dir import MAX_OFFSET
-from storage.lookup import END_KINDS, ORDER_CHECK_ID
+from storage.lookup import END_KINDS
 from storage.partition import Partition
 from storage.places import SegmentPlace
 from storage.segment import open_segment
@@ -220,7 +219,9 @@ class _Pass:
         self._segment_start = before
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
-                scan = segment.scan_tables(is_active=is_active)
+                scan = segment.scan_tables(
+                    is_active=is_active, end_offset=self._partition.end_of(files)
+                )
                 for table in scan:
                     self._take(table)
                 bad = next((each for each in scan.verdicts if each.kind not in END_KINDS), None)
@@ -252,20 +253,11 @@ class _Pass:
 
 
 def _sound_end(segment: Segment, bad: Verdict, before: int) -> int:
-    """Where the good batches before a bad place end, `before` without one.
-
-    Of two that contradict each other the one before may have the wrong offset, too.
-    """
-    limit = MAX_OFFSET
-    if bad.check_id == ORDER_CHECK_ID:
-        for batch in segment.scan(start_pos=bad.start_pos, verify_crc=False):
-            limit = batch.header.base_offset
-            break
+    """Where the good batches before a bad place end, `before` without one."""
     end_offset = before
     for table in segment.scan_tables(end_pos=bad.start_pos, verify_crc=False):
-        ends = table.last_offset[table.last_offset < limit]
-        end_offset = int(ends[-1]) + 1 if len(ends) else end_offset
-    return min(end_offset, limit)
+        end_offset = int(table.last_offset[-1]) + 1 if table.row_count else end_offset
+    return end_offset
 
 
 # --- two copies -----------------------------------------------------------------------------------

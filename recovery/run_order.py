@@ -2,13 +2,8 @@
 
 No checksum covers a base offset. Where two batches contradict each other (BAT-3), the fewer go: a
 raised offset contradicts all that follow, a lowered one those before. One against one, that batch
-stays that
-  fits the `.index`, if the other one does not: entries before it are below, those behind it above
-  has no other offsets that are free between its neighbours, if the other one has
-  begins where the one before it ends
-  is followed by its successor, or by the end
-  is right where nothing is missing if the other one is moved to the end of the one before it
-  has the smaller jump
+stays that fits the `.index`, if the other one does not: entries before it are below, those behind
+it above. Else the rule of `storage.offset_order` decides.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ import numpy as np
 
 from storage.errors import FormatError
 from storage.formats.record_batch import MAGIC_V2
+from storage.offset_order import Around, Span, earlier_goes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +34,11 @@ class Run(NamedTuple):
     base_offset: int
     last_offset: int
     batches_count: int
+
+    @property
+    def span(self) -> Span:
+        """Where it lies, and its offsets."""
+        return Span(*self[:4])
 
 
 class _Pair(NamedTuple):
@@ -159,23 +160,10 @@ class RunOrder:
         if later is not None:
             limit = later.base_offset if later.base_offset > head.last_offset else limit
             following = later.base_offset if later.start_pos == head.end_pos else None
-        tail_has_room = head.base_offset - before > _offsets_count(tail)
-        head_has_room = limit is None or limit - tail.last_offset > _offsets_count(head)
-        if tail_has_room is not head_has_room:
-            return tail_has_room
-        if tail.base_offset == before + 1:
-            return False
-        if head.base_offset == before + 1:
-            return True
-        if following == head.last_offset + 1:
-            return True
         end_before = 0 if len(kept) == 1 else kept[-2].end_pos
         is_adjacent = left is not None or tail.start_pos == end_before
-        if is_adjacent and before + 1 + _offsets_count(tail) == head.base_offset:
-            return True
-        if following == tail.last_offset + 1 + _offsets_count(head):
-            return False
-        return head.base_offset < tail.base_offset
+        around = Around(before, is_adjacent=is_adjacent, following=following, limit=limit)
+        return earlier_goes(tail.span, head.span, around)
 
     def last_batch(self, run: Run) -> tuple[Run | None, Run]:
         """Split the last batch off."""
@@ -252,10 +240,6 @@ class RunOrder:
             start_pos=run.start_pos, end_pos=run.end_pos, verify_crc=False, is_active=False
         )
         return tables
-
-
-def _offsets_count(run: Run) -> int:
-    return run.last_offset - run.base_offset + 1
 
 
 def _pos_of(entry: OffsetIndexEntry) -> int:

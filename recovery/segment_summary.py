@@ -67,6 +67,7 @@ def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
             start_pos=split.start_pos,
             end_pos=None if split.is_last else split.end_pos,
             is_active=place.is_active and split.is_last,
+            end_offset=place.end_offset,
         )
         reading = _Reading(segment, scan, split, before)
         for part in scan.parts():
@@ -87,7 +88,7 @@ class _Reading:
         self._scan = scan
         self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
         self._notes = FindingsList.of(split)
-        self._doubtful = DoubtfulOffsets(scan, with_order=True)
+        self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
         self._top_offset = -1 if before is None else before.top_offset
         self._singles: list[ScannedBatch] = []

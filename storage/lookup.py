@@ -34,8 +34,7 @@ END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
 
 # Rules that a batch with a right checksum breaks when its offset, length or magic, which the
 # checksum does not cover, is wrong.
-OFFSET_CHECK_IDS = frozenset({"BAT-2", "SEG-2", "SEG-3"})
-ORDER_CHECK_ID = "BAT-3"  # either this batch or the one before it is wrong
+OFFSET_CHECK_IDS = frozenset({"BAT-2", "BAT-3", "SEG-1", "SEG-2", "SEG-3"})
 # Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
 # or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
 RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})
@@ -54,7 +53,7 @@ class _ToldBatches:
     def positions(self) -> set[int]:
         """Where such batches begin, for all that the scan has given so far."""
         for verdict in self._verdicts[self._seen_count :]:
-            if verdict.check_id in self._check_ids:
+            if verdict.is_lost and verdict.check_id in self._check_ids:
                 self._positions.add(verdict.start_pos)
         self._seen_count = len(self._verdicts)
         return self._positions
@@ -63,8 +62,8 @@ class _ToldBatches:
 class DoubtfulOffsets(_ToldBatches):
     """Tells which batches have an offset that cannot be right."""
 
-    def __init__(self, scan: Scan | TableScan | BulkScan, *, with_order: bool = False) -> None:
-        super().__init__(scan, OFFSET_CHECK_IDS | ({ORDER_CHECK_ID} if with_order else set()))
+    def __init__(self, scan: Scan | TableScan | BulkScan) -> None:
+        super().__init__(scan, OFFSET_CHECK_IDS)
 
 
 class LostRecords(_ToldBatches):
@@ -172,7 +171,7 @@ def find_end(
         if is_met and _is_sound(scan, None):
             return SegmentEnd(last, start_pos, scan.verdict)
     scan = segment.scan(is_active=is_active)
-    doubtful = DoubtfulOffsets(scan, with_order=True)
+    doubtful = DoubtfulOffsets(scan)
     last = None
     for batch in scan:
         if batch.crc_ok is not False and batch.pos not in doubtful.positions:

@@ -179,6 +179,11 @@ class Partition:
         """Is it the last segment, the one that may have a torn tail?"""
         return files.base_offset == self.segments[-1].base_offset
 
+    def end_of(self, files: SegmentFiles) -> int | None:
+        """Return the base offset of the segment behind one; None if it is the last."""
+        later = bisect_right(self.segments, files.base_offset, key=attrgetter("base_offset"))
+        return self.segments[later].base_offset if later < len(self.segments) else None
+
     def index_entries(self, files: SegmentFiles) -> list[OffsetIndexEntry]:
         """Entries of a segment's `.index`, good or not; [] if missing or unreadable."""
         from storage.formats.offset_index import parse_entries

@@ -14,6 +14,7 @@ Log dirs of different clusters may state one node id: `directory` still tells th
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage.errors import UsageError
@@ -45,6 +46,7 @@ class SegmentPlace(NamedTuple):
         is_active: the last of its directory, which may have a torn tail.
         file_bytes: size when it was listed.
         modified_ns: when it was last written to, since 1970; 0 where that is not known.
+        end_offset: base offset of the next segment of its directory; None if it is the last.
     """
 
     broker: str
@@ -56,6 +58,7 @@ class SegmentPlace(NamedTuple):
     is_active: bool
     file_bytes: int
     modified_ns: int
+    end_offset: int | None = None
 
     @property
     def has_sequences(self) -> bool:
@@ -181,7 +184,11 @@ def map_places(function: Callable[[SegmentPlace], T], places: Sequence[SegmentPl
 
 def sort_listing(listing: Listing) -> Listing:
     """Bring places and directories into their order."""
+    places = sorted(listing.places, key=lambda each: (each.directory, each.base_offset))
+    for number, (each, later) in enumerate(pairwise(places)):
+        if each.directory == later.directory and each.base_offset < later.base_offset:
+            places[number] = each._replace(end_offset=later.base_offset)
     return listing._replace(
-        places=tuple(sorted(listing.places, key=lambda each: (each.directory, each.base_offset))),
+        places=tuple(places),
         directories=tuple(sorted(listing.directories, key=lambda each: each.directory)),
     )

@@ -50,8 +50,9 @@ from storage.kernels.pure import (
     scan_window,
     suspect,
 )
+from storage.offset_order import LOOK_COUNT, OffsetOrder, Span
 from storage.positioned_file import FileRange, ReadWindow, Unreadable
-from storage.resync import CrcReader, Resync
+from storage.resync import CrcReader, Resync, header_as_v2
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -75,6 +76,7 @@ class Scan:
         suspicions: what is legal and not written by a healthy broker (BAT-10, BAT-14).
         valid_bytes: end of the last whole batch of the broker's walk, which knows no checksums.
         resynced: rows from now on were found behind a break of the chain.
+        wrong_magics: by position, what stands where the checksum proves a batch of magic 2.
     """
 
     def __init__(
@@ -87,21 +89,25 @@ class Scan:
         verify_crc: bool = True,
         is_active: bool = True,
         resume: bool = True,
+        end_offset: int | None = None,
     ) -> None:
         self.start_pos = start_pos
         self.verdicts: list[Verdict] = []
         self.suspicions: list[Verdict] = []
         self.valid_bytes = start_pos
         self.resynced = False
+        self.wrong_magics: dict[int, int] = {}
         self._range = FileRange(file, end_pos)
         self._verify_crc = verify_crc
         self._is_active = is_active
         self._resume = resume
-        self._neighbours = Neighbours(base_offset)
+        self._neighbours = Neighbours(base_offset, end_offset)
         left = max(self._range.end_pos - start_pos, 0)
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._crcs = CrcReader(self._range)
         self._search = Resync(self._range, self._neighbours, self._crcs)
+        self._order = OffsetOrder(self._search, end_offset)
+        self._doubts: dict[int, str] = {}  # why the offset of a batch is not believed, by position
         self._is_plain = True  # still on the broker's walk: valid_bytes follows
         self._believed_end_pos = 0  # lengths before it are proven by the chain
         self._rows = chain.from_iterable(self._blocks())
@@ -111,6 +117,17 @@ class Scan:
 
     def __next__(self) -> ScannedBatch:
         return next(self._rows)
+
+    def continue_after(self, last_offset: int, leader_epoch: int) -> None:
+        """Take over, before the first row, behind healthy batches that somebody else walked."""
+        self._neighbours.last_offset = last_offset
+        self._neighbours.leader_epoch = leader_epoch
+        self._search.seen_v2 = last_offset >= 0
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last batch whose offset is trusted; -1 before the first."""
+        return self._neighbours.last_offset
 
     @property
     def end_pos(self) -> int:
@@ -148,24 +165,34 @@ class Scan:
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
         """Use the hot loop as far as it goes; returns the position it cannot pass."""
-        window, wanted_bytes = self._window, HEADER_BYTES
+        window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
             left = window.load(pos, wanted_bytes)
             at = pos - window.pos
+            last_offset, leader_epoch = neighbours.last_offset, neighbours.leader_epoch
             rows, stop = scan_window(
                 window.buf,
                 at,
                 at + left,
                 file_pos=window.pos,
-                neighbours=self._neighbours,
+                neighbours=neighbours,
                 verify_crc=self._verify_crc,
             )
+            doubted = self._first_doubted_row(rows, last_offset)
+            if doubted is not None:
+                stop = rows[doubted].pos - window.pos
+                del rows[doubted:]
+                neighbours.last_offset, neighbours.leader_epoch = last_offset, leader_epoch
+                for each in rows:
+                    judge(each.header, each.crc_ok, neighbours)
             if stop > at:
                 left -= stop - at
                 self._passed(window.pos + stop)
                 pos = window.pos + stop
                 self._search.seen_v2 = True
                 yield rows
+            if doubted is not None:
+                return pos
             wanted_bytes = self._cut_batch_bytes(pos, left)
             if not wanted_bytes:
                 return pos
@@ -186,6 +213,28 @@ class Scan:
         if size * 4 > capacity_bytes < MAX_WINDOW_BYTES:
             window.grow(min(MAX_WINDOW_BYTES, max(size, capacity_bytes * 2)))
         return size
+
+    def _first_doubted_row(self, rows: list[ScannedBatch], last_offset: int) -> int | None:
+        first = max(0, len(rows) - LOOK_COUNT)
+        spans = [Span.of(each.pos, each.header) for each in rows[first:]]
+        if first:
+            last_offset = rows[first - 1].header.last_offset
+        doubted = self._doubted_of(spans, last_offset)
+        return None if doubted is None else first + doubted
+
+    def _doubted_of(self, spans: list[Span], last_offset: int) -> int | None:
+        """Return the first of the last healthy batches whose offset is not believed."""
+        before = max(last_offset, self._neighbours.min_offset - 1)
+        for number, span in enumerate(spans):
+            if last_offset < 0 and span.start_pos == self.start_pos > 0:
+                before = span.last_offset  # it was chosen to begin with
+                continue
+            doubt = self._order.doubt(span, before, spans[number + 1 :])
+            if doubt:
+                self._doubts[span.start_pos] = doubt
+                return number
+            before = span.last_offset
+        return None
 
     def _passed(self, end_pos: int) -> None:
         """Note that the walk came to `end_pos` by lengths."""
@@ -239,6 +288,11 @@ class Scan:
             return self._pass_unreadable(pos, header.batch_bytes)
         if next_pos > self.end_pos:  # the file shrank under the checksum
             return self._break_torn(pos, f"the file shrank to {self.end_pos} bytes")
+        wrong_magic: int | None = None
+        if self._resume and header.magic != MAGIC_V2:
+            proven = self._proven_v2(pos, header, crc_ok)
+            if proven is not None:
+                wrong_magic, header, crc_ok = header.magic, proven, True
         if crc_ok is False and self._resume and pos >= self._believed_end_pos:
             skip_to_pos, is_believed = self._doubt_length(pos, next_pos)
             if not is_believed:
@@ -248,16 +302,43 @@ class Scan:
             self._search.seen_v2 = self._search.seen_v2 or crc_ok is not False
         else:
             self._search.seen_legacy = self._search.seen_legacy or crc_ok is not False
-        epoch_before = self._neighbours.leader_epoch
-        problem = judge(header, crc_ok, self._neighbours)
+        neighbours = self._neighbours
+        epoch_before = neighbours.leader_epoch
+        doubt = self._doubts.pop(pos, "")
+        if not doubt and crc_ok is not False and neighbours.is_in_range(header):
+            doubt = self._order.doubt(Span.of(pos, header), neighbours.before)
+        problem = judge(header, crc_ok, neighbours, doubt)
         if problem is not None:
             self._note(VerdictKind.CORRUPT, pos, next_pos, *problem)
+        elif wrong_magic is not None:
+            # To a broker what is below 2 is an old message, whose checksum does not match.
+            check_id = "BAT-1" if wrong_magic < MAGIC_V2 else "BAT-2"
+            reason = f"magic {wrong_magic}, where the checksum holds for magic {MAGIC_V2}"
+            self._note(VerdictKind.CORRUPT, pos, next_pos, check_id, reason, is_lost=False)
+            self.wrong_magics[pos] = wrong_magic
         if problem is None or problem.check_id in ("BAT-3", "BAT-7"):
             for check_id, reason in suspect(header, epoch_before):
                 verdict = Verdict(VerdictKind.SUSPICIOUS, pos, next_pos, check_id, reason)
                 self.suspicions.append(verdict)
         self._passed(next_pos)
         return [ScannedBatch(pos, header, crc_ok)], next_pos
+
+    def _proven_v2(self, pos: int, header: BatchHeader, crc_ok: bool | None) -> BatchHeader | None:
+        """Return the header of a v2 batch whose magic, which no checksum covers, is another one."""
+        is_legacy = header.magic < MAGIC_V2
+        if crc_ok is None or crc_ok is is_legacy or header.batch_length < MIN_BATCH_LENGTH:
+            return None  # not asked for, an old message that is right, or nothing that could be
+        head = self._range.read(pos, HEADER_BYTES)
+        if len(head) < HEADER_BYTES:
+            return None
+        proven = header_as_v2(head)
+        if is_legacy:
+            if header.batch_bytes > self._crcs.budget_bytes:
+                return None
+            self._crcs.budget_bytes -= header.batch_bytes
+            if not self._crcs.matches(pos, proven):
+                return None
+        return proven
 
     def _check_crc(self, pos: int, header: BatchHeader, readable: int) -> bool | None:
         """Compute the checksum; None if not wanted (or not readable: the caller looks)."""
@@ -302,13 +383,19 @@ class Scan:
             self._note(VerdictKind.CORRUPT, pos, self.end_pos, "BAT-2", reason)
             return [], None
         found_pos = self._search.next_verified(pos + 1)
+        if found_pos is None:
+            found_pos = self._search.next_in_spite(pos)
         return self._skip(
             pos, found_pos, reason, plain_pos=pos + plain_size if plain_size else None
         )
 
     def _break_torn(self, pos: int, reason: str) -> Step:
         """A batch reaches beyond the end: a torn tail, unless good batches follow."""
-        found_pos = self._search.next_verified(pos + 1) if self._resume else None
+        found_pos = None
+        if self._resume:
+            found_pos = self._search.next_verified(pos + 1)
+            if found_pos is None:
+                found_pos = self._search.next_in_spite(pos, may_be_torn=True)
         if found_pos is None:
             self._end_torn(pos, reason)
             return [], None
@@ -373,6 +460,9 @@ class Scan:
         check_id: str,
         reason: str,
         errno: int = 0,
+        *,
+        is_lost: bool = True,
     ) -> None:
         if start_pos < end_pos:  # else the file has become shorter than that
-            self.verdicts.append(Verdict(kind, start_pos, end_pos, check_id, reason, errno))
+            verdict = Verdict(kind, start_pos, end_pos, check_id, reason, errno, is_lost)
+            self.verdicts.append(verdict)

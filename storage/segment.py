@@ -133,6 +133,7 @@ class Segment:
         verify_crc: bool = True,
         is_active: bool = True,
         resume: bool = True,
+        end_offset: int | None = None,
     ) -> Scan:
         """Walk the batches of [start_pos, end_pos), by default to the size the file has now.
 
@@ -142,6 +143,7 @@ class Segment:
             verify_crc: compute checksums. Without them a wrong length may go unnoticed for long.
             is_active: the last segment, which a crash may leave torn.
             resume: go on behind damage; False stops where the broker's reader stops.
+            end_offset: base offset of the next segment, if there is one: nothing reaches it.
         """
         return Scan(
             self._file,
@@ -151,6 +153,7 @@ class Segment:
             verify_crc=verify_crc,
             is_active=is_active,
             resume=resume,
+            end_offset=end_offset,
         )
 
     def scan_tables(
@@ -161,6 +164,7 @@ class Segment:
         verify_crc: bool = True,
         is_active: bool = True,
         resume: bool = True,
+        end_offset: int | None = None,
     ) -> Any:
         """Scan in blocks of columns: a TableScan, an iterator of HeaderTable with verdicts.
 
@@ -177,6 +181,7 @@ class Segment:
             verify_crc=verify_crc,
             is_active=is_active,
             resume=resume,
+            end_offset=end_offset,
         )
 
     def read_batch(self, batch: ScannedBatch) -> bytes:

@@ -12,7 +12,7 @@ from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.record_writers import TextOptions, record_encoder
 from eoctl.output import OutputFormat
 from recovery.read_options import Isolation
-from storage.errors import EXIT_OK, EXIT_SKIPPED
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,6 +139,8 @@ def tell_skipped(consumer: Consumer) -> None:
     reader = consumer.reader
     for each in [] if reader is None else reader.skipped:
         output.message(f"skipped: {each}", level="warning", **each._asdict())
+    for each in [] if reader is None else reader.noted:
+        output.message(f"damaged, and given: {each}", level="warning", **each._asdict())
 
 
 def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
@@ -159,9 +161,10 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
 
 
 def _status(consumer: Consumer) -> int:
-    is_whole = consumer.reader is None or not consumer.reader.skipped
-    is_whole = is_whole and not consumer.partition.problems
-    return EXIT_OK if is_whole else EXIT_SKIPPED
+    reader = consumer.reader
+    if consumer.partition.problems or (reader is not None and reader.skipped):
+        return EXIT_SKIPPED
+    return EXIT_FINDINGS if reader is not None and reader.noted else EXIT_OK
 
 
 def _summary(consumer: Consumer) -> str:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Damage(NamedTuple):
     """A stretch of the log that gives no records. Positions are half open, in bytes.
 
-    `base_offset` to `last_offset` is the most that can be missing; None: not known on that side.
+    `base_offset` to `last_offset` is the most that can be missing; None: not known on that side. A
+    `last_offset` below `base_offset` says that nothing is.
     """
 
     path: str
@@ -34,9 +35,12 @@ class Damage(NamedTuple):
     def __str__(self) -> str:
         rule = f" [{self.check_id}]" if self.check_id else ""
         last = "unknown" if self.last_offset is None else self.last_offset
+        offsets = f"offsets {self.base_offset} to {last}"
+        if self.last_offset is not None and self.last_offset < self.base_offset:
+            offsets = "no offset is missing"
         return (
             f"{self.path}: positions {self.start_pos} to {self.end_pos}: {self.kind}:"
-            f" {self.reason}{rule}; offsets {self.base_offset} to {last}"
+            f" {self.reason}{rule}; {offsets}"
         )
 
 
@@ -63,10 +67,14 @@ class NewVerdicts:
 
     Attributes:
         positions: where all of it begins.
+        given: by position, batches that are damaged where no checksum looks, and proven.
     """
 
-    def __init__(self, scan: Scan, path: str) -> None:
+    def __init__(self, scan: Scan, path: str, *, gives_proven: bool) -> None:
+        """`gives_proven`: what is proven all the same is no loss."""
+        self._gives_proven = gives_proven
         self.positions: set[int] = set()
+        self.given: dict[int, Damage] = {}
         self._scan = scan
         self._path = path
         self._seen_count = 0
@@ -76,10 +84,15 @@ class NewVerdicts:
         verdicts = self._scan.verdicts[self._seen_count :]
         self._seen_count += len(verdicts)
         found = []
-        for kind, start_pos, end_pos, check_id, reason, _ in verdicts:
-            if kind not in END_KINDS:  # a torn or preallocated end is where the log ends
-                self.positions.add(start_pos)
-                found.append(Damage(self._path, start_pos, end_pos, kind, check_id, reason, 0))
+        for each in verdicts:
+            if each.kind not in END_KINDS:  # a torn or preallocated end is where the log ends
+                words = (each.kind, each.check_id, each.reason)
+                damage = Damage(self._path, each.start_pos, each.end_pos, *words, 0)
+                if self._gives_proven and not each.is_lost:
+                    self.given[each.start_pos] = damage
+                    continue
+                self.positions.add(each.start_pos)
+                found.append(damage)
         return found
 
 

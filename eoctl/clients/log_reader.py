@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class LogReader(LogWalk["AnyRecords"]):
     """Gives the records, in pieces of one timestamp type each."""
 
+    gives_proven = True
+
     def __init__(
         self,
         partition: Partition,

@@ -47,9 +47,12 @@ class LogWalk(ABC, Generic[Given]):
     Attributes:
         next_offset: of the next record; above all batches that were passed.
         skipped: what was passed over.
+        noted: batches that were given though something of them that no checksum covers is wrong.
         tail: damage at the end of the log that no good batch follows: an append under way looks
             like that, too. The next `read` looks at it again; `finish` takes it for what it is.
     """
+
+    gives_proven = False  # records are the same whatever the frame says; bytes of batches are not
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class LogWalk(ABC, Generic[Given]):
         """`is_hidden` tells which transactional data batches are not to be given."""
         self.next_offset = next_offset
         self.skipped: list[Damage] = []
+        self.noted: list[Damage] = []
         self.tail: list[Damage] = []
         self._partition = partition
         self._skip_corrupt = skip_corrupt
@@ -170,8 +174,8 @@ class LogWalk(ABC, Generic[Given]):
             return False
         self._floor_offset = files.base_offset
         with segment:
-            scan, parts = self._scan(segment, is_active=self._partition.is_active(files))
-            verdicts = NewVerdicts(scan, files.log.path)
+            scan, parts = self._scan(segment, files)
+            verdicts = NewVerdicts(scan, files.log.path, gives_proven=self.gives_proven)
             for part in parts:
                 self._waiting += verdicts.take()
                 if not isinstance(part, ScannedBatch):
@@ -181,6 +185,7 @@ class LogWalk(ABC, Generic[Given]):
                 elif part.pos in verdicts.positions:
                     continue
                 else:
+                    self._note(verdicts.given.pop(part.pos, None), part)
                     is_over = yield from self._read_single(part, segment, end_offset)
                     self._floor_offset = part.header.last_offset + 1
                 if is_over:
@@ -191,14 +196,15 @@ class LogWalk(ABC, Generic[Given]):
         return False
 
     def _scan(
-        self, segment: Segment, *, is_active: bool
+        self, segment: Segment, files: SegmentFiles
     ) -> tuple[Scan, Iterator[BulkWindow | ScannedBatch]]:
+        is_active, end_offset = self._partition.is_active(files), self._partition.end_of(files)
         if segment.file_bytes - self._pos < BULK_MIN_BYTES:
-            scan = segment.scan(start_pos=self._pos, is_active=is_active)
+            scan = segment.scan(start_pos=self._pos, is_active=is_active, end_offset=end_offset)
             return scan, iter(scan)
         from storage.kernels.numpy_kernel import BulkScan
 
-        bulk = BulkScan(segment, start_pos=self._pos, is_active=is_active)
+        bulk = BulkScan(segment, start_pos=self._pos, is_active=is_active, end_offset=end_offset)
         return bulk, bulk.parts()
 
     @abstractmethod
@@ -234,13 +240,23 @@ class LogWalk(ABC, Generic[Given]):
     def _resolve(self, base_offset: int | None) -> None:
         """A good batch follows the damage that was met, or (None) none does."""
         waiting, self._waiting = self._waiting, []
-        if not waiting or (
-            self._is_before_first and base_offset is not None and base_offset <= self.next_offset
+        if (
+            self._is_before_first
+            and self._base_offset < self.next_offset  # else the segment has nothing below it
+            and base_offset is not None
+            and base_offset <= self.next_offset
         ):
             return
         last_offset = None if base_offset is None else base_offset - 1
         for each in waiting:
             self._lose(each._replace(base_offset=self.next_offset, last_offset=last_offset))
+
+    def _note(self, damage: Damage | None, batch: ScannedBatch) -> None:
+        header = batch.header
+        if damage is not None and header.last_offset >= self.next_offset:
+            self.noted.append(
+                damage._replace(base_offset=header.base_offset, last_offset=header.last_offset)
+            )
 
     def _lose(self, damage: Damage) -> None:
         if not self._skip_corrupt:

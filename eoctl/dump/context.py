@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.kernels.protocol import Verdict, VerdictKind
+from storage.segment import parse_base_offset
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
@@ -20,6 +21,7 @@ class LogContext(NamedTuple):
     is_last: bool  # no later segment lies beside it: the active one of its partition
     is_unclean: bool  # in a log dir without the marker of a clean stop: crashed, or live
     is_limited: bool = False  # only the beginning is read, so it may end anywhere
+    end_offset: int | None = None  # base offset of the segment behind it, if one lies beside it
 
     def is_normal(self, verdict: Verdict) -> bool:
         """Whether a broker that crashed, or runs, leaves such a tail."""
@@ -35,7 +37,9 @@ def log_context(path: str, *, is_limited: bool = False) -> LogContext:
     partition_dir = file.parent
     log_dir = Path(os.path.realpath(partition_dir)).parent
     is_unclean = (log_dir / META_PROPERTIES).exists() and not (log_dir / CLEAN_MARKER).exists()
-    return LogContext(not later_segments(path), is_unclean, is_limited)
+    later = later_segments(path)
+    end_offset = parse_base_offset(os.path.basename(later[0])) if later else None  # noqa: PTH119
+    return LogContext(not later, is_unclean, is_limited, end_offset)
 
 
 def later_segments(path: str) -> list[str]:

@@ -9,13 +9,20 @@ from eoctl.dump.context import log_context
 from eoctl.dump.decoders import contents_of
 from eoctl.dump.options import KAFKA_MAX_BYTES
 from eoctl.dump.session import absolute_path
-from eoctl.text.plain import as_the_tool_reads, batch_line, record_contents, record_metadata
+from eoctl.text.plain import (
+    as_it_stands,
+    as_the_tool_reads,
+    batch_line,
+    record_contents,
+    record_metadata,
+)
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import select_kernel
 
 if TYPE_CHECKING:
+    from eoctl.dump.context import LogContext
     from eoctl.dump.markers import BatchFilter
     from eoctl.dump.options import DumpOptions
     from eoctl.dump.session import Session
@@ -31,8 +38,9 @@ FRAMING_CHECK_ID = "BAT-2"
 def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFilter) -> None:
     """Print the lines of all batches (and records), and the trailing bytes as the tool does.
 
-    Where the tool's reader stops in silence (a torn tail) so does this; where it dies (a length
-    that cannot be, a bad sector) the rest is found again and printed too.
+    Where the tool's reader dies (a length that cannot be, a bad sector), stops in silence before
+    good batches (a length that is too large) or follows a length into the midst of a batch, the
+    rest is found again and printed too. At a torn tail this stops as it does.
     """
     options = session.options
     file_bytes = segment.file_bytes
@@ -41,33 +49,31 @@ def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFi
     printer = LinePrinter(segment, session, wanted)
     is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES
     if is_bulk and select_kernel() == "numpy":
-        walked = _print_bulk(segment, printer, end_pos, is_active=context.is_last)
+        walked = _print_bulk(segment, printer, end_pos, context)
     else:
-        scan = segment.scan(end_pos=end_pos, is_active=context.is_last, resume=False)
-        printer.print_scan(scan)
-        walked = Walked(scan.valid_bytes, scan.verdicts)
-    verdicts = list(walked.verdicts)
-    broken = next((each for each in verdicts if _kills_the_tool(each, walked.valid_bytes)), None)
-    if broken is not None:
-        rest = segment.scan(
-            start_pos=walked.valid_bytes, end_pos=end_pos, is_active=context.is_last
+        scan = segment.scan(
+            end_pos=end_pos, is_active=context.is_last, end_offset=context.end_offset
         )
-        printer.print_scan(rest)
-        verdicts = [each for each in verdicts if each is not broken] + rest.verdicts
-    elif end_pos > walked.valid_bytes and options.max_bytes == KAFKA_MAX_BYTES:
+        printer.print_scan(scan)
+        walked = Walked(scan.valid_bytes, scan.verdicts, is_resynced=scan.resynced)
+    is_silent = not walked.is_resynced and not any(
+        _kills_the_tool(each, walked.valid_bytes) for each in walked.verdicts
+    )
+    if is_silent and end_pos > walked.valid_bytes and options.max_bytes == KAFKA_MAX_BYTES:
         name = path.rpartition("/")[2]
         output.line(f"Found {end_pos - walked.valid_bytes} invalid bytes at the end of {name}")
     if printer.non_consecutive and wanted.is_everything:
         session.non_consecutive[absolute_path(path)] = printer.non_consecutive
-    for verdict in verdicts:
+    for verdict in walked.verdicts:
         session.verdict(path, verdict, is_normal=context.is_normal(verdict))
 
 
 class Walked(NamedTuple):
-    """How far the broker's walk came, and what was met on it."""
+    """How far the broker's walk came, what was met, and whether batches follow behind a break."""
 
     valid_bytes: int
     verdicts: list[Verdict]
+    is_resynced: bool
 
 
 def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
@@ -77,7 +83,9 @@ def _kills_the_tool(verdict: Verdict, valid_bytes: int) -> bool:
     return verdict.kind is VerdictKind.UNREADABLE or verdict.check_id == FRAMING_CHECK_ID
 
 
-def _print_bulk(segment: Segment, printer: LinePrinter, end_pos: int, *, is_active: bool) -> Walked:
+def _print_bulk(
+    segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext
+) -> Walked:
     from eoctl.text.bulk import render_log
 
     options = printer.options
@@ -89,14 +97,16 @@ def _print_bulk(segment: Segment, printer: LinePrinter, end_pos: int, *, is_acti
         print_data=options.print_data_log,
         skip_record_metadata=options.skip_record_metadata,
         end_pos=end_pos,
-        is_active=is_active,
+        is_active=context.is_last,
+        end_offset=context.end_offset,
+        resume=True,
         max_batch_bytes=options.max_batch_bytes,
         jobs=options.jobs,
         fd=output.stdout_fd(),
         on_error=printer.session.problem,
     )
     printer.continue_after(result.last_offset, result.non_consecutive)
-    return Walked(result.valid_bytes, result.verdicts)
+    return Walked(result.valid_bytes, result.verdicts, is_resynced=result.is_resynced)
 
 
 class LinePrinter:
@@ -120,7 +130,7 @@ class LinePrinter:
         """Print all wanted batches of a scan."""
         for batch in scan:
             if self.wanted.wants_batch(batch):
-                self.print_batch(batch)
+                self.print_batch(as_it_stands(scan, batch))
         self.flush()
 
     def print_batch(self, batch: ScannedBatch) -> None:

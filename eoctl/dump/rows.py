@@ -28,7 +28,11 @@ def log_rows(path: str, segment: Segment, session: Session, wanted: BatchFilter)
     options = session.options
     file_bytes = segment.file_bytes
     context = log_context(path, is_limited=options.max_bytes < file_bytes)
-    scan = segment.scan(end_pos=min(file_bytes, options.max_bytes), is_active=context.is_last)
+    scan = segment.scan(
+        end_pos=min(file_bytes, options.max_bytes),
+        is_active=context.is_last,
+        end_offset=context.end_offset,
+    )
     invalid_before = session.invalid_count
     for batch in scan:
         if wanted.wants_batch(batch):

@@ -6,17 +6,18 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.text import pipeline
+from eoctl.text.plain import as_it_stands
 from eoctl.text.record_lines import LineOptions
 from eoctl.text.renderers import DeepRenderer, HeaderRenderer
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
-from storage.kernels.numpy_kernel import BulkScan
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eoctl.text.renderers import Write
     from storage.errors import FormatError
-    from storage.kernels.protocol import Verdict
+    from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.segment import Segment
 
 TWO_PROCESSES_MIN_BYTES = 32 << 20
@@ -31,12 +32,14 @@ class LogDumpResult(NamedTuple):
         last_offset: of the last record printed, -1 if there was none (or without `deep`).
         non_consecutive: offset -> the one printed after it, where that is not the next; -1 stands
             before the first. Empty without `deep`.
+        is_resynced: good batches were found behind a break of the chain.
     """
 
     valid_bytes: int
     verdicts: list[Verdict]
     last_offset: int
     non_consecutive: dict[int, int]
+    is_resynced: bool = False
 
 
 def render_log(
@@ -49,6 +52,7 @@ def render_log(
     on_error: Callable[[FormatError], object],
     end_pos: int | None = None,
     is_active: bool = True,
+    end_offset: int | None = None,
     resume: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
     jobs: int = 0,
@@ -68,6 +72,7 @@ def render_log(
         on_error: gets what is wrong with the records of a batch.
         end_pos: how much of the file to look at; None is all of it.
         is_active: as in `Segment.scan`.
+        end_offset: as in `Segment.scan`.
         resume: as in `Segment.scan`; False ends where the broker's reader ends.
         max_batch_bytes: a batch that would decompress to more is an error.
         jobs: processes to use, at most two; 0: as many as there are processors.
@@ -86,15 +91,39 @@ def render_log(
         renderer = DeepRenderer(segment, write, options, max_batch_bytes, on_error)
     baton = pipeline.FIRST_BATON
     if fd is not None and end_pos >= TWO_PROCESSES_MIN_BYTES and _process_count(jobs) > 1:
-        baton = pipeline.render_with_two(segment, renderer, fd, end_pos)
+        baton = pipeline.render_with_two(segment, renderer, fd, end_pos, end_offset)
+    # What comes next may contradict the offset of a batch that is written already.
+    start_pos, last_offset, leader_epoch = baton.sure
     scan = BulkScan(
-        segment, start_pos=baton.pos, end_pos=end_pos, is_active=is_active, resume=resume
+        segment,
+        start_pos=start_pos,
+        end_pos=end_pos,
+        is_active=is_active,
+        resume=resume,
+        end_offset=end_offset,
     )
-    scan.continue_after(baton.last_offset, baton.leader_epoch)
-    renderer.render(scan)
+    scan.continue_after(last_offset, leader_epoch)
+    renderer.render(_parts_from(baton.pos, scan))
     follower = renderer.follower
     last_offset = -1 if follower.last_offset is None else follower.last_offset
-    return LogDumpResult(scan.valid_bytes, scan.verdicts, last_offset, follower.non_consecutive)
+    return LogDumpResult(
+        scan.valid_bytes,
+        scan.verdicts,
+        last_offset,
+        follower.non_consecutive,
+        is_resynced=scan.resynced,
+    )
+
+
+def _parts_from(pos: int, scan: BulkScan) -> Iterator[BulkWindow | ScannedBatch]:
+    """Give the parts of a scan, and of a window the batches, from a position on."""
+    for part in scan.parts():
+        if isinstance(part, BulkWindow):
+            first = int(part.table.pos.searchsorted(pos))
+            if first < part.table.row_count:
+                yield part._replace(table=rows_of(part.table, first, part.table.row_count))
+        elif part.pos >= pos:
+            yield as_it_stands(scan, part)
 
 
 def _process_count(jobs: int) -> int:

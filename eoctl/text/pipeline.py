@@ -59,6 +59,8 @@ class Baton(NamedTuple):
         non_consecutive: found in the piece before.
         is_over: the work of two ends at `pos`.
         errno: with which writing failed; 0 if it did not.
+        sure: what was so where the last piece with batches began, before which nothing is doubtful:
+            its `pos`, `last_offset` and `leader_epoch`.
     """
 
     pos: int
@@ -68,6 +70,7 @@ class Baton(NamedTuple):
     non_consecutive: dict[int, int]
     is_over: bool
     errno: int
+    sure: tuple[int, int, int] = (0, -1, -1)
 
 
 FIRST_BATON = Baton(0, -1, -1, -1, {}, is_over=False, errno=0)
@@ -103,8 +106,16 @@ class _Piece(NamedTuple):
 class _Worker:
     """One of the two: renders every other piece."""
 
-    def __init__(self, segment: Segment, renderer: HeaderRenderer, fd: int, end_pos: int) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        renderer: HeaderRenderer,
+        fd: int,
+        end_pos: int,
+        end_offset: int | None = None,
+    ) -> None:
         self._segment = segment
+        self._end_offset = end_offset
         self._renderer = renderer
         if isinstance(renderer, DeepRenderer):
             renderer.on_error = _leave_to_caller
@@ -134,9 +145,12 @@ class _Worker:
         except Exception:  # noqa: BLE001 - see above
             return None
 
+    def _new_neighbours(self) -> Neighbours:
+        return Neighbours(self._segment.known_base_offset, self._end_offset)
+
     def _guess(self, start_pos: int, limit_pos: int) -> int | None:
         """Return the first place where a healthy batch seems to begin."""
-        file, neighbours = self._segment.file, Neighbours(self._segment.known_base_offset)
+        file, neighbours = self._segment.file, self._new_neighbours()
         for chunk_pos in range(start_pos, min(limit_pos, self._end_pos), GUESS_BYTES):
             chunk = file.read_at(chunk_pos, GUESS_BYTES + HEADER_BYTES).data
             for match in _LIKE_A_HEADER.finditer(chunk):
@@ -174,11 +188,12 @@ class _Worker:
             non_consecutive=pairs,
             is_over=piece.is_over or code != 0,
             errno=code,
+            sure=baton[:3] if has_batches else baton.sure,
         )
 
     def _render(self, start_pos: int, limit_pos: int, baton: Baton | None) -> _Piece:
         """Render the healthy batches from `start_pos` on that begin before `limit_pos`."""
-        neighbours = Neighbours(self._segment.known_base_offset)
+        neighbours = self._new_neighbours()
         if baton is not None:
             neighbours.last_offset = baton.last_offset
             neighbours.leader_epoch = baton.leader_epoch
@@ -276,10 +291,17 @@ def _joined(last_offset: int, follower: OffsetFollower) -> tuple[dict[int, int],
     return pairs, follower.last_offset
 
 
-def render_with_two(segment: Segment, renderer: HeaderRenderer, fd: int, end_pos: int) -> Baton:
+def render_with_two(
+    segment: Segment,
+    renderer: HeaderRenderer,
+    fd: int,
+    end_pos: int,
+    end_offset: int | None = None,
+) -> Baton:
     """Render the healthy start of a segment to `fd`; returns where and how to go on.
 
-    The renderer's follower has then seen all records before that.
+    The renderer's follower has then seen all records before that. `end_offset` is the base offset
+    of the next segment, if there is one.
 
     Raises:
         OSError: writing failed.
@@ -293,14 +315,15 @@ def render_with_two(segment: Segment, renderer: HeaderRenderer, fd: int, end_pos
             os.close(parent_in)
             os.close(parent_out)
             with open(child_in, "rb") as batons_in, open(child_out, "wb") as batons_out:  # noqa: PTH123
-                _be_second(_Worker(segment, renderer, fd, end_pos), batons_in, batons_out)
+                worker = _Worker(segment, renderer, fd, end_pos, end_offset)
+                _be_second(worker, batons_in, batons_out)
         finally:
             os._exit(0)  # nothing of the parent's may be done twice
     os.close(child_in)
     os.close(child_out)
     try:
         with open(parent_in, "rb") as batons_in, open(parent_out, "wb", 0) as batons_out:  # noqa: PTH123
-            worker = _Worker(segment, copy(renderer), fd, end_pos)
+            worker = _Worker(segment, copy(renderer), fd, end_pos, end_offset)
             baton = _be_first(worker, renderer.follower, batons_in, batons_out)
     finally:
         # It has nothing to write any more, and may still search a place for a guess.

@@ -14,6 +14,7 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import ScannedBatch
+    from storage.scan import Scan
     from storage.segment import LogRecord
 
 
@@ -63,6 +64,14 @@ def batch_line(batch: ScannedBatch) -> str:
         f" size: {header.batch_bytes} magic: {header.magic} compresscodec: {codec_name(header)}"
         f" crc: {header.crc} isvalid: {java_boolean(value=batch.crc_ok is not False)}"
     )
+
+
+def as_it_stands(scan: Scan, batch: ScannedBatch) -> ScannedBatch:
+    """Return a batch with the magic that is in the file, as far as the tool takes it for v2."""
+    magic = scan.wrong_magics.get(batch.pos, 0)
+    if magic <= MAGIC_V2:
+        return batch
+    return batch._replace(header=batch.header._replace(magic=magic))
 
 
 def as_the_tool_reads(batch: ScannedBatch) -> ScannedBatch:

@@ -17,13 +17,13 @@ from eoctl.text.record_lines import (
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.formats.java_utf8 import kafka_text
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.numpy_kernel import BulkWindow, rows_of
 from storage.kernels.protocol import ScannedBatch
 from storage.kernels.pure import parse_frame
 from storage.kernels.record_table import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -81,11 +81,11 @@ class HeaderRenderer:
         self.follower = OffsetFollower(-1)
         self._canvas: Bytes = np.empty(0, np.uint8)  # reused
 
-    def render(self, scan: BulkScan) -> None:
-        """Write the lines of all that a scan gives."""
+    def render(self, parts: Iterable[BulkWindow | ScannedBatch]) -> None:
+        """Write the lines of all parts of a scan."""
         texts: list[bytes] = []
         gathered_bytes = 0
-        for part in scan.parts():
+        for part in parts:
             if isinstance(part, ScannedBatch):
                 texts.append(self.batch_text(part))
                 gathered_bytes += len(texts[-1])

@@ -32,6 +32,7 @@ from storage.formats.record_batch import (
 from storage.kernels import pure
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
+from storage.offset_order import LOOK_COUNT, Span
 from storage.positioned_file import ReadWindow
 from storage.scan import Scan
 
@@ -266,28 +267,35 @@ class BulkScan(Scan):
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._reach_bytes = WINDOW_BYTES
 
-    def continue_after(self, last_offset: int, leader_epoch: int) -> None:
-        """Take over, before the first part, behind healthy batches that somebody else walked."""
-        self._neighbours.last_offset = last_offset
-        self._neighbours.leader_epoch = leader_epoch
-        self._search.seen_v2 = last_offset >= 0
-
     def parts(self) -> Iterator[BulkWindow | ScannedBatch]:
         """Give windows of healthy batches and, one by one, all that needed a closer look."""
         return cast("Iterator[BulkWindow | ScannedBatch]", self._rows)
 
     def _run(self, pos: int) -> Generator[list[Any], None, int]:
-        window, wanted_bytes = self._window, HEADER_BYTES
+        window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
             left = window.load(pos, wanted_bytes)
             start = pos - window.pos
             reach = min(left, self._reach_bytes)
+            last_offset, leader_epoch = neighbours.last_offset, neighbours.leader_epoch
             table, stop = self._healthy(start, start + reach)
+            doubted = self._first_doubted(table, last_offset)
+            if doubted is not None:
+                stop = int(table.pos[doubted]) - window.pos
+                table = rows_of(table, 0, doubted)
+                neighbours.last_offset, neighbours.leader_epoch = last_offset, leader_epoch
+                if doubted:
+                    neighbours.last_offset = int(table.last_offset[-1])
+                    epoch = int(table.partition_leader_epoch.max())
+                    neighbours.leader_epoch = max(leader_epoch, epoch)
             if stop > start:
                 self._search.seen_v2 = True
                 pos = window.pos + stop
                 self._passed(pos)
                 yield [BulkWindow(table, window.buf, window.pos)]
+            if doubted is not None:
+                self._reach_bytes = CAREFUL_BYTES
+                return pos
             if reach < left and _is_cut(window.buf, stop, start + reach):
                 self._reach_bytes *= 4
                 continue
@@ -296,6 +304,25 @@ class BulkScan(Scan):
                 self._reach_bytes = CAREFUL_BYTES
                 return pos
             self._reach_bytes = max(self._reach_bytes * 4, wanted_bytes)
+
+    def _first_doubted(self, table: HeaderTable, last_offset: int) -> int | None:
+        """Return the first row whose offset is behind a gap and contradicts what follows."""
+        if not table.row_count:
+            return None
+        first = max(0, table.row_count - LOOK_COUNT)
+        last_offsets = table.last_offset[max(first - 1, 0) :].tolist()
+        if not first:
+            last_offsets.insert(0, last_offset)
+        tail = rows_of(table, first, table.row_count)
+        pos, size = tail.pos.tolist(), tail.batch_bytes.tolist()
+        spans = [
+            Span(each, each + size[row], base_offset, last_offsets[row + 1])
+            for row, (each, base_offset) in enumerate(
+                zip(pos, tail.base_offset.tolist(), strict=True)
+            )
+        ]
+        doubted = self._doubted_of(spans, last_offsets[0])
+        return None if doubted is None else first + doubted
 
     def _healthy(self, start: int, end: int) -> tuple[HeaderTable, int]:
         """Walk one window, or the first piece after a bad place."""

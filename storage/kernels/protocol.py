@@ -38,6 +38,7 @@ class Verdict(NamedTuple):
     check_id: str = ""  # the broken rule, such as BAT-1
     reason: str = ""
     errno: int = 0  # of the failed read, for UNREADABLE
+    is_lost: bool = True  # False: what is there is proven and given all the same
 
 
 def in_words(path: str, verdict: Verdict) -> str:

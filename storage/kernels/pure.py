@@ -9,15 +9,17 @@ they also are the rules that the loop has inlined. Rules (ids of the reference):
   BAT-4  v2: last_offset_delta >= 0 and 0 <= records_count <= last_offset_delta + 1
   BAT-7  v2: codec in 0..4; v0, v1: codec in 0..3
   SEG-2  base offset >= base offset of the segment
+  SEG-1  last offset < base offset of the next segment, where that is known
   SEG-3  last offset - base offset of the segment <= 2^31 - 1
-  BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before
+  BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before; and no
+         contradiction to the batches behind (`storage.offset_order`)
   BAT-10 (suspicion) v2: attribute bits 7 to 15 are zero
   BAT-14 (suspicion) v2: leader epoch >= the last known one before, or -1 (unknown)
 
 A batch gets the first rule it breaks, in this order. Base offset, length, leader epoch and magic
-are outside the checksum, so neighbours judge them. A batch that breaks BAT-1, BAT-2, BAT-4, SEG-2
-or SEG-3 is no neighbour to judge by: its offsets are not trusted. One that breaks BAT-3 is, so that
-a single wrong offset is reported once and not for every batch behind it.
+are outside the checksum, so neighbours judge them. A batch that breaks any of these but BAT-7 is no
+neighbour to judge by: its offsets are not trusted. Of a raised offset that is told before it is
+believed, so that a single wrong one is reported once and not for every batch behind it.
 """
 
 from __future__ import annotations
@@ -72,19 +74,33 @@ class Neighbours:
     Attributes:
         last_offset: of the last trusted batch; -1 before the first.
         leader_epoch: of the last trusted v2 batch; -1 unknown.
-        min_offset, max_offset: what the segment's base offset allows (SEG-2, SEG-3).
+        min_offset, max_offset: what the segment's base offset allows (SEG-2, SEG-3), and the next
+            segment's (SEG-1).
+        end_offset: the base offset of the next segment, None if there is none or it is not known.
     """
 
-    __slots__ = ("last_offset", "leader_epoch", "max_offset", "min_offset")
+    __slots__ = ("end_offset", "last_offset", "leader_epoch", "max_offset", "min_offset")
 
-    def __init__(self, base_offset: int | None) -> None:
+    def __init__(self, base_offset: int | None, end_offset: int | None = None) -> None:
         """`base_offset` of the segment, None if unknown: then any offset >= 0 is in range."""
+        self.end_offset = end_offset
         self.min_offset = base_offset or 0
         self.max_offset = MAX_OFFSET
         if base_offset is not None:
             self.max_offset = min(MAX_OFFSET, base_offset + MAX_RELATIVE_OFFSET)
+        if end_offset is not None:
+            self.max_offset = min(self.max_offset, end_offset - 1)
         self.last_offset = -1
         self.leader_epoch = -1
+
+    @property
+    def before(self) -> int:
+        """Highest offset that is taken, or is none of the segment's."""
+        return max(self.last_offset, self.min_offset - 1)
+
+    def is_in_range(self, header: BatchHeader) -> bool:
+        """Tell whether the segment may hold a batch, by its offsets."""
+        return self.min_offset <= header.base_offset and header.last_offset <= self.max_offset
 
 
 def scan_window(
@@ -189,10 +205,13 @@ def extend_checksum(view: memoryview, magic: int, value: int) -> int:
     return checksum(view, value)
 
 
-def judge(header: BatchHeader, crc_ok: bool | None, neighbours: Neighbours) -> Problem | None:
+def judge(
+    header: BatchHeader, crc_ok: bool | None, neighbours: Neighbours, doubt: str = ""
+) -> Problem | None:
     """Tell the first rule that a whole batch breaks, and make it a neighbour if it can be one.
 
-    `crc_ok` None means that the checksum was not computed.
+    `crc_ok` None means that the checksum was not computed; `doubt` is why the batches behind it
+    contradict its offset, if they do.
     """
     offset, last_offset = header.base_offset, header.last_offset
     own = _own_problem(header, crc_ok)
@@ -202,15 +221,24 @@ def judge(header: BatchHeader, crc_ok: bool | None, neighbours: Neighbours) -> P
         least = neighbours.min_offset
         return own or Problem("SEG-2", f"base offset {offset} is below the segment's {least}")
     if last_offset > neighbours.max_offset:
-        most = neighbours.max_offset
-        return own or Problem("SEG-3", f"last offset {last_offset} is above the limit {most}")
+        return own or _beyond(last_offset, neighbours)
     before = neighbours.last_offset
+    if offset <= before:
+        doubt = f"offset {offset} is not above {before} of the batch before"
+    if doubt:
+        return own or Problem("BAT-3", doubt)
     neighbours.last_offset = last_offset
     if header.magic == MAGIC_V2 and header.partition_leader_epoch > -1:
         neighbours.leader_epoch = header.partition_leader_epoch
-    if own is None and offset <= before:
-        return Problem("BAT-3", f"offset {offset} is not above {before} of the batch before")
     return own
+
+
+def _beyond(last_offset: int, neighbours: Neighbours) -> Problem:
+    end_offset, most = neighbours.end_offset, neighbours.max_offset
+    if end_offset is not None and most == end_offset - 1:
+        reason = f"last offset {last_offset} is not below {end_offset}, where the segment ends"
+        return Problem("SEG-1", reason)
+    return Problem("SEG-3", f"last offset {last_offset} is above the limit {most}")
 
 
 def _own_problem(header: BatchHeader, crc_ok: bool | None) -> Problem | None:

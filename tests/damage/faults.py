@@ -186,7 +186,13 @@ class FaultMaker:
         elif base <= before:
             fault.verdicts.append(("corrupt", "BAT-3", *here))
         elif behind is not None and behind.base_offset <= last:
-            fault.verdicts.append(("corrupt", "BAT-3", behind.pos, behind.end))
+            # One against all behind it. Where it overlaps one of them in part, both have room
+            # between their neighbours, and the one whose offset is nearer to the others stays.
+            later = self.batches[index + 2] if index + 2 < len(self.batches) else None
+            is_unclear = base < behind.base_offset and batch.base_offset > before + 1
+            if is_unclear and later is not None and later.base_offset > last + 1:
+                here = (behind.pos, behind.end)
+            fault.verdicts.append(("corrupt", "BAT-3", *here))
         else:
             fault.unseen = "offset_gap"
 
@@ -225,9 +231,10 @@ class FaultMaker:
             self._spoil(fault, index, "BAT-2", has_row=False)
             return
         is_known = 0 <= magic <= 2 and not (magic == 1 and batch.size < 34)
+        if batch.magic == 2:  # whose checksum does not cover the magic: what is there is proven
+            is_known = magic < 2  # to a broker it is an old message with a wrong checksum
         self._spoil(fault, index, "BAT-1" if is_known else "BAT-2")
-        # The v2 checksum does not cover the magic, the legacy one does.
-        fault.rows[index] = (batch.pos, batch.size, batch.magic == 2 and magic >= 2)
+        fault.rows[index] = (batch.pos, batch.size, batch.magic == 2)
 
     # --- tails
 
@@ -321,17 +328,26 @@ class FaultMaker:
                 yield self._in_order("swapped", swapped)
 
     def _in_order(self, label: str, order: list[int]) -> Fault:
+        """The batch whose offset is not between those before and behind it is the damage."""
         fault = Fault(f"{self.name} {label} {order}", b"", [])
         epochs = []
         before = -1
-        for index in order:
+        for place, index in enumerate(order):
             batch, pos = self.batches[index], len(fault.data)
             fault.data += self.data[batch.pos : batch.end]
             fault.rows.append((pos, batch.size, True))
             epochs.append((pos, batch.leader_epoch))
-            if batch.base_offset <= before:
+            # At the end nothing is behind both: the last one has room there, and the other none.
+            is_too_early = [index - 1] == order[place + 1 : place + 2] != order[-1:]
+            if is_too_early:  # unless nothing is missing if the other one is moved behind it
+                other, following = self.batches[index - 1], self.batches[order[place + 2]]
+                count = other.last_offset - other.base_offset + 1
+                is_dense = other.base_offset == before + 1
+                is_too_early = is_dense or following.base_offset != batch.last_offset + 1 + count
+            if batch.base_offset <= before or is_too_early:
                 fault.verdicts.append(("corrupt", "BAT-3", pos, pos + batch.size))
-            before = batch.last_offset
+            else:
+                before = batch.last_offset
         fault.suspicions = _falling_epochs(epochs)
         return fault
 

@@ -1,7 +1,6 @@
 """What is on disk: batches of `.log` files, taken apart by hand. Imports nothing of ours.
 
-A batch is good if its length leads to the next one or to the end, its magic exists, and its
-checksum is right. Behind damage the next good batch is looked for at every byte.
+A batch is good if its length leads to the next one or to the end, and its checksum is right. Behind damage the next good batch is looked for at every byte.
 """
 
 from __future__ import annotations
@@ -44,6 +43,12 @@ def good_batches(path: Path) -> list[Good]:
     return list(_walk(data))
 
 
+def is_good_at(path: Path, pos: int) -> bool:
+    """Is there a good batch?"""
+    data = path.read_bytes()
+    return pos + LEAST_BYTES <= len(data) and _good_at(data, pos) is not None
+
+
 def _walk(data: bytes) -> Iterator[Good]:
     pos = 0
     while pos + LEAST_BYTES <= len(data):
@@ -56,16 +61,16 @@ def _walk(data: bytes) -> Iterator[Good]:
 def _good_at(data: bytes, pos: int) -> Good | None:
     offset, length = struct.unpack_from(">qi", data, pos)
     end, magic = pos + 12 + length, data[pos + 16]
-    if length < LEAST_BYTES - 12 or end > len(data) or magic > 2 or offset < 0:
+    if length < LEAST_BYTES - 12 or end > len(data) or offset < 0:
         return None
-    if magic == 2:
-        if length < HEADER_BYTES - 12:
-            return None
+    if length >= HEADER_BYTES - 12:
+        # It does not cover the magic, and proves the batch whatever stands there.
         crc, attributes, delta = struct.unpack_from(">IHi", data, pos + 17)
-        if crc != crc32c.crc32c(data[pos + 21 : end]):
-            return None
-        count = struct.unpack_from(">i", data, pos + 57)[0]
-        return Good(pos, length + 12, offset, offset + delta, count, bool(attributes & CONTROL))
+        if crc == crc32c.crc32c(data[pos + 21 : end]):
+            count = struct.unpack_from(">i", data, pos + 57)[0]
+            return Good(pos, length + 12, offset, offset + delta, count, bool(attributes & CONTROL))
+    if magic > 1:
+        return None
     if struct.unpack_from(">I", data, pos + 12)[0] != zlib.crc32(data[pos + 16 : end]):
         return None
     return Good(pos, length + 12, offset, offset, _legacy_count(data[pos:end]), is_control=False)

@@ -57,6 +57,7 @@ def test_a_log_dir(tmp_path: Path) -> None:
                 "4", "__consumer_offsets", 1,
                 f"{log_dir}/__consumer_offsets-1", f"{log_dir}/__consumer_offsets-1/{name}",
                 base_offset, bool(base_offset), number, 1_000_000_000 + number,
+                end_offset=None if base_offset else 7,
             )
             for number, (name, base_offset) in enumerate(zip(SEGMENTS, (0, 7), strict=True))
         ),
@@ -64,6 +65,7 @@ def test_a_log_dir(tmp_path: Path) -> None:
             SegmentPlace(
                 "4", "t", 0, f"{log_dir}/t-0", f"{log_dir}/t-0/{name}",
                 base_offset, bool(base_offset), number, 1_000_000_000 + number,
+                end_offset=None if base_offset else 7,
             )
             for number, (name, base_offset) in enumerate(zip(SEGMENTS, (0, 7), strict=True))
         ),

@@ -496,7 +496,6 @@ def test_errors_in_records_name_their_place(tmp_path: Path) -> None:
         (batch(1, record(0) + b"!"), CorruptError, "BAT-7", 61 + 8),
         (batch(1, attributes=1), CorruptError, "BAT-7", 61),
         (batch(1, attributes=7), UnsupportedError, "BAT-7", 61),
-        (batch(1, magic=5), UnsupportedError, "BAT-2", 16),
         (message(1, b"no gzip", attributes=1), CorruptError, "BAT-17", 0),
     ]
     for data, error_class, check_id, pos in cases:
@@ -505,6 +504,30 @@ def test_errors_in_records_name_their_place(tmp_path: Path) -> None:
             list(segment.records(row))
         assert (caught.value.check_id, caught.value.pos) == (check_id, len(first) + pos)
         assert caught.value.path == str(path)
+    segment, row = one_row(path, first + batch(1))
+    with segment, pytest.raises(UnsupportedError) as unsupported:
+        list(segment.records(row._replace(header=row.header._replace(magic=5))))
+    assert (unsupported.value.check_id, unsupported.value.pos) == ("BAT-2", len(first) + 16)
+
+
+def test_a_magic_that_the_checksum_disproves(scanned: Callable[..., Any], tmp_path: Path) -> None:
+    """No checksum covers it: it holds for magic 2, and the batch is given as what it is."""
+    whole = batch(0) + batch(1) + batch(2)
+    size = len(batch(0))
+    for magic in (0, 1, 3, 5, 0x82):
+        data = bytearray(whole)
+        data[size + 16] = magic
+        positions, verdicts, scan = scanned(bytes(data))
+        assert positions == [0, size, 2 * size]
+        is_old = magic < 2 or magic > 127
+        assert verdicts == [("corrupt", "BAT-1" if is_old else "BAT-2", size, 2 * size)]
+        assert not scan.verdicts[0].is_lost
+        assert "where the checksum holds for magic 2" in scan.verdicts[0].reason
+        path = tmp_path / SEGMENT_NAME
+        path.write_bytes(data)
+        with open_segment(path) as segment:
+            offsets = [each.offset for row in segment.scan() for each in segment.records(row)]
+        assert offsets == [0, 1, 2]
 
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def in_range(splits: Sequence[Split], bounds: Bounds) -> set[tuple[str, int]]:
         with open_place(place) as segment:
             scan = segment.scan(is_active=place.is_active)
             rows = list(scan)
-            doubtful = DoubtfulOffsets(scan, with_order=True).positions
+            doubtful = DoubtfulOffsets(scan).positions
         for row in rows:
             header = row.header
             if (

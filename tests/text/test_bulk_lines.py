@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from eoctl.text import renderers
 from eoctl.text.bulk import render_log
 from eoctl.text.painter import Painter, copy_slices
-from eoctl.text.plain import as_the_tool_reads, batch_line, record_contents, record_metadata
+from eoctl.text.plain import (
+    as_it_stands,
+    as_the_tool_reads,
+    batch_line,
+    record_contents,
+    record_metadata,
+)
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.formats.java_utf8 import kafka_text
@@ -67,7 +73,7 @@ def say_plainly(
     last_offset = -1
     scan = segment.scan(resume=resume)
     for batch in scan:
-        lines.append(batch_line(batch))
+        lines.append(batch_line(as_it_stands(scan, batch)))
         if not deep:
             continue
         try:

@@ -1,0 +1,130 @@
+"""A flipped bit where no checksum looks: it is the damage, and what follows it is none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.damage.faults import Batch, read_batches
+from tests.running import runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+    Cli = Callable[..., Outcome]
+
+NAME = "00000000000000000000.log"
+RAISED_BIT = 1 << 21  # of the base offset
+
+
+@pytest.fixture
+def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Cli:
+    return runner(capfdbinary)
+
+
+def damaged(
+    source: Path, target: Path, number: int, *, length_too: bool = False, magic: int | None = None
+) -> tuple[Path, list[Batch]]:
+    """Copy a partition; one bit of a base offset flips, and one of the next batch's length."""
+    directory = target / source.name
+    directory.mkdir()
+    shutil.copy(source / NAME, directory / NAME)
+    path = directory / NAME
+    data = bytearray(path.read_bytes())
+    batches = read_batches(bytes(data))
+    pos = batches[number].pos
+    if magic is None:
+        struct.pack_into(">q", data, pos, batches[number].base_offset ^ RAISED_BIT)
+    else:
+        data[pos + 16] = magic
+    if length_too:
+        data[batches[number + 1].pos + 8] ^= 0x10
+    path.write_bytes(data)
+    return directory, batches
+
+
+def offsets_of(outcome: Outcome) -> list[int]:
+    return [json.loads(line)["offset"] for line in outcome.text.splitlines()]
+
+
+@pytest.mark.parametrize("length_too", [False, True])
+@pytest.mark.parametrize("topic", ["kafka-4.3.1/clean/plain-0", "kafka-0.10.2-legacy/v1-none-0"])
+def test_it_costs_its_batch_alone(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, topic: str, length_too: bool
+) -> None:
+    """And the one whose length is damaged; all commands say so, with the offsets that are gone."""
+    archive, _, inside = topic.partition("/")
+    directory, batches = damaged(golden(archive) / inside, tmp_path, 3, length_too=length_too)
+    gone = batches[3:5] if length_too else batches[3:4]
+    before = offsets_of(eoctl("consume", golden(archive) / inside, "--output", "jsonl"))
+    wrong = eoctl("consume", directory, "--output", "jsonl", "--skip-corrupt")
+    assert wrong.status == 5
+    lost = range(gone[0].base_offset, gone[-1].last_offset + 1)
+    assert offsets_of(wrong) == [each for each in before if each not in lost]
+    assert f"offsets {lost[0]} to {gone[0].last_offset if not length_too else lost[-1]}" in (
+        wrong.errors
+    )
+    assert f"offset {batches[3].base_offset ^ RAISED_BIT} contradicts" in wrong.errors
+    stopped = eoctl("consume", directory, "--output", "jsonl")
+    assert stopped.status == 1
+    assert offsets_of(stopped) == [each for each in before if each < lost[0]]
+
+    for mode in ([], ["--output", "jsonl"]):
+        dumped = eoctl("dump-segment", directory / NAME, *mode)
+        assert dumped.status == 1
+        word = "position: " if not mode else '"pos":'
+        lines = [line for line in dumped.text.splitlines() if word in line]
+        assert len(lines) == len(batches) - length_too
+
+    exported = eoctl("export", directory, "--to", tmp_path / "out")
+    assert exported.status == 1
+    audited = eoctl("spark-audit", directory, "--engine", "local", "--output", "jsonl")
+    assert audited.status == 1
+
+
+@pytest.mark.parametrize("magic", [0, 5])
+def test_a_magic_that_the_checksum_disproves(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, magic: int
+) -> None:
+    """The records are proven: they are given, and the byte is told of."""
+    source = golden("kafka-4.3.1") / "clean/plain-0"
+    directory, _ = damaged(source, tmp_path, 3, magic=magic)
+    before = offsets_of(eoctl("consume", source, "--output", "jsonl"))
+    found = eoctl("consume", directory, "--output", "jsonl")
+    assert found.status == 1
+    assert offsets_of(found) == before
+    assert f"damaged, and given: {directory / NAME}" in found.errors
+    assert f"magic {magic}, where the checksum holds for magic 2" in found.errors
+    exported = eoctl("export", directory, "--to", tmp_path / "out")
+    assert exported.status == 1
+    assert "its records are exported" in exported.errors
+    assert (tmp_path / "out/_lost.jsonl").read_bytes() == b""
+
+
+def test_the_last_batch_of_a_segment(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """Only the name of the next segment contradicts it; nothing of that is hidden."""
+    source = golden("kafka-4.3.1") / "hard-clean/idem-none-0"
+    directory = tmp_path / source.name
+    shutil.copytree(source, directory)
+    path = directory / NAME
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    last = read_batches(bytes(data))[-1]
+    struct.pack_into(">q", data, last.pos, last.base_offset ^ RAISED_BIT)
+    path.write_bytes(data)
+    before = offsets_of(eoctl("consume", source, "--output", "jsonl"))
+    found = eoctl("consume", directory, "--output", "jsonl", "--skip-corrupt")
+    assert found.status == 5
+    lost = range(last.base_offset, last.last_offset + 1)
+    assert offsets_of(found) == [each for each in before if each not in lost]
+    assert f"offsets {lost[0]} to 180" in found.errors  # the next segment begins at 181
+    assert "[SEG-1]" in found.errors

@@ -38,8 +38,11 @@ class Good(NamedTuple):
 
 
 def good_batches(path: Path) -> list[Good]:
-    """All good batches of a file, in its order."""
-    data = path.read_bytes()
+    """All good batches of a file, in its order; none of what is no file."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return []
     return list(_walk(data))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -166,8 +167,7 @@ class _Heard:
 
     def path(self, path: str) -> str:
         """A path relative to the log dir."""
-        whole = (self.world.log_dir / path).resolve()
-        return str(whole.relative_to(self.world.log_dir.resolve()))
+        return os.path.relpath(self.world.log_dir / path, self.world.log_dir)
 
     def said(self, kept: Iterable[Place] = ()) -> Said:
         return Said(

@@ -1,6 +1,6 @@
 """All readers over every damaged log dir: one verdict for a place, and sums that come out.
 
-EOCTL_MATRIX=all (`make matrix`) takes every fault; otherwise every second one.
+EOCTL_MATRIX=all (`make matrix`) takes every fault; otherwise every third one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tests.damage.conftest import copied as copied  # noqa: PLC0414 - a fixture
 from tests.damage.planted import FAULTS
 from tests.matrix.allowed import ALLOWED, allowed_in
 from tests.matrix.compare import contradictions
+from tests.matrix.more_faults import MORE
 from tests.matrix.readers import World, all_said
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.damage.planted.shape import Fault
 
-CHOSEN = FAULTS if os.environ.get("EOCTL_MATRIX") == "all" else FAULTS[::2]
+CHOSEN = [*(FAULTS if os.environ.get("EOCTL_MATRIX") == "all" else FAULTS[::3]), *MORE.all]
 
 
 @pytest.mark.parametrize("fault", CHOSEN, ids=lambda fault: fault.name)

@@ -1,0 +1,39 @@
+"""Damage beside what is planted for `eoctl check`: a `.log` that cannot be read as a file.
+
+As in tests/damage/planted, nothing of ours is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.damage.planted import layout
+from tests.damage.planted.shape import Expected, Faults
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MORE = Faults()
+LOG = "plain-0/00000000000000000000.log"
+
+
+@MORE.plants("clean", "plain-0")
+def base_offset_too_low(log_dir: Path) -> Expected:
+    """One bit of a field that no checksum covers."""
+    batch = layout.batch_at(log_dir / LOG, 5)
+    layout.flip(log_dir / LOG, batch.pos + 7, 0x40)
+    return Expected("BAT-3", LOG)
+
+
+@MORE.plants("clean", "plain-0", "plain-1")
+def log_is_a_dangling_link(log_dir: Path) -> Expected:
+    (log_dir / LOG).unlink()
+    (log_dir / LOG).symlink_to("gone")
+    return Expected("", LOG)
+
+
+@MORE.plants("clean", "plain-0", "plain-1")
+def log_is_a_link_loop(log_dir: Path) -> Expected:
+    (log_dir / LOG).unlink()
+    (log_dir / LOG).symlink_to((log_dir / LOG).name)
+    return Expected("", LOG)

@@ -1,6 +1,12 @@
 """`python -m eoctl`."""
 
-from eoctl.start import run
+import sys
+
+try:
+    from eoctl.start import run
+except KeyboardInterrupt:  # before there is anybody who handles it
+    sys.stderr.write("eoctl: interrupted\n")
+    sys.exit(130)
 
 if __name__ == "__main__":
     run()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from eoctl.start import is_interrupt
+from eoctl.start import INTERRUPTED, begin, is_interrupt, say_interrupted
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_BUG,
@@ -199,6 +199,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
     from eoctl import output
 
     try:
+        begin()
         status = call() or EXIT_OK
         output.flush()
     except output.UnreadError as exc:
@@ -208,8 +209,9 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
         return EXIT_UNREAD
     except KeyboardInterrupt as exc:
         _flush_quietly(output.flush)
-        for note in getattr(exc, "__notes__", ()):
-            output.message(f"eoctl: interrupted: {note}", level="error")
+        notes = [f"{INTERRUPTED}: {note}" for note in getattr(exc, "__notes__", ())]
+        for words in notes or [INTERRUPTED]:
+            output.message(words, level="error")
         return EXIT_INTERRUPTED
     except EoctlError as exc:
         _flush_quietly(output.flush)
@@ -223,6 +225,7 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
             raise
         _flush_quietly(output.flush)
         if is_interrupt(exc):
+            output.message(INTERRUPTED, level="error")
             return EXIT_INTERRUPTED
         output.message(
             f"eoctl: internal error: {type(exc).__name__}: {exc}\n"
@@ -274,6 +277,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         app = build_app(arguments)
         app(args=arguments, prog_name="eoctl")
     except KeyboardInterrupt:
+        say_interrupted()
         sys.exit(EXIT_INTERRUPTED)
     except SystemExit as exc:
         if isinstance(exc.__context__, BrokenPipeError):  # Typer's end, with 1: findings

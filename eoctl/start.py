@@ -1,10 +1,14 @@
 """The `eoctl` program from its first line to its last: interrupts where no command catches them.
 
+Whenever it is interrupted it says so, in one line, and ends with 130. Until a command begins that
+is done by the handler of the signal; from then on by those who catch KeyboardInterrupt.
+
 Only built-in modules are imported with this one, so that little goes before the first line.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import atexit
 import sys
 
@@ -13,20 +17,53 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 AGAIN_S = 0.01
+INTERRUPTED = "eoctl: interrupted"
+EXIT_INTERRUPTED = 130  # that of storage.errors, which may not be there yet
 
 
 def run() -> NoReturn:
     """Entry point of the console script."""
+    # Not where it is ignored, as below nohup.
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _end_at_once)
     sys.unraisablehook = _unraisable
     atexit.register(_ignore_interrupts)  # the first one runs last, when threads have been joined
     try:
         from eoctl import main
 
         main.run()
+    except SystemExit:
+        begin()  # nothing to be interrupted is left, and the status is decided
+        raise
     except (KeyboardInterrupt, Exception) as error:
         if not is_interrupt(error):
             raise
-        sys.exit(130)  # EXIT_INTERRUPTED, whose module may not be there yet
+        say_interrupted()
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _end_at_once(*_: object) -> NoReturn:
+    """Handle an interrupt of a program that has not begun anything yet."""
+    import os
+
+    say_interrupted()
+    os._exit(EXIT_INTERRUPTED)
+
+
+def begin() -> None:
+    """Let a command begin: from now on an interrupt raises KeyboardInterrupt."""
+    if _signal.getsignal(_signal.SIGINT) is _end_at_once:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+def say_interrupted() -> None:
+    """Tell people, if there is anything to tell them by."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(f"{INTERRUPTED}\n")
+            sys.stderr.flush()
+    except (OSError, RuntimeError):  # a closed pipe, or a word that was being written
+        return
 
 
 def is_interrupt(error: BaseException | None) -> bool:

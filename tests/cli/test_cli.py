@@ -205,7 +205,7 @@ def raising(error: BaseException) -> Callable[[], int]:
             "position 107: bad",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 3, "x: Permission denied"),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "eoctl: interrupted"),
         (ValueError("oops"), 70, "EOCTL_DEBUG=1"),
         (BrokenPipeError(), 141, ""),
     ],

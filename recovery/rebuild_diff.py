@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
+from recovery.older_brokers import older_reason
 from recovery.rebuild import leader_epochs
 from recovery.recover_state import EntryState, compare_entries
 from storage.errors import FormatError
@@ -68,6 +69,8 @@ def compare_files(
 ) -> Iterator[FileDifference]:
     """Compare every derived file of the partition, in the order of their names.
 
+    What an older broker wrote in its own way is equal, too, and says so (`older_brokers`).
+
     Args:
         partition: as listed.
         rebuilt: what it should be.
@@ -76,6 +79,29 @@ def compare_files(
     """
     disk = {each.name.name: each for each in _derived_files(partition)}
     wanted = dict(rebuilt.files())
+    for each in _differences(
+        partition, rebuilt, disk, wanted, index_max_bytes, preallocate=preallocate
+    ):
+        if each.state is not FileState.EQUAL:
+            entry = disk.get(each.name)
+            data = None if entry is None else partition.read_file(entry)
+            reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))
+            if reason:
+                disk_bytes = None if data is None else len(data)
+                yield FileDifference(each.name, FileState.EQUAL, disk_bytes, data, reason=reason)
+                continue
+        yield each
+
+
+def _differences(
+    partition: Partition,
+    rebuilt: Rebuilt,
+    disk: dict[str, FileEntry],
+    wanted: dict[str, bytes],
+    index_max_bytes: int,
+    *,
+    preallocate: bool,
+) -> Iterator[FileDifference]:
     active = f"{rebuilt.segments[-1].end.base_offset:020d}" if rebuilt.segments else ""
     is_clean = partition.stopped is StoppedState.CLEAN  # a start takes zeros for entries (IDX-5)
     for name in sorted(wanted.keys() | disk.keys()):

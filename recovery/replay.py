@@ -130,6 +130,13 @@ class BulkState:
         """Return what a snapshot at `map_end_offset` stores, in its order (SNAP-8)."""
         return self.columns.entries()
 
+    def data_times(self) -> dict[int, int]:
+        """Producer id -> largest time of its newest cached batch; markers are not among them."""
+        columns = self.columns
+        slots = np.flatnonzero(columns.batches_count[: columns.count])
+        times = columns.batches[slots, 0, CachedBatch._fields.index("timestamp_ms")]
+        return dict(zip(columns.producer_id[slots].tolist(), times.tolist(), strict=True))
+
     @classmethod
     def from_manager(cls, manager: ProducerStateManager) -> Self:
         """Take over a state of the definition; the two share nothing afterwards."""

@@ -66,6 +66,7 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, use_format
+    from recovery.older_brokers import stores_data_times
     from recovery.recover_state import recover_state
     from recovery.state_history import Clock
     from storage.discovery import select_partition
@@ -100,7 +101,10 @@ def command(
         )
 
     recovered = recover()
-    run = _Run(recovered, Clock(moment.ms, expiration_ms), [moment.describe()])
+    is_older = stores_data_times(
+        Partition.of(selected), recovered.entries, recovered.disk_entries or ()
+    )
+    run = _Run(recovered, Clock(moment.ms, expiration_ms), [moment.describe()], is_older=is_older)
     # Before anything is printed: a reader that goes away must not keep it from being done.
     if to is not None:
         _write(recovered, Path(to))
@@ -128,7 +132,10 @@ def _write(recovered: RecoveredState, path: Path) -> None:
 class _Run:
     """Prints a recovered state, its differences and its notes."""
 
-    def __init__(self, recovered: RecoveredState, clock: Clock, notes: list[str]) -> None:
+    def __init__(
+        self, recovered: RecoveredState, clock: Clock, notes: list[str], *, is_older: bool
+    ) -> None:
+        from recovery.older_brokers import DATA_TIMES
         from recovery.recover_state import EntryState, compare_entries
 
         self.recovered = recovered
@@ -161,7 +168,9 @@ class _Run:
             f" ({verdict.reason}): no batch behind it in this file is part of the state"
             for path, verdict in recovered.damage.items()
         ]
-        differs = recovered.disk_entries is not None and any(
+        if is_older:
+            self.notes.append(f"{recovered.file_name} is {DATA_TIMES}")
+        differs = (recovered.disk_entries is not None and not is_older) and any(
             each.state not in (EntryState.EQUAL, EntryState.EXPIRED) for each in self.differences
         )
         self._has_aged = bool(expired_count) and not differs

@@ -5,7 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eoctl.dump.index_text import index_sanity_error, sibling_log, time_index_sanity_error
+from eoctl.dump.index_text import (
+    index_sanity_error,
+    sibling_log,
+    snapshot_offset,
+    time_index_sanity_error,
+)
 from eoctl.dump.rows import closing_rows
 from recovery.verify_index import (
     NOT_FOUND,
@@ -112,7 +117,7 @@ def txn_index_rows(path: str, data: bytes, base_offset: int, session: Session) -
     yield from closing_rows(path, data, txn_index.problems(data, base_offset), session)
 
 
-def snapshot_rows(path: str, data: bytes, snapshot_offset: int, session: Session) -> Iterator[Row]:
+def snapshot_rows(path: str, data: bytes, _offset: int, session: Session) -> Iterator[Row]:
     """Yield the producers of a snapshot; if its checksum is wrong they are still shown."""
     entries: list[ProducerEntry] = []
     crc_ok = True
@@ -126,7 +131,8 @@ def snapshot_rows(path: str, data: bytes, snapshot_offset: int, session: Session
         row = {"kind": "producer", "path": path, **entry._asdict()}
         row |= {"first_sequence": entry.first_sequence, "crc_ok": crc_ok}
         yield row
-    yield from closing_rows(path, data, producer_snapshot.problems(data, snapshot_offset), session)
+    problems = producer_snapshot.problems(data, snapshot_offset(path))
+    yield from closing_rows(path, data, problems, session)
 
 
 ROW_DUMPERS: dict[FileKind, Callable[[str, bytes, int, Session], Iterator[Row]]] = {

@@ -10,7 +10,7 @@ from eoctl.dump.session import absolute_path
 from recovery import verify_index
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
-from storage.log_dir import FileKind
+from storage.log_dir import FileKind, classify
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -191,7 +191,16 @@ def producer_line(entry: ProducerEntry) -> str:
     return text
 
 
-def dump_snapshot_text(path: str, data: bytes, snapshot_offset: int, session: Session) -> None:
+def snapshot_offset(path: str) -> int | None:
+    """The offset that a snapshot is of, by its name; None: it has a name of another kind.
+
+    In remote storage the name is the base offset of the segment, with an id behind it.
+    """
+    name = classify(path.rpartition("/")[2])
+    return name.offset if name.has_padded_offset else None
+
+
+def dump_snapshot_text(path: str, data: bytes, _offset: int, session: Session) -> None:
     """Print a producer snapshot; of a corrupt one only the reason, as the tool does."""
     try:
         entries = producer_snapshot.parse_snapshot(data)
@@ -200,7 +209,7 @@ def dump_snapshot_text(path: str, data: bytes, snapshot_offset: int, session: Se
         return
     for entry in entries:
         output.line(producer_line(entry))
-    _report(path, producer_snapshot.problems(data, snapshot_offset), session)
+    _report(path, producer_snapshot.problems(data, snapshot_offset(path)), session)
 
 
 def _report(path: str, errors: list[FormatError], session: Session) -> None:

@@ -20,7 +20,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import GROUPS_TOPIC
+from storage.log_dir import COORDINATOR_TOPICS
 from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class BatchCheck:
         self.unreadable: list[Verdict] = []
         self._files = files
         self._path = files.log.path
-        self._is_group_topic = topic == GROUPS_TOPIC
+        self._is_of_coordinator = topic in COORDINATOR_TOPICS
         self._circumstances = circumstances
         self._collector = collector
         self._is_active = is_active
@@ -200,7 +200,7 @@ class BatchCheck:
                 f" {int(table.attributes[row]):#x}",
             )
         is_odd = ~has_id & ((table.producer_epoch != -1) | (table.base_sequence != -1))
-        if self._is_group_topic:  # the coordinator writes sequence 0 (PROD-12)
+        if self._is_of_coordinator:  # coordinators write sequence 0 (PROD-12)
             is_odd &= table.producer_epoch != -1
         self._rows(
             "BAT-11b",

@@ -88,6 +88,8 @@ class EpochCheck:
     ) -> None:
         self._circumstances = circumstances
         self._collector = collector
+        # 1.1 empties the file of a log that is to be deleted, and no follower asks for its epochs.
+        self._is_followed = not partition.is_set_aside
         self._path = str(Path(partition.path, LEADER_EPOCHS_NAME))
         self._entries = self._read(partition)
         self._starts = np.array([each.start_offset for each in self._entries], np.int64)
@@ -126,6 +128,9 @@ class EpochCheck:
         entry = np.searchsorted(self._starts, table.base_offset, "right") - 1
         epoch = np.where(entry >= 0, self._epochs[entry], -1)
         is_wrong = is_judged & (epoch != table.partition_leader_epoch)
+        # A log start that was moved takes the epochs below it out of the file; when a crash undoes
+        # the move, the batches are there again (LeaderEpochFileCache.truncateFromStart).
+        is_wrong &= (entry >= 0) | (table.partition_leader_epoch > self._epochs[0])
         before = np.concatenate(([self._was_wrong], is_wrong[:-1]))
         self._was_wrong = bool(is_wrong[-1])
         for row in np.flatnonzero(is_wrong & ~before).tolist():
@@ -142,7 +147,7 @@ class EpochCheck:
 
     def finish(self) -> None:
         """EPC-2 and EPC-4."""
-        if self.has_epochs and not self._entries:
+        if self.has_epochs and not self._entries and self._is_followed:
             self._collector.add(
                 "EPC-4",
                 self._path,

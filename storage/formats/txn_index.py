@@ -107,8 +107,11 @@ def problems(buf: Buf, base_offset: int, next_base_offset: int | None = None) ->
             report("TXI-2", i, "last_offset", f">= {least_offset}", txn.last_offset)
         elif next_base_offset is not None and txn.last_offset >= next_base_offset:
             report("TXI-2", i, "last_offset", f"< {next_base_offset}", txn.last_offset)
-        if not 0 <= txn.first_offset < txn.last_offset:
-            report("TXI-2", i, "first_offset", f"0 <= offset < {txn.last_offset}", txn.first_offset)
+        # Equal: 1.1 noted the marker itself as the first offset where the data were cleaned away.
+        if not 0 <= txn.first_offset <= txn.last_offset:
+            report(
+                "TXI-2", i, "first_offset", f"0 <= offset <= {txn.last_offset}", txn.first_offset
+            )
         if txn.last_stable_offset < 0:
             report("TXI-7", i, "last_stable_offset", ">= 0", txn.last_stable_offset)
         least_offset = txn.last_offset + 1

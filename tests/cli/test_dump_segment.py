@@ -699,3 +699,18 @@ def test_follow_wants_one_log(clean: Path, eoctl: Callable) -> None:
     assert eoctl("dump-segment", "-f", "txn-0", "txn-1").status == 2
     assert eoctl("dump-segment", "-f", "txn-0/partition.metadata").status == 2
     assert eoctl("dump-segment", "-f", "--only-aborted", "txn-0").status == 2
+
+
+@pytest.mark.parametrize("name", ["x.snapshot", f"{20:020d}-M7rHZOqkSXKHxWpQTeYj7w.snapshot"])
+def test_a_snapshot_whose_name_is_no_offset(
+    copy: Path, tmp_path: Path, eoctl: Callable[..., Any], name: str
+) -> None:
+    """Copied by hand, or out of remote storage, where the number is the segment's."""
+    snapshot = max((copy / "txn-0").glob("*.snapshot"))
+    shutil.copyfile(snapshot, tmp_path / name)
+    for options in ((), ("--output", "jsonl")):
+        outcome = eoctl("dump-segment", tmp_path / name, *options)
+        assert (outcome.status, outcome.errors) == (0, "")
+    below = tmp_path / f"{20:020d}.snapshot"
+    shutil.copyfile(snapshot, below)
+    assert "SNP-5" in eoctl("dump-segment", below).errors

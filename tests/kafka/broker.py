@@ -95,6 +95,8 @@ class Broker:
         log_file: all that it logged, over all its starts.
     """
 
+    ready_words = "Kafka Server started"
+
     def __init__(
         self,
         log_dirs: Path | Sequence[Path],
@@ -271,7 +273,7 @@ class Broker:
 
     def _wait_until_ready(self, log_pos: int) -> None:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while "Kafka Server started" not in self._log_since(log_pos):
+        while self.ready_words not in self._log_since(log_pos):
             self._running()
             if time.monotonic() > deadline_s:
                 raise BrokerError(f"the broker was not ready in time\n{self.log_tail()}")

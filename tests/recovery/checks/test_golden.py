@@ -19,19 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # State, and how often each rule is broken with each severity there. All are facts of the
-# directories: `trimmed-0` begins below its first leader epoch since a crash has undone
-# DeleteRecords (OFF-5); open-1 and open-2 were open when the broker was killed; three logs of
-# `hard` were made with open transactions and offset gaps, and with producers that had expired.
-TRIMMED = {("EPC-3", "note"): 1}
+# directories: open-1 and open-2 were open when the broker was killed; three logs of `hard` were
+# made with open transactions and offset gaps, and with producers that had expired.
+# Two log dirs of a node that was stopped cleanly, while it was deleting a topic.
+RELEASES = ("1.1.1", "2.8.2", "3.3.2", "3.9.1", "4.3.1-two-dirs")
 OPEN = {("TXO-1", "note"): 2}
 PLANTED = {("SEG-4", "warning"): 4, ("SEG-4", "note"): 5, ("TXO-2", "note"): 7}
 EXPECTED: dict[str, dict[tuple[str, str], int]] = {
-    "kafka-4.3.1/crash": {**TRIMMED, **OPEN},
-    "kafka-4.3.1/recovered": {**TRIMMED, **OPEN},
-    "kafka-4.3.1/clean": {**TRIMMED, **OPEN},
+    "kafka-4.3.1/crash": OPEN,
+    "kafka-4.3.1/recovered": OPEN,
+    "kafka-4.3.1/clean": OPEN,
     # Its replaced logs came without indexes, which the broker then made.
     "kafka-4.3.1/hard": {
-        **TRIMMED,
         **PLANTED,
         ("TXO-1", "warning"): 3,
         ("TXO-1", "note"): 103,
@@ -39,13 +38,12 @@ EXPECTED: dict[str, dict[tuple[str, str], int]] = {
         ("TXI-4", "note"): 170,
     },
     "kafka-4.3.1/hard-clean": {
-        **TRIMMED,
         **PLANTED,
         ("TXO-1", "warning"): 104,
         ("SNP-6", "note"): 4,
     },
-    "kafka-4.3.1/tv2": TRIMMED,
-    "kafka-4.3.1/tv2-clean": TRIMMED,
+    "kafka-4.3.1/tv2": {},
+    "kafka-4.3.1/tv2-clean": {},
     "kafka-4.3.1-three-brokers/diverged/broker-1": {("TXO-2", "note"): 1},
     "kafka-4.3.1-three-brokers/diverged/broker-2": {},
     "kafka-4.3.1-three-brokers/diverged/broker-3": {},
@@ -53,15 +51,17 @@ EXPECTED: dict[str, dict[tuple[str, str], int]] = {
     "kafka-4.3.1-three-brokers/after/broker-2": {},
     "kafka-4.3.1-three-brokers/after/broker-3": {},
     "kafka-0.10.2-legacy": {},
+    **{f"kafka-{name}/": {} for name in RELEASES},
 }
 # A start, and what it left: apart from what was written afterwards.
 STARTS = [("crash", "clean"), ("hard", "hard-clean"), ("tv2", "tv2-clean")]
 
 
 def check(root: Path, *, deep: bool = False) -> list[CheckResult]:
-    found = discover([root])
+    log_dirs = [root] if (root / "meta.properties").exists() else sorted(root.iterdir())
+    found = discover(log_dirs)
     clusters = Clusters(found.log_dirs)
-    moment = resolve_now("dir", [root])
+    moment = resolve_now("dir", log_dirs)
     return [
         check_one(
             CheckJob(each, clusters.image_for(each.log_dir), CheckOptions(moment.ms, deep=deep))

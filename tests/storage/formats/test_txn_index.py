@@ -102,7 +102,9 @@ def test_any_bytes_give_entries_and_located_problems(buf: bytes, next_base: int 
         ([FIRST._replace(version=1)], [("TXI-1", 0)]),
         ([FIRST, SECOND._replace(version=256)], [("TXI-1", 34)]),
         ([FIRST._replace(first_offset=95)], []),  # begun in an earlier segment
-        ([FIRST._replace(first_offset=103)], [("TXI-2", 10)]),
+        ([FIRST._replace(first_offset=FIRST.last_offset + 1)], [("TXI-2", 10)]),
+        # The marker itself: the data were cleaned away before 1.1 recovered the segment.
+        ([FIRST._replace(first_offset=FIRST.last_offset)], []),
         ([FIRST._replace(first_offset=-1)], [("TXI-2", 10)]),
         ([FIRST._replace(first_offset=90, last_offset=99)], [("TXI-2", 18)]),
         ([FIRST, FIRST], [("TXI-2", 52)]),

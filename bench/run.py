@@ -29,6 +29,7 @@ from bench.copy import copy_lines
 from bench.lease import lease_lines
 from bench.make_log import MIB, make_segment
 from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_ahead, run_once
+from bench.partitions import partition_lines
 from bench.produce import produce_lines
 from bench.rebuild import rebuild_lines
 from bench.transactions import transaction_lines
@@ -242,6 +243,7 @@ def main() -> None:
             lines += [*start_up_lines(directory), *memory_lines(directory)]
             lines += ["", *rebuild_lines(chosen.mib, chosen.runs)]
             lines += ["", *check_lines(chosen.mib, chosen.runs)]
+            lines += ["", *partition_lines()]
             lines += ["", *truncate_lines(chosen.mib, chosen.runs)]
             lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
             lines += ["", *transaction_lines(40_000, chosen.runs)]

@@ -12,7 +12,7 @@ from storage.formats.compression import Codec
 from storage.formats.record_batch import MAGIC_V2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from storage.formats.legacy_message import LegacyRecord
     from storage.formats.record_batch import BatchHeader
@@ -33,13 +33,22 @@ def decoded_records(
     Raises:
         FormatError, AccessError: it cannot be, or `sound_records` does not take them.
     """
-    kept: list[LogRecord] | None = []
-    for record in sound_records(segment.records(batch), batch, floor_offset):
+    sound = sound_records(segment.records(batch), batch, floor_offset)
+    return decoded_to_end(sound, lambda: segment.records(batch))
+
+
+def decoded_to_end(records: Iterable[R], again: Callable[[], Iterable[R]]) -> Iterable[R]:
+    """Decode to the end; give what came, or decode again what is too much to be kept.
+
+    Raises whatever `records` does.
+    """
+    kept: list[R] | None = []
+    for record in records:
         if kept is not None:
             kept.append(record)
             if len(kept) > KEPT_RECORDS:
                 kept = None
-    return segment.records(batch) if kept is None else kept
+    return again() if kept is None else kept
 
 
 def sound_records(records: Iterable[R], batch: ScannedBatch, floor_offset: int) -> Iterator[R]:

@@ -7,17 +7,19 @@ second copy at the same offset, which no consumer gets twice. What is left out i
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from recovery.bulk_tables import scan_tables
+from recovery.decoded_records import decoded_to_end
 from recovery.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
-from storage.kernels.record_table import decode_records
+from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.log_dir import MAX_OFFSET
 from storage.lookup import DoubtfulOffsets, LostRecords
 from storage.segment import open_segment
@@ -194,6 +196,15 @@ def decode_part(
         done = int(behind[start - 1]) if start else 0
         end = int(np.searchsorted(behind, done + MAX_TABLE_RECORDS, "right"))
         rows = rows_of(table, start, max(end, start + 1))
+        pieces = None
+        if int(behind[start]) - done > MAX_TABLE_RECORDS:  # a single huge one
+            rows = rows_of(table, start, start + 1)
+            pieces = decode_in_pieces(rows, part.window.buf, part.window.file_pos)
+        if pieces is not None:
+            for piece in pieces:
+                yield DecodedBatches(rows, part_rows[start:], piece)
+            start += 1
+            continue
         records = decode_records(rows, part.window.buf, part.window.file_pos)
         yield DecodedBatches(rows, part_rows[start:], records)
         for row in np.flatnonzero(~records.is_whole).tolist():
@@ -208,9 +219,13 @@ def _decode_one(
     row: int,
     trouble: Trouble,
 ) -> Iterator[DecodedBatch]:
+    batch = batch_at(table, row)
     try:
-        records = list(segment.records(batch_at(table, row)))
+        # To its end first; one of very many records is decoded twice rather than kept.
+        records = decoded_to_end(segment.records(batch), lambda: segment.records(batch))
     except (FormatError, AccessError) as exc:
         trouble.add(str(exc))
         return
-    yield DecodedBatch(rows_of(table, row, row + 1), part_rows[row : row + 1], records)
+    left = iter(records)
+    while kept := [*islice(left, MAX_TABLE_RECORDS)]:
+        yield DecodedBatch(rows_of(table, row, row + 1), part_rows[row : row + 1], kept)

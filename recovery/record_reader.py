@@ -34,7 +34,7 @@ from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
-from storage.kernels.record_table import decode_records
+from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.places import open_place
 
 if TYPE_CHECKING:
@@ -188,8 +188,8 @@ class RecordReader:
             before = int(ends[done - 1]) if done else 0
             end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
             if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
-                yield from self._decode_single(batch_at(wanted, done), int(outcome[done]))
-                yield from self._flush()
+                huge = rows_of(wanted, done, end)
+                yield from self._give_huge(huge, outcome[done:end], window)
                 done = end
                 continue
             part = rows_of(wanted, done, end)
@@ -198,6 +198,19 @@ class RecordReader:
             part, kinds = rows_of(part, 0, count), outcome[done : done + count]
             yield from self._give_decoded(part, kinds, records)
             done += count
+
+    def _give_huge(
+        self, table: HeaderTable, outcome: Kinds, window: BulkWindow
+    ) -> Iterator[pa.RecordBatch]:
+        """Give a batch of very many records in pieces."""
+        yield from self._flush()
+        pieces = decode_in_pieces(table, window.buf, window.file_pos)
+        if pieces is None:
+            yield from self._decode_single(batch_at(table, 0), int(outcome[0]))
+            yield from self._flush()
+            return
+        for piece in pieces:
+            yield from self._give(table, outcome, piece)
 
     def _wanted(self, table: HeaderTable, rows: Ints) -> tuple[Ints, Kinds]:
         """Leave out what the isolation level does; give the outcome of the others."""

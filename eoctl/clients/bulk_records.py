@@ -13,7 +13,7 @@ from recovery.outcomes import is_data_of_transaction
 from storage.formats.record_batch import CONTROL_MASK, LOG_APPEND_TIME_MASK
 from storage.kernels.numpy_kernel import rows_of, table_of
 from storage.kernels.protocol import HeaderTable
-from storage.kernels.record_table import decode_records
+from storage.kernels.record_table import decode_in_pieces, decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,13 +81,38 @@ def records_of_window(
         end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
         part = rows_of(wanted, done, end)
         if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
-            yield batch_at(part, 0)
+            yield from _of_huge_batch(part, window, next_offset, end_offset)
             done = end
             continue
         records = decode_records(part, window.buf, window.file_pos)
         part = rows_of(part, 0, records.batch_count)
         yield from _of_batches(part, records, next_offset, end_offset)
         done += records.batch_count
+
+
+def _of_huge_batch(
+    table: HeaderTable, window: BulkWindow, next_offset: int, end_offset: int
+) -> Iterator[TableRecords | ScannedBatch]:
+    """Give the records of one batch in pieces."""
+    pieces = decode_in_pieces(table, window.buf, window.file_pos)
+    if pieces is None:
+        yield batch_at(table, 0)
+        return
+    waiting: RecordTable | None = None  # of the last piece it is known what is behind it
+    for piece in pieces:
+        if waiting is not None:
+            yield from _of_piece(table, waiting, next_offset, end_offset, int(piece.offset[0]))
+        waiting = piece
+    if waiting is not None:
+        behind_offset = int(table.last_offset[0]) + 1
+        yield from _of_piece(table, waiting, next_offset, end_offset, behind_offset)
+
+
+def _of_piece(
+    table: HeaderTable, piece: RecordTable, next_offset: int, end_offset: int, behind_offset: int
+) -> Iterator[TableRecords]:
+    rows = np.flatnonzero((piece.offset >= next_offset) & (piece.offset < end_offset))
+    yield from _of_rows(table, piece, rows, min(behind_offset, end_offset))
 
 
 def visible(table: HeaderTable, is_hidden: IsHidden) -> HeaderTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import output
@@ -22,6 +23,8 @@ from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import select_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eoctl.dump.context import LogContext
     from eoctl.dump.markers import BatchFilter
     from eoctl.dump.options import DumpOptions
@@ -135,13 +138,20 @@ class LinePrinter:
 
     def print_batch(self, batch: ScannedBatch) -> None:
         """Print the line of a batch, and those of its records when asked for."""
-        records: list[str] = []
+        records: Iterator[str] = iter(())
         if self.options.deep_iteration:
             records = self._record_lines(batch)
-            if self.wanted.selection.needs_records and not records:
-                return
+            if self.wanted.selection.needs_records:
+                first = next(records, None)
+                if first is None:
+                    return
+                records = chain([first], records)
         self._lines.append(batch_line(batch))
-        self._lines.extend(records)
+        # A small file may hold a batch of millions of records.
+        for line in records:
+            self._lines.append(line)
+            if len(self._lines) >= WRITE_LINES:
+                self.flush()
         if len(self._lines) >= WRITE_LINES:
             self.flush()
 
@@ -151,8 +161,7 @@ class LinePrinter:
             output.line("\n".join(self._lines))
             self._lines.clear()
 
-    def _record_lines(self, batch: ScannedBatch) -> list[str]:
-        lines: list[str] = []
+    def _record_lines(self, batch: ScannedBatch) -> Iterator[str]:
         try:
             for record in self.segment.records(
                 as_the_tool_reads(batch), max_batch_bytes=self.options.max_batch_bytes
@@ -161,12 +170,11 @@ class LinePrinter:
                     self.non_consecutive[self._last_offset] = record.offset
                 self._last_offset = record.offset
                 if self.wanted.wants_record(record):
-                    lines.append(self._record_line(batch, record))
+                    yield self._record_line(batch, record)
         except FormatError as exc:
             # The tool dies here; the batch is named and the rest of the log is still shown.
             self.session.problem(exc)
             self._last_offset = batch.header.last_offset
-        return lines
 
     def _record_line(self, batch: ScannedBatch, record: LogRecord) -> str:
         text = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ from storage.formats.java_utf8 import kafka_text
 from storage.kernels.numpy_kernel import BulkWindow, rows_of
 from storage.kernels.protocol import ScannedBatch
 from storage.kernels.pure import parse_frame
-from storage.kernels.record_table import decode_records
+from storage.kernels.record_table import PIECE_RECORDS, decode_in_pieces, decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -86,12 +87,14 @@ class HeaderRenderer:
         texts: list[bytes] = []
         gathered_bytes = 0
         for part in parts:
-            if isinstance(part, ScannedBatch):
-                texts.append(self.batch_text(part))
-                gathered_bytes += len(texts[-1])
-                if gathered_bytes < WRITE_BYTES:
-                    continue
-            if texts:
+            for text in self.batch_texts(part) if isinstance(part, ScannedBatch) else ():
+                texts.append(text)
+                gathered_bytes += len(text)
+                if gathered_bytes >= WRITE_BYTES:
+                    self.write(b"".join(texts))
+                    texts.clear()
+                    gathered_bytes = 0
+            if isinstance(part, BulkWindow) and texts:
                 self.write(b"".join(texts))
                 texts.clear()
                 gathered_bytes = 0
@@ -108,9 +111,9 @@ class HeaderRenderer:
             lines.paint(out, ends - widths)
             self.write(out.data)
 
-    def batch_text(self, batch: ScannedBatch) -> bytes:
-        """Return all lines of one batch, made plainly."""
-        return _encoded(batch_line(batch))
+    def batch_texts(self, batch: ScannedBatch) -> Iterator[bytes]:
+        """Give all lines of one batch, made plainly."""
+        yield _encoded(batch_line(batch))
 
     def _take(self, size: int) -> Bytes:
         """Return `size` bytes to paint on; what was painted before is lost."""
@@ -143,8 +146,14 @@ class DeepRenderer(HeaderRenderer):
         """Write the lines of a window."""
         table = window.table
         while table.row_count:
+            behind = np.cumsum(table.records_count, dtype=np.int64)
+            if int(behind[0]) > PIECE_RECORDS:
+                self._render_huge(window, rows_of(table, 0, 1))
+                table = rows_of(table, 1, table.row_count)
+                continue
+            wanted = rows_of(table, 0, int(np.searchsorted(behind, PIECE_RECORDS, "right")))
             records = decode_records(
-                table, window.buf, window.file_pos, max_batch_bytes=self._max_batch_bytes
+                wanted, window.buf, window.file_pos, max_batch_bytes=self._max_batch_bytes
             )
             done = rows_of(table, 0, records.batch_count)
             markers = read_markers(done, records)
@@ -154,6 +163,30 @@ class DeepRenderer(HeaderRenderer):
             for start, end in _chunks(records):
                 self._paint(window, rows_of(done, start, end), records.part(start, end))
             table = rows_of(table, records.batch_count, table.row_count)
+
+    def _render_huge(self, window: BulkWindow, table: HeaderTable) -> None:
+        """Write the lines of one batch, those of its records in pieces."""
+        pos = int(table.pos[0])
+        batch = ScannedBatch(pos, parse_frame(window.buf, pos - window.file_pos), crc_ok=True)
+        pieces = None
+        if not batch.header.is_control:
+            pieces = decode_in_pieces(
+                table, window.buf, window.file_pos, max_batch_bytes=self._max_batch_bytes
+            )
+        if pieces is None:
+            texts = self.batch_texts(batch)
+            while some := b"".join(islice(texts, PAINT_LINES)):
+                self.write(some)
+            return
+        self.write(_encoded(batch_line(batch)))
+        for piece in pieces:
+            self.follower.follow(piece.offset)
+            lines = record_painter(table, piece, self._options)
+            ends = np.cumsum(widths := lines.widths())
+            out = self._take(int(ends[-1]))
+            lines.paint(out, ends - widths)
+            for text in with_replacements(out, ends - widths, ends):
+                self.write(text)
 
     def _paint(self, window: BulkWindow, table: HeaderTable, records: RecordTable) -> None:
         """Write the lines of some batches, each with those of its records behind it."""
@@ -195,29 +228,28 @@ class DeepRenderer(HeaderRenderer):
             record_count = before
             pos = int(table.pos[row])
             header = parse_frame(window.buf, pos - window.file_pos)
-            texts.append(self._records_text(ScannedBatch(pos, header, crc_ok=True)))
+            texts.append(b"".join(self._record_texts(ScannedBatch(pos, header, crc_ok=True))))
             lengths[row] = len(texts[-1])
         self.follower.follow(records.offset[record_count:])
         source = np.frombuffer(b"".join(texts), np.uint8)
         lines.slices(source, np.cumsum(lengths) - lengths, lengths)
 
-    def batch_text(self, batch: ScannedBatch) -> bytes:
-        """Return all lines of one batch, made plainly."""
-        return _encoded(batch_line(batch)) + self._records_text(batch)
+    def batch_texts(self, batch: ScannedBatch) -> Iterator[bytes]:
+        """Give all lines of one batch, made plainly."""
+        yield _encoded(batch_line(batch))
+        yield from self._record_texts(batch)
 
-    def _records_text(self, batch: ScannedBatch) -> bytes:
+    def _record_texts(self, batch: ScannedBatch) -> Iterator[bytes]:
         """Render the records of one batch plainly; up to the fault if there is one."""
-        lines: list[bytes] = []
         try:
             for record in self._segment.records(
                 as_the_tool_reads(batch), max_batch_bytes=self._max_batch_bytes
             ):
                 self.follower.follow_each([record.offset])
-                lines.append(_encoded(self._record_text(batch, record)))
+                yield _encoded(self._record_text(batch, record))
         except FormatError as error:
             self.on_error(error)
             self.follower.last_offset = batch.header.last_offset
-        return b"".join(lines)
 
     def _record_text(self, batch: ScannedBatch, record: LogRecord) -> str:
         text, prefix = "", "| "

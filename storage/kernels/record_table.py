@@ -5,10 +5,14 @@ lockstep (step j reads the length of record j of every batch; a few long batches
 by one); then each field of all records is read by one numpy call. A batch is taken only if every
 rule of `record` holds for it and all its numbers are of ordinary size; any other is left to
 `Segment.records`, which is the definition and knows what to say of it.
+
+A record takes some hundred bytes of columns and may take seven of a batch, or none to speak of of a
+compressed one: a batch of very many comes in pieces, each a table of its own.
 """
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,6 +28,8 @@ from storage.formats.record_batch import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from storage.kernels.protocol import HeaderTable
@@ -40,6 +46,10 @@ MAX_BASE_OFFSET = 1 << 62  # record offsets beyond 63 bits are left to Python's 
 
 # How many decompressed bytes one table may hold (one batch may have more).
 MAX_SOURCE_BYTES = 8 << 20
+PIECE_RECORDS = 65_536  # of a batch that is decoded in pieces
+
+
+_NOWHERE: tuple[array[int], array[int]] = (array("q"), array("q"))
 
 
 class RecordTable(NamedTuple):
@@ -138,6 +148,64 @@ def decode_records(
     return _read_fields(table, bodies._replace(is_whole=whole), counts, pos, end_pos)
 
 
+def decode_in_pieces(
+    table: HeaderTable,
+    buf: bytearray,
+    file_pos: int,
+    *,
+    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+) -> Iterator[RecordTable] | None:
+    """Decode one batch in pieces of at most PIECE_RECORDS; None: it is left to `Segment.records`.
+
+    All of it is decoded before anything is given, and once more piece by piece. The arguments are
+    those of `decode_records`, of a table with one row; so are the results, each with some of the
+    records and with a `source` of its own, a copy.
+    """
+    bodies = _bodies(table, buf, file_pos, max_batch_bytes)
+    start_pos, end_pos = int(bodies.pos[0]), int(bodies.end_pos[0])
+    left, pos = int(table.records_count[0]), start_pos
+    is_whole = bool(bodies.is_whole[0]) and left * MIN_RECORD_BYTES <= end_pos - start_pos
+    if not is_whole or int(table.base_offset[0]) > MAX_BASE_OFFSET:
+        return None
+    bounds: list[tuple[int, int, int]] = []  # of each piece: its bytes, and how many records
+    with memoryview(bodies.buf) as view:
+        while left > 0:
+            piece = _piece(table, view, pos, end_pos, min(left, PIECE_RECORDS))
+            if piece is None:
+                return None
+            next_pos = pos + len(piece.source)
+            bounds.append((pos, next_pos, piece.row_count))
+            left, pos = left - piece.row_count, next_pos
+    return _pieces(table, bodies, bounds) if pos == end_pos else None
+
+
+def _pieces(
+    table: HeaderTable, bodies: _Bodies, bounds: list[tuple[int, int, int]]
+) -> Iterator[RecordTable]:
+    with memoryview(bodies.buf) as view:
+        for pos, end_pos, count in bounds:
+            piece = _piece(table, view, pos, end_pos, count)
+            if piece is not None:
+                yield piece
+
+
+def _piece(
+    table: HeaderTable, view: memoryview, pos: int, limit_pos: int, count: int
+) -> RecordTable | None:
+    """Decode `count` records from `pos` on; None if they are not beyond doubt."""
+    fields_pos, ends = _follow_batch(view, pos, limit_pos, count)
+    if not ends:
+        return None
+    source = bytes(view[pos : ends[-1]]).ljust(DELTA_BYTES, b"\0")
+    whole = np.ones(1, np.bool_)
+    bodies = _Bodies(source, np.zeros(1, np.int64), np.array([ends[-1] - pos], np.int64), whole)
+    places = (np.frombuffer(each, np.int64) - pos for each in (fields_pos, ends))
+    records = _read_fields(table, bodies, np.array([count], np.int64), *places)
+    if not records.is_whole[0]:
+        return None
+    return records._replace(source=records.source[: ends[-1] - pos])
+
+
 def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: int) -> _Bodies:
     codecs = table.attributes & CODEC_MASK
     start = table.pos - file_pos
@@ -165,7 +233,8 @@ def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: 
                 break
     sizes = np.array([len(each) for each in parts], np.int64)
     ends = np.cumsum(sizes)
-    parts.append(bytes(DELTA_BYTES))  # so that the shortest source can be seen as integers
+    if len(parts) > 1 or len(parts[0]) < DELTA_BYTES:
+        parts.append(bytes(DELTA_BYTES))  # so that the shortest source can be seen as integers
     return _Bodies(b"".join(parts), ends - sizes, ends, np.array(whole, np.bool_))
 
 
@@ -199,9 +268,9 @@ def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, 
             bodies.buf, int(at[lane]), int(limit[lane]), int(lane_counts[lane]) - step
         )
         start = int(lane_first[lane]) + step
-        pos[start : start + len(found)] = [each[0] for each in found]
-        end_pos[start : start + len(found)] = [each[1] for each in found]
-        at[lane] = found[-1][1] if found else -1
+        pos[start : start + len(found[0])] = found[0]
+        end_pos[start : start + len(found[1])] = found[1]
+        at[lane] = found[1][-1] if found[1] else -1
     bad |= (lane_counts > 0) & (at != limit)
     if not bad.any():
         return pos, end_pos
@@ -216,34 +285,37 @@ def _lanes_longer_than(step: int, descending_counts: Ints) -> int:
 
 
 def _follow_batch(
-    buf: bytes | bytearray, pos: int, limit_pos: int, count: int
-) -> list[tuple[int, int]]:
-    """Find the records of one batch; an empty list if they do not fit."""
-    found: list[tuple[int, int]] = []
-    append = found.append
+    buf: bytes | bytearray | memoryview, pos: int, limit_pos: int, count: int
+) -> tuple[array[int], array[int]]:
+    """Find the records of one batch: where the fields of each begin, and its end.
+
+    Both are empty if the records do not fit.
+    """
+    fields_pos, ends = array("q"), array("q")
+    add_fields_pos, add_end = fields_pos.append, ends.append
     for _ in range(count):
         if pos >= limit_pos:
-            return []
+            return _NOWHERE
         length = buf[pos]
         pos += 1
         if length > 0x7F:
             length &= 0x7F
             for shift in range(7, 7 * LENGTH_BYTES, 7):
                 if pos >= limit_pos:
-                    return []
+                    return _NOWHERE
                 byte = buf[pos]
                 pos += 1
                 length |= (byte & 0x7F) << shift
                 if byte < 0x80:
                     break
             else:
-                return []
+                return _NOWHERE
         if length & 1:  # negative
-            return []
-        end_pos = pos + (length >> 1)
-        append((pos, end_pos))
-        pos = end_pos
-    return found
+            return _NOWHERE
+        add_fields_pos(pos)
+        pos += length >> 1
+        add_end(pos)
+    return (fields_pos, ends) if pos <= limit_pos else _NOWHERE
 
 
 def _read_varints(

@@ -138,6 +138,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_table, "MIN_LANES", 2)
     monkeypatch.setattr(record_table, "MAX_SOURCE_BYTES", 300)
     monkeypatch.setattr(renderers, "PAINT_LINES", 4)
+    monkeypatch.setattr(renderers, "PIECE_RECORDS", 3)
+    monkeypatch.setattr(record_table, "PIECE_RECORDS", 2)
     monkeypatch.setattr(renderers, "WRITE_BYTES", 200)
 
 

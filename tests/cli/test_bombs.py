@@ -1,0 +1,64 @@
+"""A batch of millions of records in two megabytes: what a reader keeps of it is bounded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.formats.compression import compress
+from storage.formats.record_batch import encode_batch
+from storage.formats.varint import encode_varint
+from tests.batches import PLAIN_HEADER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ZSTD = 4
+RECORDS_COUNT = 3_000_000
+MOST_MIB = 400
+NULL = encode_varint(-1)
+# The peak of the largest process below the one that measures.
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)
+"""
+
+
+@pytest.fixture(scope="module")
+def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One batch of empty records."""
+    body = bytearray()
+    for number in range(RECORDS_COUNT):
+        fields = b"\0\0" + encode_varint(number) + NULL + NULL + b"\0"
+        body += encode_varint(len(fields)) + fields
+    header = PLAIN_HEADER._replace(
+        attributes=ZSTD, last_offset_delta=RECORDS_COUNT - 1, records_count=RECORDS_COUNT
+    )
+    directory = tmp_path_factory.mktemp("bomb") / "topic-0"
+    directory.mkdir()
+    log = encode_batch(header, compress(ZSTD, bytes(body)))
+    assert len(log) < 3 << 20
+    (directory / f"{0:020d}.log").write_bytes(log)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dump-segment --print-data-log",
+        "consume --output jsonl",
+        "duplicates",
+        "export --engine local --jobs 1 --to %",
+    ],
+)
+def test_memory_is_bounded(command: str, partition: Path, tmp_path: Path) -> None:
+    words = [each.replace("%", str(tmp_path / "out")) for each in command.split()]
+    called = [sys.executable, "-c", MEASURE, sys.executable, "-m", "eoctl", *words, str(partition)]
+    done = subprocess.run(called, capture_output=True, check=True, text=True)
+    status, peak_mib = map(int, done.stdout.split())
+    assert status == 0, done.stderr
+    assert peak_mib < MOST_MIB

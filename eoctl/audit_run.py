@@ -14,6 +14,7 @@ from eoctl.engine import (
     open_session,
 )
 from eoctl.progress import Progress
+from recovery.absent import lost_partitions
 from recovery.audit import Audit, Audited
 from recovery.audit_state import AuditState
 from recovery.findings import Severity
@@ -29,7 +30,7 @@ from storage.splits import split_places
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from storage.places import Listing, SegmentPlace
+    from storage.places import DirectoryPlace, Listing, SegmentPlace
     from storage.splits import Split
 
 MAX_TOLD_COUNT = 10  # of one partition
@@ -99,23 +100,38 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     for place in listing.places:
         segments.setdefault(place.directory, []).append(place)
     audited = [
-        Audited(each, tuple(segments.get(each.directory, ())), found.get(each.directory))
+        _audited(listing, each, tuple(segments.get(each.directory, ())), found.get(each.directory))
         for each in listing.directories
     ]
     summaries = [each.found for each in audited if each.found is not None]
     notes += _damage_notes(summaries)
     notes += _remote_notes(listing)
     problems = listing.problems
+    absent = lost_partitions(listing.log_dirs)
+    notes += map(str, absent)
     return AuditResult(
         Audit(audited, ids),
         notes,
         any(isinstance(each, FormatError) for each in problems)
         or any(each.is_corrupt for each in summaries),
         any(isinstance(each, AccessError) for each in problems)
-        or any(each.is_unreadable for each in summaries),
+        or any(each.is_unreadable for each in summaries)
+        or bool(absent),
         state,
         pieces,
     )
+
+
+def _audited(
+    listing: Listing,
+    directory: DirectoryPlace,
+    segments: tuple[SegmentPlace, ...],
+    found: PartitionSummary | None,
+) -> Audited:
+    if found is not None:
+        path = directory.directory
+        found = found.against(listing.acknowledged_of(path), path, segments)
+    return Audited(directory, segments, found)
 
 
 def _split_bytes(engine: ChosenEngine, options: AuditOptions, total_bytes: int) -> int:

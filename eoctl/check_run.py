@@ -16,6 +16,7 @@ from eoctl.in_use import notes_in_use
 from eoctl.output import OutputFormat, Report, emit, flush, line, message, while_read
 from recovery.check import CheckJob, PartitionRow, check_one
 from recovery.check_state import CheckState, key_of
+from recovery.checks.absent import check_absent
 from recovery.checks.assignment import DELETES, SETS_ASIDE
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
@@ -75,6 +76,7 @@ class CheckRun:
         self.changes: list[StartChange] = []
         self.notes: list[str] = [_verified(options)]
         self._found = found
+        self._clusters = clusters
         self._jobs_count = jobs
         self._version = options.broker_version
         self._jobs = [
@@ -176,6 +178,7 @@ class CheckRun:
             is_one_node=self._is_one_node,
             version=self._version,
         )
+        check_absent(self._found.whole, self._clusters, lambda each: collectors[id(each)])
         for collector in collectors.values():
             self._counts += collector.severity_counts()
             yield from collector.kept

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.in_use import notes_in_use
+from recovery.absent import lost_partitions
 from recovery.duplicate_rows import DuplicateKind
 from recovery.duplicates import DuplicateSearch
 from recovery.findings import Severity
@@ -51,10 +52,11 @@ class DuplicatesRun:
         self._limit = limit
         self._fail_on = fail_on
         is_decoded = DuplicateKind.SUSPECTED in options.kinds
+        absent = lost_partitions(found.whole)
         self.notes: list[str] = [DECODED if is_decoded else VERIFIED, *map(str, found.problems)]
-        self.notes += notes_in_use(found.log_dirs)
+        self.notes += (*map(str, absent), *notes_in_use(found.log_dirs))
         # What is no partition to a broker may hold records, too, that nobody has looked at.
-        self._is_skipped = bool(found.problems)
+        self._is_skipped = bool(found.problems or absent)
         self._is_all_skipped = False
         self._counts = dict.fromkeys(DuplicateKind, 0)
 

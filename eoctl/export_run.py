@@ -13,6 +13,7 @@ from recovery.export_files import require_target
 from recovery.export_piece import export_piece
 from recovery.export_plan import plan_export, run_stability
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError
+from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -117,7 +118,12 @@ class ExportRun:
             for each in result.lost
             if each.start_pos is not None
         ]
-        for sentences in (told, list(result.remarks)):
+        gone = [
+            each.reason if each.reason.startswith(each.path) else f"{each.path}: {each.reason}"
+            for each in result.lost
+            if each.kind == VerdictKind.MISSING
+        ]
+        for sentences in (told, gone, list(result.remarks)):
             self.notes += sentences[:MAX_TOLD]
             if len(sentences) > MAX_TOLD:
                 self.notes.append(f"and {len(sentences) - MAX_TOLD} more such places")

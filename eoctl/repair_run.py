@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.rebuild_jobs import is_named, named_directories, rebuild_jobs
-from recovery.clusters import image_around
+from recovery.absent import lost_partitions
+from recovery.clusters import Clusters, find_metadata, image_around
 from recovery.directory_files import assigned_topic_id
 from recovery.mended_checkpoints import mend_checkpoints
 from recovery.plan import absolute_path
 from recovery.recovery_price import recovery_price
 from recovery.repair import RepairJob, plan_repair, repair_many
 from recovery.strategies import Strategy
+from storage.discovery import discover
 from storage.errors import RefusedError, UsageError
 from storage.log_dir import DirState
 
@@ -84,6 +87,7 @@ class PlannedRepair(NamedTuple):
     """A plan for each log dir that has something to repair, rows, errors, and notes for people.
 
     `is_needed`: something is to be done, whether there is a plan or only a proposal.
+    `is_short`: what was acknowledged is not there, and no plan here brings it back.
     """
 
     plans: tuple[Plan, ...]
@@ -91,6 +95,7 @@ class PlannedRepair(NamedTuple):
     errors: tuple[EoctlError, ...]
     notes: tuple[str, ...]
     is_needed: bool
+    is_short: bool = False
 
 
 class RepairRun:
@@ -112,6 +117,9 @@ class RepairRun:
         )
         self._found: list[RebuildJob] = []
         self._work = self._found
+        whole = discover(paths).whole
+        metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+        self._absent = lost_partitions(whole, Clusters(whole, metadata))
         self._mended: dict[str, MendedCheckpoints] = {}
         self._images: dict[str, ClusterImage | None] = {}
         self.notes = notes
@@ -129,11 +137,12 @@ class RepairRun:
     @property
     def log_bytes(self) -> int:
         """Of the `.log` files of all of them."""
-        return sum(
-            path.stat().st_size
-            for each in self._work
-            for path in Path(each.selected.partition.path).glob("*.log")
-        )
+        total = 0
+        for each in self._work:
+            for path in Path(each.selected.partition.path).glob("*.log"):
+                with suppress(OSError):  # a link that leads nowhere is told when it is planned
+                    total += path.stat().st_size
+        return total
 
     def arguments(self) -> dict[str, dict[str, Any]]:
         """What tells an unfinished plan of the same call from others, by log dir."""
@@ -176,11 +185,13 @@ class RepairRun:
         good = [each for each in checked if each.error is None]
         notes = [*self.notes, *(note for each in good for note in each.notes)]
         notes += (note for each in self._mended.values() for note in each.notes)
+        notes += map(str, self._absent)
+        is_short = bool(self._absent) or any(map(_has_no_way, good))
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
             is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
             notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
-            return PlannedRepair((), rows, errors, tuple(notes), is_needed)
+            return PlannedRepair((), rows, errors, tuple(notes), is_needed, is_short)
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
                 f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
@@ -188,7 +199,7 @@ class RepairRun:
             )
         plans = tuple(self._plans(good))
         rows = tuple(_row(each) for each in good)
-        return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans))
+        return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans), is_short)
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
         jobs = {each.selected.partition.path: each.selected for each in self._work}
@@ -340,7 +351,14 @@ class RepairRun:
             else:
                 is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
                 strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
+                if is_only and _has_no_way(each):
+                    strategy = "none"  # nothing of it is left
             yield row._replace(strategy=strategy)
+
+
+def _has_no_way(repaired: Repaired) -> bool:
+    """Whether something was acknowledged that is not there, and nothing is left to change."""
+    return repaired.is_short and not repaired.steps and repaired.limits is None
 
 
 def _parent_of(job: RebuildJob) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
+from recovery.absent import lost_partitions
 from recovery.clusters import Clusters, find_metadata
 from recovery.coordinator_log import CoordinatorLog
 from recovery.open_transactions import OpenTransaction, abort_command, find_open
@@ -89,7 +90,9 @@ class TxnWorld:
             options.now,
             [each.path for each in found.log_dirs],
         )
-        self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems)]
+        absent = lost_partitions(found.whole, self._clusters)
+        self.is_unreadable |= bool(absent)
+        self.notes = [VERIFIED, self.moment.describe(), *map(str, (*found.problems, *absent))]
         self._logs: dict[str | None, CoordinatorLog] = {}
         for log_dir in self._log_dirs:
             if log_dir.lock.is_held:
@@ -165,6 +168,10 @@ class TxnWorld:
             return
         self._tell(partition.problems)
         self.notes += partition.notes
+        for missing in partition.not_given():
+            self.is_unreadable = True
+            note = f"{path}: {missing}"
+            self.notes += [note] if note not in self.notes else []
 
     def _tell(self, problems: Sequence[EoctlError], path: str = "") -> None:
         for each in problems:

@@ -13,7 +13,7 @@ from recovery.load import plan_recovery
 from recovery.lowered_checkpoints import Limits
 from recovery.plan import Action
 from recovery.recover_state import read_snapshots
-from recovery.repaired import Repaired, changed_aborts, compare_state, lost_range
+from recovery.repaired import Repaired, changed_aborts, compare_state, lost_range, with_missing
 from recovery.state_history import Clock
 from recovery.strategies import Strategy
 from recovery.truncate import require_changeable
@@ -84,7 +84,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
         steps=recovery.steps,
         logs=recovery.logs,
         segments=tuple(each.log.name.name for each in partition.segments),
-        lost=lost,
+        lost=with_missing(partition.path, lost, partition.acknowledged.missing(tail.end_offset)),
         producers=state.producers,
         open_transactions=state.open_transactions,
         changed_aborts=changed_aborts(partition, [each or b"" for each in txn_indexes], lost),

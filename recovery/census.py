@@ -167,6 +167,7 @@ def read_producers(
     snapshots, snapshot_notes = read_snapshots(partition)
     entries = snapshots[max(snapshots)] if snapshots else []
     notes += snapshot_notes
+    notes += (f"{partition.path}: {each}" for each in partition.not_given())
     notes += map(str, partition.problems)
     return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
 

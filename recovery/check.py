@@ -190,6 +190,8 @@ _FIXES = {
     "EPC": "eoctl rebuild {} --apply",
     "TXO-1": "eoctl txn hanging {}",
     "OFS-1": "eoctl repair {} --strategy salvage",
+    "OFS-2": "eoctl repair {}",
+    "OFS-3": "eoctl repair {}",
     "DIR-9": "eoctl repair {} --strategy salvage",
     "DIR-7": "eoctl repair {} --strategy salvage",  # of a partition: its leader epochs
 }

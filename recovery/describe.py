@@ -22,6 +22,7 @@ from storage.transactions import OpenTransactions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from storage.acknowledged import Missing
     from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
     from storage.formats.record_batch import BatchHeader
@@ -41,7 +42,8 @@ _SEVERITY = {
     VerdictKind.PREALLOCATED: 2,
     VerdictKind.TORN_TAIL: 3,
     VerdictKind.UNREADABLE: 4,
-    VerdictKind.CORRUPT: 5,
+    VerdictKind.MISSING: 5,
+    VerdictKind.CORRUPT: 6,
 }
 _TAIL_KINDS = frozenset({VerdictKind.PREALLOCATED, VerdictKind.TORN_TAIL})
 
@@ -76,7 +78,8 @@ class PartitionSummary(NamedTuple):
 
     `local_log_start_offset` is above `log_start_offset` where the offsets between them are in
     remote storage only. `high_watermark` is the checkpointed one, `stopped` how its log dir was
-    left, `verdict` the worst of its segments (None: not one could be opened).
+    left, `verdict` the worst of its segments (None: not one could be opened), or that acknowledged
+    offsets are missing.
     """
 
     topic: str
@@ -112,7 +115,7 @@ class Description(NamedTuple):
     segments: tuple[SegmentSummary, ...]
     problems: tuple[Problem, ...]
     remarks: tuple[str, ...]
-    is_bad: bool  # damaged, or torn where a clean stop leaves no torn tail
+    is_bad: bool  # damaged, torn where a clean stop leaves no torn tail, or not all of it there
     is_unreadable: bool  # the operating system would not give a part of it
 
 
@@ -234,12 +237,14 @@ def describe_partition(
         last = segments[-1]
         log_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
     name = partition.directory.name
-    is_bad = any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
+    missing = _missing(partition, log_end_offset)
+    is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
+    kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
     summary = PartitionSummary(
         topic=name.topic,
         partition=_number(partition.directory),
         state=name.state,
-        verdict=_worst(each.verdict for each in segments) if was_read or not segments else None,
+        verdict=_worst(kinds) if was_read or not segments else None,
         log_start_offset=partition.log_start_offset,
         local_log_start_offset=partition.local_log_start_offset,
         log_end_offset=log_end_offset,
@@ -256,14 +261,18 @@ def describe_partition(
         codecs=codec_names(codecs),
         replication_factor=_replication_factor(partition.directory, image),
         stopped=partition.stopped,
-        problems_count=len(partition.problems) + len(verdicts),
+        problems_count=len(partition.problems) + len(verdicts) + len(missing),
         path=partition.path,
     )
     return Description(
         summary=summary,
         segments=tuple(segments),
         problems=tuple(partition.problems),
-        remarks=(*_tell(verdicts), *partition.notes),
+        remarks=(
+            *_tell(verdicts),
+            *(f"{partition.path}: {each}" for each in missing),
+            *partition.notes,
+        ),
         is_bad=is_bad or any(isinstance(each, FormatError) for each in partition.problems),
         is_unreadable=any(verdict.kind is VerdictKind.UNREADABLE for _, verdict in verdicts)
         or any(isinstance(each, AccessError) for each in partition.problems),
@@ -327,6 +336,13 @@ def _read_segment(
         if exc.errno != ENOENT:
             partition.problems.append(exc)
         return tally, None
+
+
+def _missing(partition: Partition, log_end_offset: int | None) -> tuple[Missing, ...]:
+    """Tell what was acknowledged and is not there; nothing where a segment could not be read."""
+    if partition.segments and log_end_offset is None:
+        return ()
+    return partition.acknowledged.not_given(log_end_offset)
 
 
 def _is_gone(partition: Partition, files: SegmentFiles) -> bool:

@@ -232,6 +232,7 @@ class DuplicateSearch:
                         records.add(record_rows(decoded, outcome, self._digester, number))
             self.opened_count += trouble.opened_count
             self._leave_out(trouble.told(partition.path))
+            self._leave_out(f"{partition.path}: {each}" for each in partition.not_given())
             if batches is None:
                 return None
             self.spilled_bytes += batches.spilled_bytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export_files import ExportDir, require_target
 from recovery.export_piece import PieceResult, result_of_entry
+from storage.acknowledged import Acknowledged
 from storage.errors import AccessError, FormatError
 from storage.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
@@ -17,6 +18,7 @@ from storage.lookup import END_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from recovery.absent import AbsentPartition
     from recovery.export_options import ExportOptions
     from recovery.export_plan import ExportPiece, ExportPlan
     from storage.places import DirectoryPlace
@@ -85,7 +87,7 @@ class ExportResult(NamedTuple):
         resumed_count: pieces that an earlier run had finished.
         kept_count: files of an earlier run whose segments have gone since.
         is_corrupt: something is damaged.
-        is_unreadable: the operating system refused something.
+        is_unreadable: the operating system refused something, or it is not there.
         remarks: sentences on bad stretches that cost no records.
     """
 
@@ -164,9 +166,10 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
     summaries = []
     for directory in plan.directories:
         own = by_directory.get(directory.directory, [])
-        own_lost = list(_lost_ranges(own))
+        own_lost = _with_missing(plan, directory, own, list(_lost_ranges(own)))
         lost += own_lost
         summaries.append(_summary(directory, own, own_lost))
+    lost += map(_of_absent, plan.absent)
     findings = [each for result in results for each in result.findings]
     harmless = [each for each in findings if not each.is_lost and each.kind not in END_KINDS]
     kinds = {each.kind for each in findings}
@@ -178,12 +181,81 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         VerdictKind.CORRUPT in kinds
         or any(isinstance(each, FormatError) for each in plan.problems),
         VerdictKind.UNREADABLE in kinds
+        or any(each.kind == VerdictKind.MISSING for each in lost)
         or any(isinstance(each, AccessError) for each in plan.problems),
         tuple(
             f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}: "
             f"{each.reason} [{each.check_id}]; its records are exported"
             for each in harmless
         ),
+    )
+
+
+def _with_missing(
+    plan: ExportPlan,
+    directory: DirectoryPlace,
+    results: Sequence[PieceResult],
+    lost: list[LostRange],
+) -> list[LostRange]:
+    """Add what was acknowledged and is not there, and what a wrong log start hides.
+
+    A stretch at the end of a log that no good batch follows goes up to what was acknowledged.
+    """
+    path = directory.directory
+    from_offset, to_offset = plan.bounds.get(path, (None, None))
+    ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
+    end_offset = max([*ends, plan.last_bases[path]]) if path in plan.last_bases else None
+    known = plan.acknowledged.get(path, Acknowledged())
+    # With a first offset of its own an export does not begin at the log start.
+    not_given = known.not_given(end_offset) if from_offset is None else known.missing(end_offset)
+    unbounded = [each for each in lost if each.last_offset is None]
+    for found in not_given:
+        missing = found.within(from_offset or 0, to_offset)
+        if missing is None:
+            continue
+        if len(unbounded) == 1 and unbounded[0].base_offset == missing.base_offset:
+            place = lost.index(unbounded[0])
+            lost[place] = unbounded[0]._replace(
+                last_offset=missing.last_offset, missing_offsets=missing.offsets_count
+            )
+            continue
+        lost.append(
+            LostRange(
+                broker=directory.broker,
+                topic=directory.topic,
+                partition=directory.partition,
+                path=path,
+                start_pos=None,
+                end_pos=None,
+                kind=str(VerdictKind.MISSING),
+                check_id=missing.check_id,
+                reason=str(missing),
+                errno=0,
+                base_offset=missing.base_offset,
+                last_offset=missing.last_offset,
+                missing_offsets=missing.offsets_count,
+            )
+        )
+    return lost
+
+
+def _of_absent(absent: AbsentPartition) -> LostRange:
+    """Return the line of a partition that has no directory."""
+    missing = absent.missing
+    return LostRange(
+        broker="",
+        topic=absent.key.topic,
+        partition=absent.key.partition,
+        path=absent.log_dir,
+        start_pos=None,
+        end_pos=None,
+        kind=str(VerdictKind.MISSING),
+        check_id="DIR-8",
+        reason=str(absent),
+        errno=0,
+        base_offset=missing and missing.base_offset,
+        last_offset=missing and missing.last_offset,
+        missing_offsets=missing and missing.offsets_count,
     )
 
 

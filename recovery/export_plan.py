@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.absent import lost_partitions
 from recovery.export_options import PATH_COLUMNS, ExportFormat, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
 from recovery.remote_segments import tell_remote
@@ -26,10 +28,12 @@ from storage.places import list_places
 from storage.splits import Split, split_places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from recovery.absent import AbsentPartition
     from recovery.export_options import ExportOptions
     from recovery.outcomes import Stability
+    from storage.acknowledged import Acknowledged
     from storage.log_dir import Problem
     from storage.places import DirectoryPlace, SegmentPlace
 
@@ -76,12 +80,20 @@ class ExportPlan(NamedTuple):
         directories: of partitions, those without pieces too.
         problems: what could not be listed; nothing below it is exported.
         notes: for people.
+        bounds: of the offsets that are wanted of each directory; the second excluded, None: none.
+        last_bases: base offset of the last segment of each directory that has one.
+        acknowledged: how far the logs are known to have reached, by directory.
+        absent: partitions that should be there and have no directory.
     """
 
     pieces: tuple[ExportPiece, ...]
     directories: tuple[DirectoryPlace, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    bounds: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({})
+    last_bases: Mapping[str, int] = MappingProxyType({})
+    acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
+    absent: tuple[AbsentPartition, ...] = ()
 
 
 class Limits(NamedTuple):
@@ -124,16 +136,27 @@ def plan_export(
     problems = list(listing.problems)
     stable = _stable_offsets(by_directory, limits, options, stabilities or _one_by_one, problems)
     pieces: list[ExportPiece] = []
+    bounds: dict[str, tuple[int | None, int | None]] = {}
     for each in directories:
         places = _within(by_directory[each.directory], options)
         low, high = _bounds(limits[each.directory], options, each, notes)
+        bounds[each.directory] = (options.from_offset, high)
         pieces += (
             ExportPiece(_name(split, options), split, low, high, stable.get(each.directory))
             for split in split_places(places, options.split_bytes)
         )
     notes += _remote(by_directory, options)
     notes += _copies(directories)
-    return ExportPlan(tuple(pieces), tuple(directories), tuple(problems), tuple(notes))
+    return ExportPlan(
+        tuple(pieces),
+        tuple(directories),
+        tuple(problems),
+        tuple(notes),
+        bounds,
+        {name: each[-1].base_offset for name, each in by_directory.items() if each},
+        listing.acknowledged,
+        tuple(lost_partitions(listing.log_dirs)),
+    )
 
 
 def check_columns(options: ExportOptions) -> None:
@@ -202,7 +225,7 @@ def _stable_offsets(
         StabilityJob(
             tuple(by_directory[each]),
             limits[each].high_watermark if is_hw else None,
-            limits[each].log_start_offset or 0,
+            _start_of(limits[each], options),
         )
         for each in directories
     ]
@@ -214,6 +237,14 @@ def _stable_offsets(
 
 
 # --- bounds ---
+
+
+def _start_of(limits: Limits, options: ExportOptions) -> int:
+    """Where the log starts: who asks for offsets below that wants their transactions, too."""
+    log_start_offset = limits.log_start_offset or 0
+    if options.from_offset is None:
+        return log_start_offset
+    return min(log_start_offset, options.from_offset)
 
 
 def limits_of(directories: Iterable[str]) -> dict[str, Limits]:

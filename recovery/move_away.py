@@ -27,7 +27,7 @@ _REASON = "set aside; the broker fetches it again"
 
 
 def plan_move_away(partition: Partition) -> Repaired:
-    """Plan it for a partition with at least one segment. Reads only.
+    """Plan it; without a segment the derived files go that are left. Reads only.
 
     Raises:
         RefusedError: it must not be changed.

@@ -5,13 +5,16 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.read_findings import GONE, ReadFinding
+from recovery.read_findings import GONE, ReadFinding, not_there
 from recovery.segment_summary import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summary import Before, Piece, Summary, merge, merge_all
 from storage.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from storage.acknowledged import Acknowledged
+    from storage.places import SegmentPlace
 
     ReadSplit = Callable[[Split, Before | None], PieceSummary]
 
@@ -42,8 +45,25 @@ class PartitionSummary(NamedTuple):
 
     @property
     def is_unreadable(self) -> bool:
-        """The operating system refused a part."""
-        return any(each.is_unreadable for each in self.findings)
+        """The operating system refused a part, or it is not there."""
+        return any(each.is_unreadable or each.is_missing for each in self.findings)
+
+    def against(
+        self, known: Acknowledged, directory: str, segments: Sequence[SegmentPlace]
+    ) -> PartitionSummary:
+        """Add what was acknowledged of a directory and is not in what was found.
+
+        Nothing is said of the end of a log whose last segment could not be read.
+        """
+        end_offset = None
+        if segments:
+            end_offset = max(segments[-1].base_offset, self.summary.extent.top_offset + 1)
+        if any(each.is_unreadable and each.path == segments[-1].path for each in self.findings):
+            end_offset = known.end_offset
+        found = [not_there(directory, each) for each in known.not_given(end_offset)]
+        return self._replace(
+            findings=(*found, *self.findings), findings_count=self.findings_count + len(found)
+        )
 
 
 def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> PartitionSummary:

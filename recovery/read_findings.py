@@ -18,6 +18,7 @@ from storage.kernels.protocol import Verdict, VerdictKind, in_words
 from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
+    from storage.acknowledged import Missing
     from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkScan
     from storage.kernels.protocol import HeaderTable, ScannedBatch
@@ -63,8 +64,13 @@ class ReadFinding(NamedTuple):
         """The operating system refused it."""
         return self.kind == VerdictKind.UNREADABLE
 
+    @property
+    def is_missing(self) -> bool:
+        """It is not there at all, although it was acknowledged."""
+        return self.kind == VerdictKind.MISSING
+
     def __str__(self) -> str:
-        if self.kind == GONE:
+        if self.kind in {GONE, VerdictKind.MISSING}:
             return f"{self.path}: {self.reason}"
         stretch = (self.start_pos, self.end_pos, self.check_id, self.reason, self.errno)
         return in_words(self.path, Verdict(VerdictKind(self.kind), *stretch))
@@ -74,6 +80,20 @@ def gone(path: str) -> ReadFinding:
     """Tell of a segment that retention has removed meanwhile: no damage."""
     return ReadFinding(
         path, 0, 0, GONE, "", "removed since the directory was listed", is_lost=False
+    )
+
+
+def not_there(path: str, missing: Missing) -> ReadFinding:
+    """Tell of offsets that no file has, or that a wrong log start hides."""
+    return ReadFinding(
+        path,
+        0,
+        0,
+        VerdictKind.MISSING,
+        missing.check_id,
+        str(missing),
+        base_offset=missing.base_offset,
+        last_offset=missing.last_offset,
     )
 
 

@@ -13,10 +13,10 @@ from recovery.lowered_checkpoints import lower_checkpoints
 from recovery.move_away import plan_move_away
 from recovery.piece_workers import map_in_order
 from recovery.plan import absolute_path, make_plan, source_of
-from recovery.repaired import Repaired
+from recovery.repaired import Repaired, with_missing
 from recovery.salvage import plan_salvage
 from recovery.strategies import Strategy
-from storage.errors import EoctlError
+from storage.errors import AccessError, EoctlError
 from storage.partition import Partition
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
     try:
         partition = Partition.of(job.selected)
         if not partition.segments:
-            notes = tuple(map(str, partition.problems))
-            return Repaired(path, job.strategy, notes=(*notes, f"{path}: has no segment"))
+            return _without_segments(partition, job)
         if job.strategy is Strategy.MOVE_AWAY:
             if job.is_named:
                 return plan_move_away(partition)
@@ -80,6 +79,27 @@ def repair_one(job: RepairJob, *, jobs: int = 1) -> Repaired:
         return repaired._replace(steps=(*own_steps, *repaired.steps))
     except EoctlError as error:
         return Repaired(path, job.strategy, error=error)
+
+
+def _without_segments(partition: Partition, job: RepairJob) -> Repaired:
+    """Without a `.log` there is nothing to mend: what it had is fetched again, or lost.
+
+    Raises:
+        AccessError: there is one, which the operating system does not give.
+    """
+    for problem in partition.problems:
+        if isinstance(problem, AccessError):
+            raise problem
+    lost = with_missing(partition.path, (), partition.acknowledged.missing(None))
+    if lost and job.strategy is Strategy.MOVE_AWAY:
+        return plan_move_away(partition)
+    notes = [*map(str, partition.problems), f"{partition.path}: has no segment"]
+    if lost:
+        notes.append(
+            f"{partition.path}: nothing here brings back what it had: put its .log files back from"
+            " a backup, or have it fetched from another replica (--strategy move-away)"
+        )
+    return Repaired(partition.path, job.strategy, lost=lost, notes=tuple(notes))
 
 
 def _move_away_if_damaged(partition: Partition, job: RepairJob, jobs: int) -> Repaired:

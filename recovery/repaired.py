@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recovery.plan import Step
     from recovery.state_history import Clock, Snapshots
     from recovery.strategies import Strategy
+    from storage.acknowledged import Missing
     from storage.errors import EoctlError
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 class LostRange(NamedTuple):
     """Bytes of a `.log` that go, and offsets that nothing has that stays, inclusive.
 
-    Both offsets are None if no offset is missing; `last_offset` alone if it is not known.
+    Both offsets are None if no offset is missing; `last_offset` alone if it is not known. What is
+    not on disk any more (`MISSING`) has the directory for its path, and no bytes.
     """
 
     path: str
@@ -107,6 +109,11 @@ class Repaired(NamedTuple):
         return sum(each or 0 for each in counts) if None not in counts else None
 
     @property
+    def is_short(self) -> bool:
+        """Whether something was acknowledged that is not on disk."""
+        return any(each.kind is VerdictKind.MISSING for each in self.lost)
+
+    @property
     def lost_bytes(self) -> int:
         """Bytes of `.log` that go, preallocated zeros left out."""
         return sum(
@@ -136,6 +143,49 @@ def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int |
         verdict.check_id,
         verdict.reason,
     )
+
+
+def with_missing(
+    path: str, lost: Sequence[LostRange], missing: Iterable[Missing]
+) -> tuple[LostRange, ...]:
+    """Add what was acknowledged and is not there at all, unless it goes with bytes that do.
+
+    Args:
+        path: the partition directory.
+        lost: what goes, in order.
+        missing: as `Acknowledged.missing` tells.
+    """
+    found = list(lost)
+    for each in missing:
+        place = next(
+            (
+                place
+                for place, one in enumerate(found)
+                if one.base_offset is not None
+                and one.base_offset <= each.base_offset
+                and (one.last_offset is None or one.last_offset >= each.base_offset)
+            ),
+            None,
+        )
+        if place is None:
+            found.append(
+                LostRange(
+                    path=path,
+                    start_pos=0,
+                    end_pos=0,
+                    base_offset=each.base_offset,
+                    last_offset=each.last_offset,
+                    kind=VerdictKind.MISSING,
+                    check_id=each.check_id,
+                    reason=each.why,
+                )
+            )
+            continue
+        # Of bytes at the end of a log it is not known how far they went: so far, at least.
+        last_offset = found[place].last_offset
+        if each.last_offset is not None and (last_offset is None or last_offset < each.last_offset):
+            found[place] = found[place]._replace(last_offset=each.last_offset)
+    return tuple(found)
 
 
 class StateChange(NamedTuple):

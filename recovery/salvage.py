@@ -31,7 +31,7 @@ from recovery.quarantine import without_cut, without_refused
 from recovery.rebuild import rebuild_partition
 from recovery.rebuild_diff import FileState, compare_files
 from recovery.recover_state import first_recovered, read_snapshots
-from recovery.repaired import Repaired, changed_aborts, compare_state, lost_range
+from recovery.repaired import Repaired, changed_aborts, compare_state, lost_range, with_missing
 from recovery.salvage_scan import salvage_segment
 from recovery.state_history import Clock
 from recovery.strategies import Strategy
@@ -130,6 +130,7 @@ class _Planner:
         differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
         if differences and not self._changed:
             differences = self._at_fault(differences)
+        missing = self._partition.acknowledged.missing(end_offset)
         foreign = tuple(foreign_log_steps(self._partition))
         steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
@@ -150,14 +151,18 @@ class _Planner:
             log_bytes=self._partition.files.log_bytes,
             log_start_offset=min(rebuilt.log_start_offset, end_offset),
             end_offset=end_offset,
-            limits=self._limits(end_offset, keeps_log_start=not is_beyond),
+            limits=self._limits(
+                end_offset,
+                keeps_log_start=not is_beyond,
+                is_short=any(each.base_offset >= end_offset for each in missing),
+            ),
             steps=steps,
             logs=tuple(each for each in logs if each not in touched),
             segments=(
                 *(each.log.name.name for each in self._partition.segments),
                 *(Path(each.path).name for each in foreign),
             ),
-            lost=self._lost,
+            lost=with_missing(self._partition.path, self._lost, missing),
             producers=state.producers,
             open_transactions=state.open_transactions,
             changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
@@ -239,8 +244,9 @@ class _Planner:
             next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
         )
 
-    def _limits(self, end_offset: int, *, keeps_log_start: bool) -> Limits | None:
-        if not self._changed and keeps_log_start:
+    def _limits(self, end_offset: int, *, keeps_log_start: bool, is_short: bool) -> Limits | None:
+        """What checkpoints may say; `is_short`: they claim more than there is."""
+        if not self._changed and keeps_log_start and not is_short:
             return None
         segments = self._partition.segments
         verified_from = self._changed[0].base_offset if self._changed else end_offset

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.broker_lock import LOCK_FILE_NAME
-from storage.errors import AccessError, CorruptError, FormatError, RefusedError, UsageError
+from storage.errors import (
+    EXIT_ACCESS,
+    AccessError,
+    CorruptError,
+    FormatError,
+    RefusedError,
+    UsageError,
+)
 from storage.log_dir import (
     LEADER_EPOCHS_NAME,
     LOG_DIR_FILES,
@@ -37,8 +44,38 @@ if TYPE_CHECKING:
 UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
 
 _PARTITION_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE}
+_NUMBERED_KINDS = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
 # Others have a `.lock`, too.
 _MARKS = (LOG_DIR_FILES - {LOCK_FILE_NAME}) | {LEADER_EPOCHS_NAME, PARTITION_METADATA_NAME}
+
+
+# What is looked for, to tell a mount that is not there or another program's directory.
+LOOKED_FOR = (
+    "looked for meta.properties, checkpoints, partition.metadata, segments"
+    " (00000000000000000000.log), or directories TOPIC-N with these"
+)
+
+
+class NotKafkaError(UsageError):
+    """A directory holds nothing of Kafka's: another one was meant, or a mount is missing."""
+
+    exit_status = EXIT_ACCESS
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: neither a log dir nor a partition: {LOOKED_FOR}",
+            next_step="look whether its file system is mounted, and what log.dirs in"
+            " server.properties says",
+        )
+
+
+def is_partition_file(name: str) -> bool:
+    """Does only a partition directory have a file of that name?"""
+    found = classify(name)
+    if found.kind not in _PARTITION_KINDS:
+        return False
+    # Others have a `.log` and an `.index`, too; Kafka's begin with an offset.
+    return found.kind not in _NUMBERED_KINDS or found.has_padded_offset
 
 
 class Selected(NamedTuple):
@@ -58,6 +95,7 @@ class Discovery(NamedTuple):
     selected: tuple[Selected, ...]  # each directory once, in the order asked for, sorted within
     log_dirs: tuple[LogDir, ...]  # each once
     problems: tuple[Problem, ...]  # those of the log dirs included
+    whole: tuple[LogDir, ...] = ()  # of the log dirs those that were asked for as such
 
 
 def discover(paths: Iterable[str | Path]) -> Discovery:
@@ -67,7 +105,8 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
 
     Raises:
         AccessError: there is one PATH, and it does not exist or cannot be read.
-        UsageError: a PATH is neither a log dir, nor a partition, nor a file in one.
+        NotKafkaError: a PATH is neither a log dir, nor a partition, nor a file in one.
+        UsageError: there is no PATH.
     """
     wanted = [os.fspath(each) for each in paths]
     if not wanted:
@@ -87,7 +126,8 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
         is_whole = key in finder.whole
         problems += (each for each in log_dir.problems if is_whole or not is_foreign(each))
     problems += duplicate_partitions(log_dirs)
-    return Discovery(tuple(finder.selected.values()), log_dirs, tuple(problems))
+    whole = tuple(finder.log_dirs[key] for key in finder.used if key in finder.whole)
+    return Discovery(tuple(finder.selected.values()), log_dirs, tuple(problems), whole)
 
 
 def select_partition(path: str | Path) -> Selected:
@@ -222,27 +262,42 @@ class _Looks(Enum):
 
 
 def _look(path: str) -> _Looks:
-    has_partition_files = has_partitions = is_empty = False
+    has_partition_files = False
+    below = []  # directories that may be partitions
     try:
         with os.scandir(path) as entries:
-            is_empty = True
             for entry in entries:
-                is_empty = False
                 if entry.name in LOG_DIR_FILES:
                     return _Looks.LOG_DIR
-                if classify(entry.name).kind in _PARTITION_KINDS:
+                if is_partition_file(entry.name):
                     has_partition_files = True
-                elif not has_partitions:
-                    has_partitions = parse_partition_name(entry.name) is not None and entry.is_dir()
+                elif parse_partition_name(entry.name) is not None and entry.is_dir():
+                    below.append(entry.path)
     except OSError as exc:
         raise AccessError(exc, path) from exc
     if has_partition_files:
         return _Looks.PARTITION
-    if has_partitions:
+    if any(map(has_partition_file, below)):
         return _Looks.LOG_DIR
-    if parse_partition_name(Path(path).absolute().name) is not None:
+    absolute = Path(path).absolute()
+    # A broker takes any directory of a log dir for a partition, also an empty one.
+    if parse_partition_name(absolute.name) is not None and _has_mark(absolute.parent):
         return _Looks.PARTITION
-    return _Looks.LOG_DIR if is_empty else _Looks.NEITHER
+    return _Looks.NEITHER
+
+
+def has_partition_file(path: str) -> bool:
+    """Whether a directory holds a file that only a partition has; False if it cannot be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return any(is_partition_file(each.name) for each in entries)
+    except OSError:
+        return False
+
+
+def _has_mark(path: Path) -> bool:
+    """Whether a directory has a file that nothing but a log dir has."""
+    return any((path / name).exists() for name in LOG_DIR_FILES)
 
 
 class _Finder:
@@ -269,13 +324,11 @@ class _Finder:
             self.used.setdefault(key)
             self.whole.add(key)
             for each in log_dir.partitions:
-                self._select(each, log_dir)
+                # Without a log dir's own files around it, a name alone says nothing.
+                if log_dir.is_log_dir or has_partition_file(each.path):
+                    self._select(each, log_dir)
         else:
-            raise UsageError(
-                f"{path}: neither a log dir nor a partition",
-                next_step="name a directory with meta.properties or partitions in it, or a "
-                "directory TOPIC-N",
-            )
+            raise NotKafkaError(path)
 
     def _add_partition(self, path: str) -> None:
         absolute = Path(path).absolute()

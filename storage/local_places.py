@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.discovery import Selected, discover, duplicate_partitions
+from storage.acknowledged import Acknowledged, acknowledged
+from storage.discovery import Selected, discover, duplicate_partitions, has_partition_file
 from storage.errors import AccessError, UsageError
 from storage.log_dir import LOG_FILE_KINDS, FileKind, classify, parse_partition_name
 from storage.partition_files import list_partition
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from storage.discovery import Discovery
     from storage.errors import CorruptError
     from storage.log_dir import LogDir, Problem
-    from storage.partition_files import SegmentFiles
+    from storage.partition_files import PartitionFiles, SegmentFiles
 
 # Files that stand for their partition when a wildcard matches them. Others, such as the
 # checkpoints of a log dir, would bring in far more than what was meant.
@@ -70,6 +71,8 @@ class _Lister:
         self.notes: list[str] = []
         self._wanted: dict[str, None] = {}  # absolute paths without wildcards, in order
         self._found: list[DirectoryPlace] = []
+        self._around: dict[str, Selected] = {}  # by directory, to ask what is known of it
+        self._whole: tuple[LogDir, ...] = ()
         self._named: dict[str, str] = {}  # directories that a first wildcard matched -> their name
 
     def add(self, given: str, path: Path) -> None:
@@ -102,7 +105,7 @@ class _Lister:
         if not Path(path).is_dir():
             is_wanted = classify(Path(path).name).kind in PARTITION_FILE_KINDS
             return str(Path(path).parent) if is_wanted and os.path.lexists(path) else None
-        if parse_partition_name(Path(path).name) is not None:
+        if parse_partition_name(Path(path).name) is not None and has_partition_file(path):
             return path
         try:
             discover([path])
@@ -121,11 +124,13 @@ class _Lister:
         found = discover(self._wanted)
         self.problems += self._problems(found)
         self.notes += filter(None, map(_use_note, found.log_dirs))
+        self._whole = found.whole
         for selected in found.selected:
             path, name = selected.partition
             if is_text(path):
                 broker = self._broker(selected)
                 cluster = _cluster_id(selected.log_dir)
+                self._around[path] = selected
                 self._found.append(
                     DirectoryPlace(broker, name.topic, name.partition, path, cluster)
                 )
@@ -134,16 +139,32 @@ class _Lister:
 
     def listing(self) -> Listing:
         """List all that was found."""
-        places = tuple(place for each in self._found for place in self._segments(each))
-        return Listing(places, tuple(self._found), tuple(self.problems), tuple(self.notes))
+        places: list[SegmentPlace] = []
+        known: dict[str, Acknowledged] = {}
+        for each in self._found:
+            files = self._list(each)
+            if files is not None:
+                places += self._segments(each, files)
+                known[each.directory] = acknowledged(*self._around[each.directory], files)
+        return Listing(
+            tuple(places),
+            tuple(self._found),
+            tuple(self.problems),
+            tuple(self.notes),
+            self._whole,
+            known,
+        )
 
-    def _segments(self, directory: DirectoryPlace) -> list[SegmentPlace]:
+    def _list(self, directory: DirectoryPlace) -> PartitionFiles | None:
         try:
             files = list_partition(directory.directory)
         except AccessError as exc:
             self.problems.append(exc)
-            return []
+            return None
         self.problems += files.problems
+        return files
+
+    def _segments(self, directory: DirectoryPlace, files: PartitionFiles) -> list[SegmentPlace]:
         return [
             SegmentPlace(
                 *directory[:4],

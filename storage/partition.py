@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage import lookup
+from storage.acknowledged import acknowledged
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_V2
 from storage.log_dir import (
@@ -30,6 +31,7 @@ from storage.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from storage.acknowledged import Acknowledged, Missing
     from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
     from storage.formats.checkpoint import LeaderEpochEntry
@@ -94,6 +96,7 @@ class Partition:
         files: the listing that everything below works on.
         problems: files that could not be read or parsed, collected as they are met.
         notes: what a person should know of how the result came about.
+        ignores_log_start: all on disk counts, whatever the checkpoint says of the log start.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Partition:
         self.files = list_partition(directory.path)
         self.problems: list[Problem] = list(self.files.problems)
         self.notes: list[str] = []
+        self.ignores_log_start = False
 
     @classmethod
     def of(cls, selected: Selected, image: ClusterImage | None = None) -> Partition:
@@ -178,6 +182,8 @@ class Partition:
         if not self.segments:
             return None
         first_base = self.segments[0].base_offset
+        if self.ignores_log_start:
+            return first_base
         checkpoint = None if self.log_dir is None else self.log_dir.log_start_offset(self.directory)
         return first_base if checkpoint is None else max(checkpoint, first_base)
 
@@ -190,6 +196,22 @@ class Partition:
             found = find_remote_range(self, self._image) if self.segments else None
             self._remote = self.files, found
         return self._remote[1]
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """How far the log is known to have reached."""
+        return acknowledged(self.directory, self.log_dir, self.files)
+
+    def not_given(self) -> tuple[Missing, ...]:
+        """Tell what a reader of the whole log cannot give, or a log start would keep from it.
+
+        Nothing where the end cannot be read: that is a problem of its own.
+        """
+        try:
+            end = self.log_end()
+        except AccessError:
+            return ()
+        return self.acknowledged.not_given(None if end is None else end.offset)
 
     def is_active(self, files: SegmentFiles) -> bool:
         """Is it the last segment, the one that may have a torn tail?"""

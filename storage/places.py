@@ -15,15 +15,17 @@ Log dirs of different clusters may state one node id: `directory` still tells th
 from __future__ import annotations
 
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from storage.acknowledged import Acknowledged
 from storage.errors import UsageError
 from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, DirState, parse_partition_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from storage.log_dir import Problem
+    from storage.log_dir import LogDir, Problem
     from storage.segment import Segment
 
 T = TypeVar("T")
@@ -95,12 +97,20 @@ class Listing(NamedTuple):
         problems: what could not be listed or breaks a rule; names that are not UTF-8, which
             neither URIs nor Spark can hold, are left out and are problems too.
         notes: what a person should know, such as a log dir in use.
+        log_dirs: those that were asked for as a whole; none behind URIs.
+        acknowledged: how far logs are known to have reached, by directory; none behind URIs.
     """
 
     places: tuple[SegmentPlace, ...]
     directories: tuple[DirectoryPlace, ...]
     problems: tuple[Problem, ...]
     notes: tuple[str, ...]
+    log_dirs: tuple[LogDir, ...] = ()
+    acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
+
+    def acknowledged_of(self, directory: str) -> Acknowledged:
+        """How far the log of a directory is known to have reached."""
+        return self.acknowledged.get(directory, Acknowledged())
 
 
 def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
@@ -143,6 +153,8 @@ def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
             found.directories + more.directories,
             found.problems + more.problems,
             found.notes + more.notes,
+            found.log_dirs,
+            found.acknowledged,
         )
     return sort_listing(found)
 

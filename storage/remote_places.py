@@ -10,7 +10,7 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.broker_lock import LockKind, LockState
-from storage.discovery import UNKNOWN_PARTITION
+from storage.discovery import UNKNOWN_PARTITION, NotKafkaError, is_partition_file
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
 from storage.file_systems import RemoteEntry, locate
 from storage.formats.meta_properties import parse_meta_properties
@@ -112,11 +112,7 @@ class _Lister:
         elif _is_log_dir(entries):
             self._add_log_dir(located, path, entries)
         else:
-            raise UsageError(
-                f"{located.uri_of(path)}: neither a log dir nor a partition",
-                next_step="name a directory with meta.properties or partitions in it, or a "
-                "directory TOPIC-N",
-            )
+            raise NotKafkaError(located.uri_of(path))
         return True
 
     # -- what the file system says
@@ -285,16 +281,16 @@ class _Lister:
 def _is_partition(path: str, entries: Sequence[RemoteEntry]) -> bool:
     if any(each.name in LOG_DIR_FILES for each in entries):
         return False
-    kinds = {classify(each.name).kind for each in entries}
-    if not kinds.isdisjoint({*PARTITION_FILE_KINDS, FileKind.QUORUM_STATE}):
+    if any(is_partition_file(each.name) for each in entries):
         return True
     if any(each.is_dir and parse_partition_name(each.name) is not None for each in entries):
         return False
-    return parse_partition_name(path.rpartition("/")[2]) is not None
+    # Its log dir may have it, as the files of a broker that has not written yet.
+    return bool(entries) and parse_partition_name(path.rpartition("/")[2]) is not None
 
 
 def _is_log_dir(entries: Sequence[RemoteEntry]) -> bool:
-    return not entries or any(
+    return any(
         each.name in LOG_DIR_FILES or (each.is_dir and parse_partition_name(each.name) is not None)
         for each in entries
     )

@@ -15,11 +15,12 @@ from recovery.read_options import Isolation
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eoctl.clients.group_position import GroupOptions
     from eoctl.clients.log_reader import AnyRecords
     from recovery.transaction_view import TransactionView
+    from storage.acknowledged import Missing
     from storage.fsio import Bytes
 
 SHOWN_TRANSACTIONS = 10
@@ -148,7 +149,8 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
     partition = consumer.partition
     end_offset = consumer.consumed.next_offset
     high_watermark = partition.high_watermark
-    is_to_end = options.end.kind is EndKind.LOG_END and not options.max_messages
+    not_given = [] if options.max_messages else consumer.not_given()
+    is_to_end = options.end.kind is EndKind.LOG_END and not (options.max_messages or not_given)
     if is_to_end and high_watermark is not None and high_watermark < end_offset:
         output.message(
             f"the high watermark was checkpointed as {high_watermark}: what follows it may be"
@@ -156,13 +158,16 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
         )
     for each in (*partition.problems, *partition.notes):
         output.message(str(each))
+    for missing in not_given:
+        output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
     output.message(_summary(consumer))
-    return _status(consumer)
+    return _status(consumer, not_given)
 
 
-def _status(consumer: Consumer) -> int:
+def _status(consumer: Consumer, not_given: Sequence[Missing] = ()) -> int:
     reader = consumer.reader
-    if consumer.partition.problems or (reader is not None and reader.skipped):
+    is_skipped = reader is not None and reader.skipped
+    if consumer.partition.problems or is_skipped or not_given:
         return EXIT_SKIPPED
     return EXIT_FINDINGS if reader is not None and reader.noted else EXIT_OK
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eoctl.clients.bulk_records import IsHidden
     from eoctl.clients.log_reader import AnyRecords
     from recovery.transaction_view import TransactionView
+    from storage.acknowledged import Missing
     from storage.kernels.protocol import HeaderTable
 
 RELISTS_MAX = 5
@@ -86,12 +87,44 @@ class LogConsumer(ABC, Generic[Given]):
                 f"{path}: its high watermark is not known: no checkpoint around it names it",
                 next_step="--until log-end, or an offset",
             )
+        self._start_at = 0  # the first offset that was asked for
+        start = options.start
+        if start.kind is StartKind.OFFSET and self._hides(start.number):
+            self.partition.ignores_log_start = True
         self._is_committed = options.isolation is Isolation.READ_COMMITTED
         self.view: TransactionView | None = None
         if self._is_committed or options.end.kind is EndKind.LSO:
             self.view = self._new_view()
         self.consumed = Consumed()
         self.reader: LogWalk[Given] | None = None
+
+    def _hides(self, offset: int) -> bool:
+        """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
+        log_start_offset = self.partition.log_start_offset
+        if log_start_offset is None or offset >= log_start_offset:
+            return False
+        hidden = [each for each in self.partition.not_given() if each.is_on_disk]
+        for each in hidden:
+            self._tell(f"{self.partition.path}: {each.why}: what is below it is given all the same")
+        return bool(hidden)
+
+    def not_given(self) -> list[Missing]:
+        """Tell what of the offsets that were asked for is not given, although it was acknowledged.
+
+        What damage has cost is told while reading; this is what no file has, or a log start hides.
+        """
+        end = self._options.end
+        to_offset = end.number if end.kind is EndKind.OFFSET else None
+        if end.kind is EndKind.HW:
+            to_offset = self._high_watermark
+        is_earliest = self._options.start.kind is StartKind.EARLIEST
+        from_offset = 0 if is_earliest else self._start_at
+        cut = (
+            each.within(from_offset, to_offset)
+            for each in self.partition.not_given()
+            if not (each.is_on_disk and self.partition.ignores_log_start)
+        )
+        return [each for each in cut if each is not None]
 
     def _new_view(self) -> TransactionView:
         from recovery.transaction_view import TransactionView
@@ -135,6 +168,7 @@ class LogConsumer(ABC, Generic[Given]):
         offset = self._start_offset() if offset is None else offset
         self._tell_remote(offset)
         self.consumed = Consumed(next_offset=offset)
+        self._start_at = offset
         self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
         return offset
 

@@ -153,8 +153,8 @@ class LogWalk(ABC, Generic[Given]):
         found = {}
         for problem in self._partition.files.problems:
             name = classify(Path(problem.path).name)
-            if isinstance(problem, AccessError) and name.kind is FileKind.LOG and name.offset:
-                found[name.offset] = problem
+            if isinstance(problem, AccessError) and name.kind is FileKind.LOG:
+                found[-1 if name.offset is None else name.offset] = problem
         for offset, problem in sorted(found.items()):
             if base_offset < offset < end_offset:
                 words = (VerdictKind.UNREADABLE, "", problem.reason)

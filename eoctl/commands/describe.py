@@ -75,6 +75,8 @@ class _Run:
     """Describes one partition after the other and keeps what is said at the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
+        from recovery.absent import lost_partitions
+
         self._found = found
         self._clusters = clusters
         self.segments: list[Any] = []
@@ -83,6 +85,9 @@ class _Run:
         self.is_bad = any(isinstance(each, FormatError) for each in found.problems)
         self.is_unreadable = any(isinstance(each, AccessError) for each in found.problems)
         self.notes += map(str, found.problems)
+        absent = lost_partitions(found.whole, clusters)
+        self.notes += map(str, absent)
+        self.is_bad = self.is_bad or bool(absent)
         self.notes += notes_in_use(found.log_dirs)
 
     @property

@@ -128,10 +128,11 @@ def _row(counted: Counted, clock: Clock) -> Sequence[object]:
 def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     """Read all partitions; those that cannot be listed become problems."""
     from eoctl.progress import Progress
+    from recovery.absent import lost_partitions
     from recovery.census import read_producers
     from storage.partition import Partition
 
-    problems = [str(each) for each in found.problems]
+    problems = [*map(str, found.problems), *map(str, lost_partitions(found.whole))]
     counted = []
     with Progress("reading") as progress:
         for selected in found.selected:

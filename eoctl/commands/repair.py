@@ -79,6 +79,11 @@ def command(
     return (_apply if apply else _show)(run, change, jobs, output)
 
 
+NO_WAY_BACK = (
+    "what is missing cannot be made from what is here; a backup or another replica may have it"
+)
+
+
 def _planned(run: RepairRun, jobs: int) -> PlannedRepair:
     from eoctl.progress import Progress
 
@@ -103,6 +108,8 @@ def _show(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputFormat
         notes.append("this is a plan, nothing was changed: --apply does it")
     elif planned.is_needed:
         notes.append("nothing was changed: --strategy shows the plan of one")
+    elif planned.is_short:
+        notes.append(f"nothing was changed: {NO_WAY_BACK}")
     else:
         notes.append("there is nothing to repair: nothing would be changed")
     return _report(planned, notes, output, is_applied=False)
@@ -123,7 +130,9 @@ def _apply(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputForma
         for plan in planned.plans:
             # At once: whatever becomes of the next log dir, the way back is known.
             message(how_to_undo(apply_one(fs, plan, change)))
-    if not planned.plans and not resumed:
+    if planned.is_short and not planned.plans:
+        notes.append(f"nothing was changed: {NO_WAY_BACK}")
+    elif not planned.plans and not resumed:
         notes.append("there is nothing to repair: nothing was changed")
     return _report(planned, notes, output, is_applied=bool(planned.plans))
 
@@ -147,4 +156,5 @@ def _report(
             error(each)
         for note in (*planned.notes, *notes):
             message(note)
-    return EXIT_SKIPPED if planned.errors else EXIT_OK
+    is_open = planned.is_short and not planned.plans
+    return EXIT_SKIPPED if planned.errors or is_open else EXIT_OK

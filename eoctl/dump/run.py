@@ -11,8 +11,9 @@ from eoctl import output
 from eoctl.dump.markers import BatchFilter
 from eoctl.dump.session import Session
 from eoctl.progress import Progress
+from storage.discovery import NotKafkaError, is_partition_file
 from storage.errors import AccessError, FormatError
-from storage.log_dir import FileKind, classify
+from storage.log_dir import LOG_DIR_FILES, REMOTE_INDEX_CACHE_NAME, FileKind, classify
 from storage.positioned_file import PositionedFile
 from storage.segment import open_segment
 
@@ -58,7 +59,12 @@ def expand(paths: Iterable[str], session: Session) -> Iterator[str]:
     for given in paths:
         path = java_path(given)
         if Path(path).is_dir():
-            yield from _files_below(path, session)
+            is_empty = True
+            for each in _files_below(path, session):
+                is_empty = False
+                yield each
+            if is_empty:
+                session.failed(NotKafkaError(path))
         else:
             yield path
 
@@ -70,10 +76,14 @@ def _files_below(directory: str, session: Session) -> Iterator[str]:
     except OSError as exc:
         session.missing(exc, directory)
         return
+    # Others have files called `.log`, too: where there is none of Kafka's, these are not.
+    is_cache = Path(directory).name == REMOTE_INDEX_CACHE_NAME
+    is_ours = (is_partition_file(each.name) or each.name in LOG_DIR_FILES for each in names)
+    has_kafkas = is_cache or any(is_ours)
     for entry in names:
         if entry.is_dir():
             yield from _files_below(entry.path, session)
-        elif classify(entry.name).kind not in SKIPPED_IN_DIRECTORIES:
+        elif has_kafkas and classify(entry.name).kind not in SKIPPED_IN_DIRECTORIES:
             yield entry.path
 
 

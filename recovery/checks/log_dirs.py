@@ -6,13 +6,12 @@
   DIR-5  unfinished business of writes and of the cleaner    completes or removes it
   DIR-6  directories set aside                               deletes, resumes or leaves them
   DIR-7  a checkpoint that does not parse                    REC-2, by file and kind of fault
-  DIR-8  checkpoint entries of partitions that are not here  drops them
   CSD-1  the clean-shutdown marker has no readable content   loses the broker epoch
 
 Everything is told by what `storage.log_dir` has read already. Files that the operating system does
 not give are in `LogDir.problems` too; these say nothing of the disk's content and are no findings.
 Sources: LogManager.loadLogs, MetaPropertiesEnsemble, KafkaRaftServer.initializeLogDirs,
-CheckpointFile, LogCleanerManager.
+CheckpointFile, LogCleanerManager. Partitions without a directory (DIR-8): `absent`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
-    from storage.log_dir import LogDir, PartitionDir
+    from storage.log_dir import LogDir
     from storage.partition import Partition
 
     CollectorOf = Callable[[LogDir], Collector]
@@ -113,7 +112,6 @@ def check_log_dirs(
         _check_leftovers(log_dir, collector)
         _check_set_aside(log_dir, collector, version)
         _check_checkpoints(log_dir, collector, version)
-        _check_entries(log_dir, collector)
         if version is not None:
             check_release(log_dir, collector, version)
     _check_duplicates(log_dirs, collector_of, version)
@@ -277,45 +275,6 @@ def _check_checkpoints(
             continue  # without entries there are several ways to write it
         for error in offset_checkpoint_problems(data):
             collector.add_error(error, path=os.fspath(path), broker_action="reads it all the same")
-
-
-def _check_entries(log_dir: LogDir, collector: Collector) -> None:
-    """Find entries without a directory; of a broker that runs both change all the time."""
-    if log_dir.stopped is StoppedState.LIVE:
-        return
-    here = {
-        each.topic_partition
-        for each in log_dir.partitions
-        if each.name.state in {DirState.LIVE, DirState.FUTURE}
-    }
-    aside = [each for each in log_dir.partitions if each.topic_partition not in here]
-    for name, offsets in (
-        (RECOVERY_POINT_NAME, log_dir.recovery_points),
-        (LOG_START_NAME, log_dir.log_start_offsets),
-        (HIGH_WATERMARK_NAME, log_dir.high_watermarks),
-        (CLEANER_NAME, log_dir.cleaner_offsets),
-    ):
-        path = os.fspath(Path(log_dir.path, name))
-        for key, offset in (offsets or {}).items():
-            if key in here or any(_may_be(each, key.topic, key.partition) for each in aside):
-                continue
-            collector.add(
-                "DIR-8",
-                path,
-                "an entry of a partition that is not in this log dir",
-                topic=key.topic,
-                partition=key.partition,
-                found=str(offset),
-                broker_action="drops it",
-            )
-
-
-def _may_be(aside: PartitionDir, topic: str, partition: int) -> bool:
-    """Whether a directory that is set aside may be that partition's; its topic may be cut."""
-    name = aside.name
-    if name.partition != partition:
-        return False
-    return topic.startswith(name.topic) if name.topic_may_be_cut else topic == name.topic
 
 
 # --- several log dirs -----------------------------------------------------------------------------

@@ -52,8 +52,10 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
 
     checkpointed = log_dir.log_start_offset(directory)
     if checkpointed is not None and checkpointed > end_offset:
+        hidden = partition.acknowledged.hidden(end_offset)
+        told = "" if hidden is None else f"; {hidden.offsets} are on disk"
         add("OFS-1", LOG_START_NAME, "the log start lies beyond the log: a broker deletes all of"
-            " it at its start", f"<= {end_offset}", checkpointed)  # fmt: skip
+            f" it at its start{told}", f"<= {end_offset}", checkpointed)  # fmt: skip
     point = log_dir.recovery_point(directory)
     if point is not None and point > end_offset:
         add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"
@@ -62,18 +64,48 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
         add("OFS-6", RECOVERY_POINT_NAME, "the log has changed since the clean stop",
             str(end_offset), point)  # fmt: skip
     high_watermark = log_dir.high_watermark(directory)
-    if high_watermark is not None:
-        if high_watermark > end_offset:
-            add("OFS-3", HIGH_WATERMARK_NAME, "acknowledged records are missing at the end of the"
-                " log", f"<= {end_offset}", high_watermark,
-                severity=Severity.WARNING if is_clean else Severity.NOTE)  # fmt: skip
-        elif high_watermark < start_offset:
-            add("OFS-4", HIGH_WATERMARK_NAME, "the high watermark lies below the log start",
-                f">= {start_offset}", high_watermark)  # fmt: skip
+    if high_watermark is not None and high_watermark < start_offset:
+        add("OFS-4", HIGH_WATERMARK_NAME, "the high watermark lies below the log start",
+            f">= {start_offset}", high_watermark)  # fmt: skip
     cleaned = (log_dir.cleaner_offsets or {}).get(directory.topic_partition)
     if cleaned is not None and not start_offset <= cleaned <= end_offset:
         add("OFS-5", CLEANER_NAME, "the cleaner's offset is outside of the log",
             f"{start_offset} to {end_offset}", cleaned)  # fmt: skip
+
+
+# Of what a claim is found, by its rule; others are found in the partition's own directory.
+_CHECKPOINTS = {"OFS-2": RECOVERY_POINT_NAME, "OFS-3": HIGH_WATERMARK_NAME}
+
+
+def check_missing(partition: Partition, end_offset: int | None, collector: Collector) -> None:
+    """Tell what was acknowledged and is not there, and the files that are left of it (SEG-9).
+
+    Args:
+        partition: as listed.
+        end_offset: of the log that is there; None: it could not be read to its end.
+        collector: for the findings.
+    """
+    claimed = partition.acknowledged
+    if end_offset is None and partition.segments:
+        end_offset = claimed.end_offset  # then only what is missing before it is known
+    for each in claimed.missing(end_offset):
+        name = _CHECKPOINTS.get(each.check_id)
+        around = "" if partition.log_dir is None else partition.log_dir.path
+        collector.add(
+            each.check_id,
+            partition.path if name is None else str(Path(around, name)),
+            f"{each.offsets} are missing: {each.why}",
+            severity=Severity.ERROR,
+            base_offset=each.base_offset,
+            last_offset=each.last_offset,
+            expected="all that was acknowledged",
+            found="not there",
+        )
+    for entry in partition.files.orphans:
+        collector.add("SEG-9", entry.path, "an index without its .log", broker_action="deletes it")
+    if not partition.segments:
+        for entry in partition.files.snapshots:
+            collector.add("SNP-2", entry.path, "a snapshot without any .log")
 
 
 class EpochCheck:

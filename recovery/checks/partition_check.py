@@ -16,7 +16,7 @@ from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.kraft import check_metadata_log
 from recovery.checks.log_dirs import check_leftovers
 from recovery.checks.log_walk import LogWalk
-from recovery.checks.offsets import EpochCheck, check_offsets
+from recovery.checks.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
 from recovery.checks.state_files import check_snapshots, read_txn_index
 from recovery.end_markers import (
@@ -149,6 +149,7 @@ class _PartitionCheck:
                 circumstances.has_damage = True
         if partition.segments:
             self._finish()
+        check_missing(partition, self._end_offset(), self._collector)
         version = self._options.broker_version
         check_leftovers(partition, self._collector)
         if circumstances.is_metadata:
@@ -179,10 +180,13 @@ class _PartitionCheck:
         self._epochs.finish()
         check_offsets(self._partition, self.circumstances, self._collector)
         self._check_end_snapshot()
-        for entry in self._partition.files.orphans:
-            self._collector.add(
-                "SEG-9", entry.path, "an index without its .log", broker_action="deletes it"
-            )
+
+    def _end_offset(self) -> int | None:
+        """The log's end; None: without segments, or the last one could not be opened."""
+        segments = self._partition.segments
+        if not segments or not self._segments or self._segments[-1].files != segments[-1]:
+            return None
+        return self.circumstances.end_offset
 
     def _check_end_snapshot(self) -> None:
         """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""

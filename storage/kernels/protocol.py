@@ -27,6 +27,7 @@ class VerdictKind(StrEnum):
     CORRUPT = "corrupt"
     UNREADABLE = "unreadable"  # the operating system could not read it
     SUSPICIOUS = "suspicious"  # legal, and not what a healthy broker writes; nothing is lost
+    MISSING = "missing"  # of a whole log: what was acknowledged is not there (no scan says so)
 
 
 class Verdict(NamedTuple):

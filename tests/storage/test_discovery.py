@@ -9,6 +9,7 @@ import pytest
 
 from storage.discovery import (
     UNKNOWN_PARTITION,
+    NotKafkaError,
     discover,
     read_server_properties,
     select_partition,
@@ -62,9 +63,14 @@ def test_single_partition_has_its_log_dir(log_dir: Path) -> None:
     assert found.selected[0].log_dir.meta is not None
 
 
-def test_empty_partition_goes_by_its_name(tmp_path: Path) -> None:
+def test_empty_partition_goes_by_its_name_in_a_log_dir(log_dir: Path, tmp_path: Path) -> None:
+    """A broker takes it for one; elsewhere a name like that says nothing."""
+    (log_dir / "e-0").mkdir()
+    assert names(log_dir / "e-0") == ["e-0"]
+    assert "e-0" in names(log_dir)
     (tmp_path / "t-0").mkdir()
-    assert names(tmp_path / "t-0") == ["t-0"]
+    with pytest.raises(NotKafkaError):
+        discover([tmp_path / "t-0"])
 
 
 def test_partition_outside_of_any_log_dir(tmp_path: Path) -> None:
@@ -166,9 +172,26 @@ def test_what_is_no_part_of_kafka_is_refused(tmp_path: Path) -> None:
         discover([])
 
 
-def test_empty_directory_is_an_empty_log_dir(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert discover([tmp_path / "empty"]).selected == ()
+@pytest.mark.parametrize("names_below", [(), ("lost+found",), ("dbus-1", "polkit-1"), ("a.log",)])
+def test_no_kafka_directory(tmp_path: Path, names_below: tuple[str, ...]) -> None:
+    """A wrong mount, another program's directory: it is said what was looked for."""
+    target = tmp_path / "given"
+    target.mkdir()
+    for name in names_below:
+        (target / name).mkdir()
+        (target / name / "system.conf").touch()
+    if "a.log" in names_below:
+        (target / "b.log").touch()
+    with pytest.raises(NotKafkaError, match=r"meta\.properties") as caught:
+        discover([target])
+    assert caught.value.exit_status == 3
+
+
+def test_beside_partitions_a_name_alone_says_nothing(tmp_path: Path) -> None:
+    make_partition(tmp_path / "t-0")
+    (tmp_path / "dbus-1").mkdir()
+    (tmp_path / "dbus-1" / "system.conf").touch()
+    assert names(tmp_path) == ["t-0"]
 
 
 def test_replicas_of_different_nodes_are_no_duplicates(golden: Callable[[str], Path]) -> None:

@@ -42,7 +42,7 @@ def bit_below_recovery_point(log_dir: Path) -> Expected:
     return Expected("BAT-1", f"rolled-0/{log.name}", batch.pos, "error")
 
 
-@FAULTS.plants("crash", "plain-0")
+@FAULTS.plants("crash", "plain-0", closure=("OFS-3",))
 def bit_in_the_last_batch_after_crash(log_dir: Path) -> Expected:
     """It has its whole length, and not all of its bytes."""
     batch = layout.batch_at(log_dir / PLAIN, 9)

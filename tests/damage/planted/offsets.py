@@ -34,17 +34,17 @@ def log_start_beyond_the_log_after_crash(log_dir: Path) -> Expected:
 
 @FAULTS.plants("crash", "plain-0")
 def recovery_point_beyond_the_log(log_dir: Path) -> Expected:
-    return Expected("OFS-2", _set(log_dir, "recovery-point", "plain-0", 10_000), severity="note")
+    return Expected("OFS-2", _set(log_dir, "recovery-point", "plain-0", 10_000), severity="error")
 
 
 @FAULTS.plants("clean", "plain-0")
 def high_watermark_beyond_the_log(log_dir: Path) -> Expected:
-    return Expected("OFS-3", _set(log_dir, "replication", "plain-0", 180), severity="warning")
+    return Expected("OFS-3", _set(log_dir, "replication", "plain-0", 180), severity="error")
 
 
 @FAULTS.plants("crash", "plain-0")
 def high_watermark_beyond_the_log_after_crash(log_dir: Path) -> Expected:
-    return Expected("OFS-3", _set(log_dir, "replication", "plain-0", 180), severity="note")
+    return Expected("OFS-3", _set(log_dir, "replication", "plain-0", 180), severity="error")
 
 
 @FAULTS.plants("crash", "plain-0")
@@ -68,7 +68,7 @@ def recovery_point_too_low_after_clean_stop(log_dir: Path) -> Expected:
 @FAULTS.plants("clean", "plain-0")
 def recovery_point_too_high_after_clean_stop(log_dir: Path) -> list[Expected]:
     name = _set(log_dir, "recovery-point", "plain-0", 200)
-    return [Expected("OFS-6", name, severity="warning"), Expected("OFS-2", name, severity="note")]
+    return [Expected("OFS-6", name, severity="warning"), Expected("OFS-2", name, severity="error")]
 
 
 # --- leader epochs --------------------------------------------------------------------------------

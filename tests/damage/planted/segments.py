@@ -122,7 +122,7 @@ def cut_last_batch_after_clean_stop(log_dir: Path) -> list[Expected]:
         Expected("SEG-6", f"idem-none-0/{LOG}", pos, "error"),
         Expected("IDX-4", f"idem-none-0/{INDEX}", severity="error"),
         Expected("OFS-2", "recovery-point-offset-checkpoint"),
-        Expected("OFS-3", "replication-offset-checkpoint", severity="warning"),
+        Expected("OFS-3", "replication-offset-checkpoint", severity="error"),
     ]
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.checks.absent import check_absent
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_leftovers, check_log_dirs
+from recovery.clusters import Clusters
 from recovery.findings import Finding, Severity
 from storage.discovery import select_partition
 from storage.log_dir import read_log_dir
@@ -35,6 +37,7 @@ def findings_of(*paths: Path, is_one_node: bool = True, version: str = "") -> li
         is_one_node=is_one_node,
         version=parse_broker_version(version) if version else None,
     )
+    check_absent(log_dirs, Clusters(log_dirs), lambda each: collectors[each.path])
     return [finding for each in collectors.values() for finding in each.kept]
 
 

@@ -1,0 +1,245 @@
+"""What was acknowledged and is not there: every command says which offsets, and none ends with 0.
+
+The judge is the log dir itself before it was damaged: its checkpoints, and the end of its logs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.damage.planted import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LOG = f"{0:020d}.log"
+METADATA = "__cluster_metadata-0"
+FINDINGS, SKIPPED = 1, 5
+
+
+@pytest.fixture
+def kafka(golden: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:
+    """A copy of one partition of a golden log dir and its metadata, with their checkpoint lines."""
+
+    def copy(state: str, *names: str) -> Path:
+        source, target = golden("kafka-4.3.1") / state, tmp_path / state
+        target.mkdir()
+        for path in source.iterdir():
+            if path.is_file():
+                shutil.copy2(path, target)
+        for name in (METADATA, *names):
+            shutil.copytree(source / name, target / name)
+        for path in [target, *target.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        for path in target.glob("*-offset-checkpoint"):
+            rows = layout.read_lines(path)
+            layout.write_lines(path, [row for row in rows if f"{row[0]}-{row[1]}" in names])
+        return target
+
+    return copy
+
+
+def remove_logs(log_dir: Path) -> None:
+    for path in layout.log_files(log_dir / "txn-1"):
+        path.unlink()
+
+
+def remove_directory(log_dir: Path) -> None:
+    shutil.rmtree(log_dir / "txn-1")
+
+
+def empty_directory(log_dir: Path) -> None:
+    for path in (log_dir / "txn-1").iterdir():
+        path.unlink()
+
+
+def cut_batches(log_dir: Path) -> None:
+    """The last two, whole, so that no tail is torn."""
+    log = log_dir / "plain-0" / LOG
+    layout.write(log, log.read_bytes()[: layout.batch_at(log, 8).pos])
+
+
+def cut_bytes(log_dir: Path) -> None:
+    log = log_dir / "plain-0" / LOG
+    layout.write(log, log.read_bytes()[:-100])
+
+
+def remove_first_segment(log_dir: Path) -> None:
+    layout.log_files(log_dir / "rolled-0")[0].unlink()
+
+
+def remove_middle_segment(log_dir: Path) -> None:
+    layout.log_files(log_dir / "rolled-0")[1].unlink()
+
+
+def log_start_beyond(log_dir: Path) -> None:
+    layout.set_offset(log_dir, "log-start", "plain-0", 999)
+
+
+# The offsets are facts of the directories: of the first two segments of `rolled-0`, of the last two
+# batches of `plain-0`, and the high watermark of `txn-1`.
+LOSSES: list[tuple[Callable[[Path], None], str, str]] = [
+    (remove_logs, "txn-1", "offsets 0 to 293 (294)"),
+    (remove_directory, "txn-1", "offsets 0 to 293 (294)"),
+    (empty_directory, "txn-1", "offsets 0 to 293 (294)"),
+    (cut_batches, "plain-0", "offsets 141 to 178 (38)"),
+    (cut_bytes, "plain-0", "offsets 160 to 178 (19)"),
+    (remove_first_segment, "rolled-0", "offsets 0 to 24 (25)"),
+    (remove_middle_segment, "rolled-0", "offsets 25 to 49 (25)"),
+    (log_start_beyond, "plain-0", "offsets 0 to 178 (179)"),
+]
+READERS = {
+    "check --jobs 1": FINDINGS,
+    "describe": FINDINGS,
+    "duplicates": SKIPPED,
+    "producers": SKIPPED,
+    "spark-audit --engine local --jobs 1": SKIPPED,
+    "txn list": SKIPPED,
+    "export --engine local --jobs 1": SKIPPED,
+    "consume": SKIPPED,
+}
+
+
+def told_wrongly(eoctl: Callable[..., Any], log_dir: Path, name: str, offsets: str) -> list[str]:
+    """Call all readers; returns those that do not tell of the offsets with their exit status."""
+    wrong = []
+    for reader, status in READERS.items():
+        path = log_dir / name if reader == "consume" else log_dir
+        if not path.exists():
+            continue
+        more = ["--to", log_dir.parent / "out"] if reader.startswith("export") else []
+        outcome = eoctl(*reader.split(), path, *more)
+        is_told = offsets.encode() in outcome.stderr + outcome.stdout
+        if outcome.status != status or not is_told:
+            wrong.append(f"{reader}: {outcome.status}: {outcome.errors[-300:]}")
+    return wrong
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
+def test_each_reader_tells_what_is_missing(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    log_dir = kafka("clean", name, "idem-none-0")
+    damage(log_dir)
+    wrong = told_wrongly(eoctl, log_dir, name, offsets)
+    if damage is log_start_beyond:  # of such a partition no producer state is made
+        assert wrong.pop().startswith("txn list: 1: ")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES[:-1])
+def test_repair_has_it_in_its_price(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    log_dir = kafka("clean", name, "idem-none-0")
+    damage(log_dir)
+    for strategy in ([], ["--strategy", "salvage"]):
+        outcome = eoctl("repair", log_dir, *strategy)
+        assert "nothing to repair" not in outcome.errors
+        count = offsets.rpartition("(")[2].rstrip(")")
+        assert f"\t{count}\t1\t" in outcome.text or offsets in outcome.errors
+        assert outcome.status == (0 if name == "plain-0" else SKIPPED)
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), [LOSSES[1], LOSSES[3], LOSSES[4]])
+def test_after_a_crash_too(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    """What is below the high watermark was acknowledged, however old the recovery point is."""
+    log_dir = kafka("crash", name)
+    damage(log_dir)
+    if name == "txn-1":
+        offsets = "offsets 0 to 281 (282)"
+    assert told_wrongly(eoctl, log_dir, name, offsets) == []
+
+
+@pytest.mark.parametrize("damage", [cut_batches, cut_bytes])
+def test_above_all_that_was_acknowledged_a_crash_may_cut(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], damage: Callable[[Path], None]
+) -> None:
+    log_dir = kafka("crash", "plain-0")
+    layout.set_offset(log_dir, "replication", "plain-0", 141)
+    damage(log_dir)
+    for reader in READERS:
+        path = log_dir / "plain-0" if reader == "consume" else log_dir
+        more = ["--to", log_dir.parent / "out"] if reader.startswith("export") else []
+        outcome = eoctl(*reader.split(), path, *more)
+        assert (reader, outcome.status) == (reader, 0), outcome.errors
+
+
+def test_export_lists_it(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Given and lost are what was there: by the parser of the tests, before it was cut."""
+    log_dir = kafka("clean", "plain-0")
+    batches = layout.walk((log_dir / "plain-0" / LOG).read_bytes())
+    cut_batches(log_dir)
+    outcome = eoctl(
+        *("export", log_dir, "--engine", "local", "--jobs", "1", "--to", tmp_path / "out"),
+        *("--output", "jsonl"),
+    )
+    row = next(
+        row for row in map(json.loads, outcome.text.splitlines()) if row.get("topic") == "plain"
+    )
+    (lost,) = map(json.loads, (tmp_path / "out" / "_lost.jsonl").read_text().splitlines())
+    assert (lost["kind"], lost["check_id"]) == ("missing", "OFS-3")
+    assert (lost["base_offset"], lost["last_offset"]) == (141, batches[-1].last_offset)
+    assert row["records"] + lost["missing_offsets"] == sum(each.records_count for each in batches)
+    assert row["lost_offsets"] == lost["missing_offsets"] == 38
+
+
+def test_what_is_below_a_wrong_log_start_can_be_had(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    before = eoctl("consume", log_dir / "plain-0")
+    log_start_beyond(log_dir)
+    outcome = eoctl("consume", log_dir / "plain-0", "--from", "0")
+    assert (outcome.status, outcome.stdout) == (0, before.stdout), outcome.errors
+    assert "log start 999 lies beyond the end 179" in outcome.errors
+    for isolation in ("read_uncommitted", "read_committed"):
+        outcome = eoctl(
+            *("export", log_dir, "--engine", "local", "--jobs", "1", "--from-offset", "0"),
+            *("--to", tmp_path / isolation, "--isolation", isolation, "--output", "jsonl"),
+        )
+        rows = [json.loads(line) for line in outcome.text.splitlines()]
+        assert [row["records"] for row in rows if row["topic"] == "plain"] == [179]
+        assert outcome.status == 0
+
+
+def test_transactions_below_a_wrong_log_start_count(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path]
+) -> None:
+    """Or records of aborted ones would be given."""
+    log_dir = kafka("clean", "txn-1")
+    arguments = ("consume", log_dir / "txn-1", "--from", "0", "--isolation", "read_committed")
+    before = eoctl(*arguments)
+    layout.set_offset(log_dir, "log-start", "txn-1", 999)
+    assert eoctl(*arguments).stdout == before.stdout != b""
+
+
+def test_a_salvage_takes_the_loss(eoctl: Callable[..., Any], kafka: Callable[..., Path]) -> None:
+    """Of an only copy: afterwards the checkpoints no longer claim what nothing has."""
+    log_dir = kafka("clean", "plain-0")
+    cut_batches(log_dir)
+    outcome = eoctl("repair", log_dir, "--strategy", "salvage", "--apply")
+    assert outcome.status == 0, outcome.errors
+    outcome = eoctl("check", log_dir, "--jobs", "1")
+    assert outcome.status == 0, outcome.text

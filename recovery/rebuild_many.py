@@ -11,6 +11,8 @@ from recovery.rebuild import RebuildSettings, rebuild_partition
 from recovery.rebuild_diff import FileDifference, compare_files
 from storage.errors import EoctlError
 from storage.formats import offset_index, time_index
+from storage.log_dir import StoppedState
+from storage.lookup import END_KINDS
 from storage.partition import Partition
 
 if TYPE_CHECKING:
@@ -79,6 +81,11 @@ def rebuild_one(
     except EoctlError as exc:
         return RebuildResult(path, 0, None, (), None, (), error=exc)
     notes = [*map(str, partition.problems)]
+    cut = rebuilt.cut
+    is_live = partition.stopped is StoppedState.LIVE
+    if is_live and cut is not None and cut.verdict.kind in END_KINDS:
+        notes.append(f"{path}: in use: its last batch was being written, and is left out")
+        cut = None
     if partition.remote_range is not None:
         notes.append(f"{path}: {partition.remote_range}: what is known of their producers stays")
     notes += _full_indexes(path, differences, job.index_max_bytes)
@@ -92,7 +99,7 @@ def rebuild_one(
         partition.files.log_bytes,
         rebuilt.log_end_offset,
         differences,
-        rebuilt.cut,
+        cut,
         tuple(notes),
         unread=tuple(str(each) for each in partition.problems if _is_of_log(each)),
         logs=tuple(each.log.path for each in partition.segments),

@@ -120,7 +120,7 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Seg
         base_offset=job.base_offset,
         next_offset=max(walk.last_offset + 1, job.base_offset),
         valid_bytes=walk.valid_bytes,
-        log_bytes=segment.file_bytes,
+        log_bytes=scan.end_pos,  # a broker that runs may have appended since
         batches_count=walk.batches_count,
         indexes=builder.finish(),
         epochs=tuple(epochs.runs),

@@ -33,7 +33,10 @@ def by_name(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def writable(golden: Callable[[str], Path], tmp_path: Path) -> Callable[[str, str], Path]:
-    """A copy of one partition of a golden log dir, with the log dir's own files around it."""
+    """A copy of one partition of a golden log dir, with the log dir's own files around it.
+
+    Checkpoints keep the line of that partition.
+    """
 
     def copy(state: str, name: str) -> Path:
         source = golden("kafka-4.3.1") / state
@@ -45,6 +48,9 @@ def writable(golden: Callable[[str], Path], tmp_path: Path) -> Callable[[str, st
         shutil.copytree(source / name, target / name)
         for path in [target, *target.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
+        for path in target.glob("*-offset-checkpoint"):
+            rows = layout.read_lines(path)
+            layout.write_lines(path, [row for row in rows if f"{row[0]}-{row[1]}" == name])
         return target
 
     return copy
@@ -378,7 +384,7 @@ def test_server_properties(
 
 def test_calls_that_fail(eoctl: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "song.ogg").touch()
-    for arguments, status in (([], 2), (["/no/such/dir"], 3), ([tmp_path], 2)):
+    for arguments, status in (([], 2), (["/no/such/dir"], 3), ([tmp_path], 3)):
         outcome = eoctl("describe", *arguments)
         assert outcome.status == status
         assert outcome.stdout == b""

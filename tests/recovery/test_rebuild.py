@@ -10,7 +10,7 @@ import pytest
 from recovery.clusters import Clusters
 from recovery.rebuild import RebuildSettings, leader_epochs, rebuild_partition
 from recovery.rebuild_diff import FileState, compare_files, epochs_agree, first_difference
-from recovery.segment_pass import EpochRun
+from recovery.segment_pass import EpochRun, SegmentEnd, SegmentJob, pass_over
 from storage.discovery import discover
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, classify
@@ -223,3 +223,16 @@ def test_damage_ends_the_rebuild_at_the_batch_before(
 )
 def test_first_difference(one: bytes, other: bytes, pos: int) -> None:
     assert first_difference(one, other) == pos
+
+
+def test_a_log_that_grows_is_not_cut(golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """A broker appends while the segment is walked: that is no damage."""
+    log = tmp_path / f"{0:020d}.log"
+    log.write_bytes((golden("kafka-4.3.1") / "clean" / "txn-0" / log.name).read_bytes())
+    found = pass_over(SegmentJob(str(log), 0, is_last=True, interval_bytes=4096, ranges=None))
+    next(found)
+    with log.open("ab") as file:
+        file.write(log.read_bytes())
+    *_, end = found
+    assert isinstance(end, SegmentEnd)
+    assert (end.is_cut, end.valid_bytes) == (False, log.stat().st_size // 2)

@@ -23,6 +23,7 @@ from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_log_dirs
 from recovery.checks.partition_check import CheckOptions
 from recovery.checks.replay_check import ReplayLimits
+from recovery.checks.unfinished import unfinished_changes
 from recovery.directory_facts import list_files
 from recovery.findings import Finding, Severity
 from recovery.piece_workers import map_unordered
@@ -171,6 +172,10 @@ class CheckRun:
 
     def _of_log_dirs(self) -> Iterator[Finding]:
         """Check what a broker meets before it opens a partition."""
+        around = (str(Path(each.partition.path).parent) for each in self._found.selected)
+        for each in unfinished_changes([*(each.path for each in self._found.log_dirs), *around]):
+            self._counts[each.severity] += 1
+            yield each
         collectors = {id(each): Collector(topics=self._topics) for each in self._found.log_dirs}
         check_log_dirs(
             self._found.log_dirs,

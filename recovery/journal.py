@@ -514,11 +514,11 @@ def require_finished(log_dirs: Iterable[str]) -> None:
         if path is not None:
             raise RefusedError(
                 f"{log_dir}: an earlier change has not been finished; nothing was touched",
-                next_step=_ways_out(log_dir, path),
+                next_step=ways_out_of(log_dir, path),
             )
 
 
-def _ways_out(log_dir: str, path: str) -> str:
+def ways_out_of(log_dir: str, path: str) -> str:
     """What can be done about a log dir that names a journal as unfinished."""
     try:
         return ways_out(read_journal(path))

@@ -25,7 +25,7 @@ from storage.log_dir import META_PROPERTIES_NAME
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from recovery.journal import Journal
     from storage.fsio import FileSystem
@@ -38,6 +38,7 @@ class KeptJournal(NamedTuple):
         journal: None when there is none (abandoned), or it is damaged: see `problem`.
         kept_bytes: on the disk for the plan, the journal and the backups; a linked file counts
             where the log dir does not hold it any more.
+        flagged_in: log dirs that still lead to it, whatever its status says.
     """
 
     path: str
@@ -45,6 +46,7 @@ class KeptJournal(NamedTuple):
     journal: Journal | None
     kept_bytes: int
     problem: AccessError | CorruptError | None = None
+    flagged_in: tuple[str, ...] = ()
 
 
 def list_journals(paths: Iterable[str]) -> list[KeptJournal]:
@@ -111,7 +113,19 @@ def _kept(directory: str) -> KeptJournal:
         journal = read_journal(directory)
     except (AccessError, CorruptError) as problem:
         return KeptJournal(directory, None, None, kept_bytes, problem)
-    return KeptJournal(directory, journal.status, journal, kept_bytes)
+    return KeptJournal(
+        directory, journal.status, journal, kept_bytes, flagged_in=tuple(_flagged(journal))
+    )
+
+
+def _flagged(journal: Journal) -> Iterator[str]:
+    for log_dir in journal.log_dirs:
+        try:
+            is_flagged = unfinished_path(log_dir) == journal.path
+        except AccessError:
+            continue
+        if is_flagged:
+            yield log_dir
 
 
 def why_it_stays(kept: KeptJournal) -> str:

@@ -64,7 +64,7 @@ def command(
         raise UsageError(f"--older-than {older_than}: is no number of days")
     kept = list_journals(paths)
     if action is JournalAction.LIST:
-        emit(Report("journal", LIST_COLUMNS, map(_list_row, kept)), output)
+        emit(Report("journal", LIST_COLUMNS, map(_list_row, kept), _open_ends(kept)), output)
     elif action is JournalAction.SHOW:
         emit(Report("journal_step", STEP_COLUMNS, _step_rows(kept), _problems(kept)), output)
     else:
@@ -79,7 +79,12 @@ def command(
 
 
 def _status(kept: KeptJournal) -> str:
-    return "damaged" if kept.status is None else str(kept.status)
+    """The status of the journal; one that a log dir still leads to is not at its end."""
+    if kept.status is None:
+        return "damaged"
+    if not kept.flagged_in:
+        return str(kept.status)
+    return "undoing" if kept.status in ("undoing", "undone") else "unfinished"
 
 
 def _list_row(kept: KeptJournal) -> Sequence[Any]:
@@ -93,6 +98,16 @@ def _list_row(kept: KeptJournal) -> Sequence[Any]:
         kept.kept_bytes,
         kept.path,
     )
+
+
+def _open_ends(kept: Sequence[KeptJournal]) -> list[str]:
+    from recovery.journal import ways_out
+
+    return [
+        f"{each.flagged_in[0]}: is not at the end of a change: {ways_out(each.journal)}"
+        for each in kept
+        if each.flagged_in and each.journal is not None
+    ]
 
 
 def _problems(kept: Sequence[KeptJournal]) -> list[str]:

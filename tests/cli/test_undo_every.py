@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.changes import interrupt
+from tests.changes import interrupt, notes_of, rows_of
 from tests.crash.commands import CHANGES, LOG_DIR_NAMES
 from tests.crash.trees import difference, leftovers, tree_of
 from tests.kafka.broker import copy_log_dir
@@ -326,3 +326,78 @@ def test_what_was_interrupted_names_both_ways(
         assert undone.status == 0, undone.errors
         found = difference(before, state_of(root))
         assert [each for each in found if "copies: " not in each] == []
+
+
+# --- what is unfinished is told -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["kafka", "kafka/plain-0"])
+def test_check_tells_of_an_unfinished_change(
+    path: str, place: Callable[..., Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = place(APPENDS["produce"])
+    with monkeypatch.context() as patch:
+        interrupt(patch, "truncate")
+        assert eoctl("truncate", "kafka/txn-0", "--to-offset", 311, "--apply").status == 130
+    outcome = eoctl("check", path, "--output", "jsonl", "--fail-on", "error")
+    assert outcome.status == 1
+    (row,) = [each for each in rows_of(outcome, "finding") if each["check_id"] == "JNL-2"]
+    assert (row["severity"], row["path"]) == ("error", str(root / "kafka/.eoctl-unfinished"))
+    assert re.search(r"eoctl apply \S+ completes it, eoctl undo \S+ takes it back", row["message"])
+    assert eoctl(*row["fix"].split()[1:]).status == 0
+    outcome = eoctl("check", path, "--output", "jsonl")
+    assert "JNL-2" not in outcome.text
+
+
+def test_a_journal_that_is_applied_and_not_closed(
+    kafka: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that it was applied, while every change was refused."""
+    with monkeypatch.context() as patch:
+        interrupt(patch, "unlink", name=".eoctl-unfinished")
+        assert eoctl("truncate", "kafka/txn-0", "--to-offset", 311, "--apply").status == 130
+    outcome = eoctl("journal", "list", kafka, "--output", "jsonl")
+    (row,) = rows_of(outcome, "journal")
+    assert row["status"] == "unfinished"
+    (note,) = notes_of(outcome)
+    ways = re.search(r"eoctl (apply \S+) completes it, eoctl undo \S+ takes it back", note)
+    assert ways is not None, note
+    assert eoctl(*ways[1].split()).status == 0
+    (row,) = rows_of(eoctl("journal", "list", kafka, "--output", "jsonl"), "journal")
+    assert row["status"] == "applied"
+
+
+@pytest.mark.parametrize(
+    "call", ["txn complete killed --apply", "produce killed/plain-0 lines --apply --single-copy"]
+)
+def test_closing_the_run_of_another_command_is_said(
+    call: str, place: Callable[..., Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(APPENDS["produce after a crash"])
+    with monkeypatch.context() as patch:
+        patch.setattr("recovery.append_journal.AppendJournal.close", lambda _: None)
+        eoctl("txn", "run", "killed/txn-0", "--to", "killed/ctp-out-0", *FILTER, "--apply")
+    outcome = eoctl(*shlex.split(call))
+    assert outcome.status == 0, outcome.errors
+    assert "an earlier txn-run was interrupted: what it wrote stays" in outcome.errors
+
+
+def test_what_a_broker_went_on_with_is_not_taken_back(
+    place: Callable[..., Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was killed, and a broker has run: its files stay, and both ways say so."""
+    root = place(APPENDS["produce"])
+    with monkeypatch.context() as patch:
+        patch.setattr("recovery.append_journal.AppendJournal.close", lambda _: None)
+        assert eoctl(*shlex.split(APPENDS["produce"].call)).status == 0
+    (root / "kafka/recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (journal,) = (root / "kafka.eoctl").iterdir()
+    before = state_of(root)
+    refused = eoctl("undo", journal)
+    assert (refused.status, "as by a broker that ran" in refused.errors) == (4, True)
+    assert difference(before, state_of(root)) == []
+    outcome = eoctl("apply", journal)
+    assert outcome.status == 0, outcome.errors
+    assert "there is no way back" in outcome.errors
+    assert eoctl("undo", journal).status == 4
+    assert eoctl(*shlex.split(APPENDS["produce"].call)).status == 0

@@ -144,10 +144,12 @@ def restore(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> 
         AccessError, RefusedError: it could not be done.
     """
     _remove_new_files(fs, found)
+    changed = dict.fromkeys(each for each in found.directories if each not in found.log_dirs)
     for step in reversed(found.steps):
         if Path(step.path).name != CLEAN_SHUTDOWN_NAME:
             _restore(fs, found, step, on_bytes)
-    for each in found.directories:
+            changed[str(Path(step.path).parent)] = None
+    for each in changed:
         fsio.sync_dir(fs, each)
     _remove_new_directories(fs, _appends_of(found))
     for step in _appends_of(found).sessions:
@@ -190,7 +192,8 @@ def _remove_new_files(fs: FileSystem, found: Journal) -> None:
         with os_errors(directory):
             for each in sorted(files, key=lambda path: not path.endswith(".log")):
                 fs.unlink(each)
-        fsio.sync_dir(fs, directory)
+        if any(each.endswith(".log") for each in files):
+            fsio.sync_dir(fs, directory)
 
 
 def _remove_new_directories(fs: FileSystem, appends: Appends) -> None:

@@ -395,7 +395,7 @@ def test_what_a_log_dir_leads_to_is_not_pruned(
         interrupt(patch, "unlink", name=".eoctl-unfinished")
         assert eoctl(*TRUNCATE).status == 130
     journal = journal_of(kafka)
-    assert listed(eoctl, "kafka") == [("applied", "truncate")]
+    assert listed(eoctl, "kafka") == [("unfinished", "truncate")]
     eoctl("journal", "prune", "kafka", "--apply")
     assert journal.is_dir() or not (kafka / ".eoctl-unfinished").exists()
     assert eoctl("truncate", "kafka/txn-1", "--to-offset", "200", "--apply").status in (0, 4)

@@ -121,10 +121,10 @@ class OffsetOrder:
             whole = self._search.whole_span
             if not earlier_goes(whole(batch), whole(other), around):
                 return ""
-        return (
-            f"offset {batch.base_offset} contradicts the batches behind it, which leave"
-            f" {before + 1} to {other.base_offset - 1} for it"
-        )
+        first, last = before + 1, other.base_offset - 1
+        room = f"{first} to {last}" if first <= last else "none"
+        words = f"contradicts the batches behind it, which leave {room} for it"
+        return f"offset {batch.base_offset} {words}"
 
     def _around(self, before: int, batch: Span, found: Sequence[Span]) -> Around:
         """Tell what is around a batch and the first one of `found`, which contradicts it."""

@@ -4,12 +4,16 @@ A candidate is taken if and only if it proves itself:
   v2:      magic 2, length and counts possible, attribute bits 8 to 15 zero, codec 0 to 4, CRC-32C
   v0, v1:  (only in a segment that has shown legacy messages or nothing yet) magic 0 or 1, length
            possible, attribute bits 4 to 7 zero, CRC-32
-  both:    base offset above the last trusted one and within 2^31 of the segment's base; no byte
-           unreadable; and what follows it is the end, zeros, an unreadable place, or a header with
-           either a possible offset or a possible length and magic
+  both:    base offset above the last trusted one (`storage.offset_order` tells which is) and within
+           what the segment may hold; no byte unreadable; and what follows it is the end, zeros, an
+           unreadable place, a header with either a possible offset or a possible length and magic,
+           or behind damage a candidate with higher offsets
 The last demand is there for topics whose record values are whole batches (mirrors, dumps): such a
 value is a batch with a right checksum, but the bytes behind it are the rest of a record. It is a
-strong hint and no proof; what comes after a resynchronisation is marked by `Scan.resynced`.
+strong hint and no proof; what comes after a resynchronisation is marked by `Scan.resynced`. Where
+the checksum that is stored at the damaged place holds for all up to a candidate, only a frame is
+damaged, and what was found inside is content. Where nothing is found up to the end, batches count
+whose offset or magic is wrong, too (`next_in_spite`): they are reported, and no torn tail.
 
 Cost. Bytes are searched once. Checksums that fail, those of candidates and the following of lengths
 are paid from one budget a scan: BUDGET_BYTES and BUDGET_PER_BYTE times the range. A file made to
@@ -72,6 +76,7 @@ _LOOSE_LEGACY_HEADER = re.compile(
 _HEADER_BYTES = (LEGACY_HEADER_BYTES, LEGACY_HEADER_BYTES, HEADER_BYTES)  # by magic
 MAX_KNOWN_SEARCHES = 8  # with different lower bounds
 MAX_WRAPPER_BYTES = 1 << 20
+MAX_KNOWN_SPANS = 64
 MAX_WAITING = 64  # batches that are good if the next one is
 
 
@@ -117,6 +122,7 @@ class Resync:
         self._source = source
         self._neighbours = neighbours
         self._crcs = crcs
+        self._spans: dict[int, Span | None] = {}  # by position: each is asked for several times
         self._searched: dict[int, _Searched] = {}  # by the offset that is to be passed
         self.seen_v2 = False
         self.seen_legacy = False
@@ -250,19 +256,28 @@ class Resync:
         """Tell whether the next headers, as far as lengths lead, have offsets that ascend."""
         most = self._neighbours.max_offset
         for _ in range(count):
-            if self.is_end(pos):
-                return True
-            self._crcs.budget_bytes -= CHAIN_STEP_BYTES
-            head = self._source.read(pos, HEADER_BYTES)
-            if len(head) < LEGACY_HEADER_BYTES or not _has_possible_length(head):
+            if pos not in self._spans:
+                if len(self._spans) >= MAX_KNOWN_SPANS:
+                    self._spans.clear()
+                self._spans[pos] = self._span_at(pos)
+            span = self._spans[pos]
+            if span is None:
+                return self.is_end(pos)
+            if not last_offset < span.base_offset <= span.last_offset <= most:
                 return False
-            if head[MAGIC_POS] > MAGIC_V2 or len(head) < _HEADER_BYTES[head[MAGIC_POS]]:
-                return False
-            header = parse_frame(head, 0)
-            if not last_offset < header.base_offset <= header.last_offset <= most:
-                return False
-            pos, last_offset = pos + header.batch_bytes, header.last_offset
+            pos, last_offset = span.end_pos, span.last_offset
         return True
+
+    def _span_at(self, pos: int) -> Span | None:
+        """Read the header at `pos`; None if there cannot be one. Its checksum is not looked at."""
+        self._crcs.budget_bytes -= CHAIN_STEP_BYTES
+        head = self._source.read(pos, HEADER_BYTES)
+        if len(head) < LEGACY_HEADER_BYTES or not _has_possible_length(head):
+            return None
+        magic = head[MAGIC_POS]
+        if magic > MAGIC_V2 or len(head) < _HEADER_BYTES[magic]:
+            return None
+        return Span.of(pos, parse_frame(head, 0))
 
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
         """Return the next proven batches from `pos` on; behind damage those above `after`."""

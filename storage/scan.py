@@ -20,6 +20,10 @@ After a failed checksum nothing of the batch is trusted, not even its length (wi
     zeros or a torn batch: a row with crc_ok False and the verdict BAT-1;
   - it is not believed otherwise, nor if proven batches inside form a chain that ends where it ends
     (a length that swallowed its neighbours): the verdict BAT-2 up to a proven batch, and no row.
+A batch behind a gap is believed when those behind it do not contradict its offset (`offset_order`);
+else it is a row with the verdict BAT-3, and what follows is judged as if it were not there.
+A torn tail that good batches lie in is corrupt. A batch whose checksum holds for magic 2 is a row
+of magic 2, whatever its magic says, with a verdict that is no loss (BAT-1, or above 2 BAT-2).
 See `resync` for what proves a batch and what it may cost: a scan whose budget is spent gives up
 with BAT-2 to the end. Bytes that need not be read (with verify_crc=False) are not judged.
 """

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tests.damage.mutants.pieces import Segment
 
+COPY = -1  # in the place of an offset: the batch is one too many
 UNCOVERED = {"offset": (0, 8), "length": (8, 12), "epoch": (12, 16), "magic": (16, 17)}
 
 
@@ -164,7 +165,7 @@ def _doubled_batch(rng: random.Random, targets: Sequence[_Target], place: int) -
     target = targets[place]
     other = rng.choice([each for each in targets if each.segment == target.segment])
     content = other.data[other.pos : other.end]
-    return [Edit(target.segment, target.end, 0, content, ((0, other.last_offset),))]
+    return [Edit(target.segment, target.end, 0, content, ((0, COPY),))]
 
 
 def _across_the_border(rng: random.Random, targets: Sequence[_Target], place: int) -> list[Edit]:

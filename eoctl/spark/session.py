@@ -170,6 +170,13 @@ def spark_session(
             ):
                 # Executors fetch it when they start, which may be late: it stays until the end.
                 context.addPyFile(str(write_bundle(directory)))
+            if not is_local(context.master or ""):
+                from eoctl.spark import OWN_PACKAGES
+                from eoctl.spark.own_packages import NEEDED
+                from eoctl.spark.probe import require_executors
+
+                with _hidden_output():
+                    require_executors(context, OWN_PACKAGES, NEEDED)
             yield session
         finally:
             with _hidden_output():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import venv
 from typing import TYPE_CHECKING
 
 import pytest
@@ -97,3 +99,31 @@ def test_spark_submit(cluster: Cluster, logs: list[str], tmp_path: Path) -> None
     # spark-submit sends both streams of a driver to one.
     lines = [each for each in done.stdout.splitlines() if not each.startswith('{"level":"note",')]
     assert lines == locally(logs, cluster.directory).splitlines(), done.stderr
+
+
+@pytest.mark.parametrize("what", ["library", "package", "python"])
+def test_what_an_executor_lacks_is_named(
+    cluster: Cluster, logs: list[str], tmp_path: Path, what: str
+) -> None:
+    """Before the job begins: with the host, the module and what to do."""
+    environment, more = dict(cluster.environment), list[str]()
+    if what == "library":
+        venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+        environment["PYSPARK_PYTHON"] = str(tmp_path / "bare" / "bin" / "python")
+    elif what == "package":
+        (tmp_path / "other.py").write_text("")
+        more = ["--conf", f"spark.submit.pyFiles={tmp_path / 'other.py'}"]
+    else:
+        environment["PYSPARK_PYTHON"] = str(tmp_path / "nowhere" / "python3")
+    call = [sys.executable, "-P", "-m", "eoctl", "spark-audit", "--master", cluster.master]
+    done = run(cluster._replace(environment=environment), [*call, *CONF, *more, *logs], tmp_path)
+    assert done.returncode == 3
+    words, next_step = done.stderr.splitlines()[-2:]
+    expected = {
+        "library": ("bare/bin/python has no module numpy, pyarrow", "install it on every host"),
+        "package": ("has no module eoctl, recovery, storage", "python -m eoctl.spark.bundle"),
+        "python": ('Cannot run program "' + environment["PYSPARK_PYTHON"], "PYSPARK_PYTHON"),
+    }[what]
+    assert expected[0] in words
+    assert (socket.gethostname() if what != "python" else "127.0.0.1") in words
+    assert expected[1] in next_step

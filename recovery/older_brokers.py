@@ -133,7 +133,7 @@ def _tables(files: SegmentFiles) -> Iterator[HeaderTable]:
 def _entries(data: bytes, entry: np.dtype[np.void]) -> NDArray[np.void]:
     """The entries of an index without the zeros that may follow."""
     found = np.frombuffer(data, entry, len(data) // entry.itemsize)
-    used = np.flatnonzero(found.view(np.uint8).reshape(len(found), -1).any(axis=1))
+    used = np.flatnonzero(found.view(np.uint8).reshape(len(found), entry.itemsize).any(axis=1))
     return found[: int(used[-1]) + 1 if len(used) else 0]
 
 

@@ -102,6 +102,16 @@ def test_an_entry_that_is_wrong_is_no_older_one(
     assert compared(path.parent)[INDEX][0] is FileState.DIFFERS
 
 
+@pytest.mark.parametrize("name", [INDEX, TIME_INDEX])
+def test_an_index_without_entries_is_no_older_one(
+    copied: Callable[[str, str], Path], name: str
+) -> None:
+    path = copied("2.8.2", "txn-0") / name
+    for data in (b"", bytes(240)):
+        path.write_bytes(data)
+        assert compared(path.parent)[name][0] is FileState.DIFFERS
+
+
 def test_a_time_that_is_wrong_is_no_older_one(copied: Callable[[str, str], Path]) -> None:
     path = copied("2.8.2", "txn-0") / TIME_INDEX
     data = path.read_bytes()

@@ -324,6 +324,9 @@ class _Salvage:
         if says_other_offsets(self._segment, batch):
             self._note(run, ORDER_CHECK_ID, "its last message does not have its offset")
             return
+        if base_offset < self._base_offset:  # only what is in a wrapper tells that
+            self._note(run, "SEG-2", f"offset {{}} is below the segment's {self._base_offset}")
+            return
         self._add(self._beyond if is_beyond else runs, run)
 
     def _add(self, into: list[Run], run: Run) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from recovery.salvage_scan import salvage_segment
 from tests.damage.faults import Batch, read_batches
 from tests.running import runner
 
@@ -128,3 +129,18 @@ def test_the_last_batch_of_a_segment(
     assert offsets_of(found) == [each for each in before if each not in lost]
     assert f"offsets {lost[0]} to 180" in found.errors  # the next segment begins at 181
     assert "[SEG-1]" in found.errors
+
+
+def test_a_lowered_wrapper_that_begins_below_its_segment(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Its header says the last offset, which the segment may hold; the first one it may not."""
+    data = (golden("kafka-0.10.2-legacy") / "v1-snappy-0" / NAME).read_bytes()
+    second, third = read_batches(data)[1:3]
+    path = tmp_path / "00000000000000000012.log"
+    wrong = struct.pack(">q", second.last_offset - 3)
+    path.write_bytes(wrong + data[second.pos + 8 : third.end])
+    found = salvage_segment(str(path), 12, end_offset=third.last_offset + 1)
+    assert found.kept_ranges == ((second.size, second.size + third.size),)
+    (loss,) = found.losses
+    assert (loss.check_id, loss.base_offset, loss.last_offset) == ("SEG-2", 12, 23)

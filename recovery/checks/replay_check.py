@@ -2,7 +2,7 @@
 
   PRD-3 to PRD-5   what producers did
   SNP-6            a `.snapshot` against the state of a replay up to its offset
-  TXI-3 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
+  TXI-2 to TXI-6   `.txnindex` against the transactions that the markers ended (RC-5)
   TXO-1 to TXO-3   transactions that are open, markers that end nothing, epochs of markers
 Behind damage the replay lacks something, so what was derived from the whole log is not judged.
 """
@@ -219,6 +219,8 @@ class ReplayCheck:
             first_offset, _ = ended
             is_below = entry.first_offset < self._circumstances.log_start_offset
             if entry.first_offset != first_offset and not is_below:
+                if entry.first_offset == entry.last_offset:
+                    self._entry("TXI-2", path, place, entry, severity, first_offset)
                 self._entry("TXI-6", path, place, entry, severity, first_offset)
             return
         producer_id, is_commit = self._markers_found.get(entry.last_offset, (None, False))
@@ -240,6 +242,12 @@ class ReplayCheck:
         first_offset: int | None,
     ) -> None:
         message, expected, found = {
+            # Brokers before 2.8 wrote that of a marker without data, and of no other.
+            "TXI-2": (
+                "the first offset is the marker's: read_committed consumers are given its data",
+                f"first offset {first_offset}",
+                f"first offset {entry.first_offset}",
+            ),
             "TXI-3": ("no ABORT marker of the producer at the entry's last offset", "", ""),
             "TXI-5": ("the transaction was committed: read_committed consumers miss it", "", ""),
             "TXI-6": (
@@ -253,7 +261,8 @@ class ReplayCheck:
             path,
             f"{message} (producer {entry.producer_id})",
             severity=severity,
-            start_pos=place * ENTRY_BYTES,
+            start_pos=place * ENTRY_BYTES
+            + (FIELD_POS["first_offset"] if check_id == "TXI-2" else 0),
             end_pos=(place + 1) * ENTRY_BYTES,
             base_offset=entry.first_offset,
             last_offset=entry.last_offset,

@@ -12,7 +12,7 @@ absent until it has something to say; zero bytes are normal as well. Valid if an
 else holds needs the `.log`):
   TXI-1  the length is a multiple of 34 and every version is 0
   TXI-2  last_offset strictly increases, is >= the segment's base and < the next one's;
-         0 <= first_offset < last_offset
+         0 <= first_offset <= last_offset (equal: a marker without data, before 2.8)
   TXI-7  last_stable_offset >= 0
 Tail: a fragment is ignored by brokers, but the next append goes behind it and everything that
 follows is misaligned. Never preallocated. No checksum.

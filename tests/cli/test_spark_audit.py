@@ -339,6 +339,7 @@ def test_a_partition_without_segments_and_one_that_goes(
     root = tmp_path / "data"
     root.mkdir()
     (root / "empty-0").mkdir()
+    (root / "empty-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
     write_segments(root / "some-3", [Batch()])
     write_segments(root / "some-12", [Batch(), Batch(sequence=1)])
     outcome = eoctl("spark-audit", root, "--output", "jsonl")
@@ -377,7 +378,7 @@ def test_names_that_are_no_text(eoctl: Callable[..., Any], tmp_path: Path) -> No
     ("arguments", "status"),
     [
         ([], 2),
-        ([ROOT / "man"], 2),
+        ([ROOT / "man"], 3),
         (["nowhere-0"], 3),
         ([".", "--conf", "no-value"], 2),
         ([".", "--output", "xml"], 2),

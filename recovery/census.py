@@ -32,7 +32,7 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import in_words
-from storage.lookup import END_KINDS, verdict_of
+from storage.lookup import END_KINDS, all_verdicts, verdict_of
 from storage.producer_state import AppendError
 from storage.segment import open_segment
 
@@ -150,13 +150,17 @@ def read_producers(
                     stop = verdict_of(segment, stop, is_active=partition.is_active(files))
                     if stop.check_id in CUT_CHECK_IDS:  # no end marker, whatever is wrong with it
                         stop = stop._replace(check_id=REFUSED_CHECK_ID)
+                verdicts = found.verdicts
+                end_offset = partition.end_of(files)
+                if stop is None and end_offset is not None and found.last_offset >= end_offset:
+                    verdicts = all_verdicts(segment, is_active=False, end_offset=end_offset)
         except (AccessError, AppendError, FormatError) as error:
             notes.append(f"{files.log.path}: {error}: what follows in it is not counted")
             is_whole = False
             continue
         finally:
             on_bytes(files.log.file_bytes)
-        bad = [each for each in found.verdicts if each.kind not in END_KINDS]
+        bad = [each for each in verdicts if each.kind not in END_KINDS]
         if stop is not None and stop.kind not in END_KINDS:
             bad = [each for each in bad if each.start_pos < stop.start_pos]
             told = in_words(files.log.path, stop)

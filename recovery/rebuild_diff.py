@@ -86,7 +86,7 @@ def compare_files(
             entry = disk.get(each.name)
             data = None if entry is None else partition.read_file(entry)
             reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))
-            if reason:
+            if reason and not _has_wrong_zeros(partition, rebuilt, each.name, data):
                 disk_bytes = None if data is None else len(data)
                 yield FileDifference(each.name, FileState.EQUAL, disk_bytes, data, reason=reason)
                 continue
@@ -128,6 +128,19 @@ def _differences(
         if is_active_index and preallocate and data != content:
             content = _padded(name, content, index_max_bytes)
         yield _compared(name, data, content)
+
+
+def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: bytes | None) -> bool:
+    """Whether zeros follow the entries of an index where a broker leaves none (IDX-5)."""
+    found = classify(name)
+    if data is None or found.kind not in (FileKind.INDEX, FileKind.TIMEINDEX):
+        return False
+    is_active = found.offset == rebuilt.segments[-1].end.base_offset
+    if is_active and partition.stopped is not StoppedState.CLEAN:
+        return False
+    module = offset_index if found.kind is FileKind.INDEX else time_index
+    used_bytes: int = module.logical_entry_count(data) * module.ENTRY_BYTES
+    return used_bytes < len(data)
 
 
 def _compared(name: str, data: bytes | None, content: bytes) -> FileDifference:

@@ -77,16 +77,24 @@ class LostRecords(_ToldBatches):
         return batch.crc_ok is False or batch.pos in self.positions
 
 
+def all_verdicts(
+    segment: Segment, *, is_active: bool, end_offset: int | None = None
+) -> list[Verdict]:
+    """Return what a scan says that goes on behind damage. Reads the segment."""
+    scan = segment.scan(is_active=is_active, end_offset=end_offset)
+    for _ in scan:
+        pass
+    return scan.verdicts
+
+
 def verdict_of(segment: Segment, stop: Verdict, *, is_active: bool) -> Verdict:
     """Return what a scan that goes on behind damage says of where another one stopped.
 
     One that stops, as a broker's does, goes by the length it finds; one that goes on looks for the
     next good batch, and so knows more. All commands tell what this one says. Reads the segment.
     """
-    scan = segment.scan(is_active=is_active)
-    for _ in scan:
-        pass
-    found = (each for each in scan.verdicts if each.start_pos <= stop.start_pos < each.end_pos)
+    verdicts = all_verdicts(segment, is_active=is_active)
+    found = (each for each in verdicts if each.start_pos <= stop.start_pos < each.end_pos)
     return next(found, stop)
 
 

@@ -69,7 +69,9 @@ class LogWalk:
         records: RecordCheck | None,
         *,
         is_active: bool,
+        end_offset: int | None,
     ) -> None:
+        """`end_offset`: base offset of the segment behind, if there is one."""
         self.batches_count = 0
         self.stop: Stop | None = None
         self._check = check
@@ -78,6 +80,7 @@ class LogWalk:
         self._indexes = indexes
         self._records = records
         self._is_active = is_active
+        self._end_offset = end_offset
         self._singles: list[ScannedBatch] = []
         self._tables: list[HeaderTable] = []
         self._markers: list[MarkerColumns] = []
@@ -86,7 +89,12 @@ class LogWalk:
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
         """Read the segment from its begin to its end."""
         segment = self._segment
-        scan = BulkScan(segment, verify_crc=verify_crc, is_active=self._is_active)
+        scan = BulkScan(
+            segment,
+            verify_crc=verify_crc,
+            is_active=self._is_active,
+            end_offset=self._end_offset,
+        )
         found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
         told = read_pos = 0
         for part in scan.parts():

@@ -223,7 +223,15 @@ class _PartitionCheck:
             files, read_txn_index(self._partition, files, circumstances, collector)
         )
         records = self._record_check(files, segment)
-        walk = LogWalk(self, segment, batches, indexes, records, is_active=is_active)
+        walk = LogWalk(
+            self,
+            segment,
+            batches,
+            indexes,
+            records,
+            is_active=is_active,
+            end_offset=self._partition.end_of(files),
+        )
         walk.run(verify_crc=self._options.verify_crc, on_bytes=self._on_bytes)
         self._batches_count += walk.batches_count
         self._segments.append(

@@ -45,6 +45,9 @@ def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradictio
 def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Exit status 0 is for what is good as far as the reader looked."""
     unread = [log for each in world.partitions for log in each.glob("*.log") if not log.is_file()]
+    missing = [
+        row for row in _findings(said) if row["check_id"] == "OFS-3" and row["severity"] == "error"
+    ]
     errors = {row["check_id"] for row in _findings(said) if row["severity"] == "error"}
     for name, each in said.items():
         is_plan = name.startswith("repair")
@@ -52,6 +55,9 @@ def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
             yield Contradiction("status", name, f"{each.status}: {each.words}")
         if unread and not each.status:
             yield Contradiction("false green", name, f"{unread[0]} was not read")
+        # A dump is of the files that are there; who says nothing of all batches claims nothing.
+        if missing and each.layer and not each.status and name != "dump-segment":
+            yield Contradiction("false green", name, missing[0]["message"])
         told = errors & set(re.findall(r"\[([A-Z]+-\d+b?)\]", each.words))
         if told and not each.status and not is_plan:
             yield Contradiction("told and green", name, each.words)
@@ -132,7 +138,7 @@ def known_places(world: World, said: dict[str, Said]) -> list[_Known]:
     }
     known: list[_Known] = []
     for name, place in told:
-        is_range = place.end_pos is not None and "as-broker" not in name
+        is_range = place.end_pos is not None and place.end_pos > place.start_pos
         if not is_range or name.startswith("repair"):
             continue
         if not (place.verdict or place.check_id in SCAN_RULES):

@@ -1,4 +1,4 @@
-"""Damage beside what is planted for `eoctl check`: a `.log` that cannot be read as a file.
+"""Damage beside what is planted for `eoctl check`: a `.log` that cannot be read, or is gone.
 
 As in tests/damage/planted, nothing of ours is imported.
 """
@@ -37,3 +37,15 @@ def log_is_a_link_loop(log_dir: Path) -> Expected:
     (log_dir / LOG).unlink()
     (log_dir / LOG).symlink_to((log_dir / LOG).name)
     return Expected("", LOG)
+
+
+@MORE.plants("clean", "txn-0", "plain-0")
+def log_missing(log_dir: Path) -> Expected:
+    layout.segment(log_dir / "txn-0").unlink()
+    return Expected("OFS-3", "txn-0")
+
+
+@MORE.plants("clean", "rolled-0")
+def last_log_missing(log_dir: Path) -> Expected:
+    layout.segment(log_dir / "rolled-0", 50).unlink()
+    return Expected("OFS-3", "rolled-0")

@@ -313,7 +313,7 @@ def _export(world: World) -> Said:
     lost = to / "_lost.jsonl"
     for line in lost.read_text().splitlines() if lost.exists() else ():
         row = json.loads(line)
-        if row["path"].endswith(".log"):
+        if row["path"].endswith(".log") and row["start_pos"] is not None:
             listed.add(_place_of(heard, row, "kind"))
     # The list says more than the notes do; the notes are of what is given all the same, too.
     kept = {each for each in heard.places if not is_in(listed, each.path, each.start_pos)}
@@ -341,7 +341,7 @@ def _audit(world: World) -> Said:
     for row in rows:
         if row["kind"] == "partition":
             heard.given[heard.path(row["path"])] = row["records"]
-        elif row["kind"] == "corrupt-range":
+        elif row["kind"] == "corrupt-range" and row["path"].endswith(".log"):
             heard.places.add(_place_of(heard, row, "finding"))
     return _counted(heard)
 

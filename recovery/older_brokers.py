@@ -4,9 +4,9 @@ A file that a rebuild would write in another way is not wrong for that: loading 
 release takes it as it is. Seen in the golden directories of 1.1.1, 2.8.2, 3.3.2 and 3.9.1:
 
   .index      before 2.0 an entry has the first offset of its batch, not the last
-  .timeindex  before 3.9 an entry has the offset of the record with its time, not its batch's last
+  .timeindex  before 3.8 an entry has the offset of the record with its time, not its batch's last
   .snapshot   of message formats 0 and 1: written empty at rolls and stops; not since 4.0
-              before 2.8 the time of a producer is that of its last data, not of its last marker
+              before 2.5 the time of a producer is that of its last data, not of its last marker
   leader-epoch-checkpoint  of message formats 0 and 1: none since 2.8
 
 Each is proven from the batches' headers, not guessed from a release that nothing on disk names.
@@ -40,9 +40,9 @@ FIRST_OFFSETS = "as brokers before 2.0 wrote it: the first offset of each batch"
 APPENDED_SETS = (
     "as brokers before 4.0 wrote it for message formats 0 and 1: an entry for what came at once"
 )
-RECORD_OFFSETS = "as brokers before 3.9 wrote it: the record that has the time, not its batch's end"
+RECORD_OFFSETS = "as brokers before 3.8 wrote it: the record that has the time, not its batch's end"
 EMPTY_SNAPSHOT = "empty, as brokers before 4.0 wrote it for message formats 0 and 1"
-DATA_TIMES = "as brokers before 2.8 wrote it: times of data, not of markers"
+DATA_TIMES = "as brokers before 2.5 wrote it: times of data, not of markers"
 NO_EPOCHS = "message formats 0 and 1 have no leader epochs, and brokers since 2.8 write no file"
 
 

@@ -627,7 +627,9 @@ def test_only_the_last_word_was_missing(
         interrupt(patch, "unlink", name=".eoctl-unfinished")
         assert eoctl("apply", plan).status == 130
     assert [Path(each).name for each in leftovers(kafka)] == [".eoctl-unfinished"]
-    assert rows_of(eoctl("journal", "list", "kafka", "--output", "jsonl"))[0]["status"] == "applied"
+    assert (
+        rows_of(eoctl("journal", "list", "kafka", "--output", "jsonl"))[0]["status"] == "unfinished"
+    )
     assert eoctl("apply", plan).status == 0
     assert leftovers(kafka) == []
 

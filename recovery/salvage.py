@@ -341,8 +341,12 @@ class _Planner:
         kept = segment.kept_ranges
         losses = segment.losses
         is_tail = len(losses) == 1 and losses[0].end_pos == segment.log_bytes
+        is_tail = is_tail and not segment.mended
         if is_tail and kept and losses[0].kind is not VerdictKind.UNREADABLE:
             return truncate_step(path, kept[-1][1], "not a good batch from there on")
         digest_range = kept[-1] if kept else (0, 0)
         pieces = [Piece(path, *each) for each in kept]
-        return splice_step(path, pieces, f"bad ranges go: {len(losses)}", digest_range)
+        reasons = [f"bad ranges go: {len(losses)}"] if losses else []
+        if segment.mended:
+            reasons.append(f"magic bytes are put right: {len(segment.mended)}")
+        return splice_step(path, pieces, ", ".join(reasons), digest_range)

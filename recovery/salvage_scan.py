@@ -13,7 +13,8 @@ A batch stays if and only if
 Batches behind a raised offset that goes are looked for again, since the search had taken that for
 its lower bound; and where a search found nothing, those that lengths or `.index` lead to.
 
-A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspicion.
+A leader epoch that falls (BAT-14) is no reason to lose records: it is a suspicion. So is a magic
+that the checksum disproves: the batch stays, and its magic byte is taken from a 2 that the log has.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from recovery.batch_content import BatchContent
 from recovery.run_order import Run, RunOrder, add_run, first_offset, says_other_offsets
-from storage.formats.record_batch import MAGIC_V2
+from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.segment import open_segment
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 ORDER_CHECK_ID = "BAT-3"
 BUDGET_BYTES = 64 << 20  # of searches, with so many times the size of the segment
 BUDGET_PER_BYTE = 16
+MAX_SOURCE_BYTES = 1 << 20  # of a batch, searched for a byte that is 2
 MAX_DEPTH = 50  # batches with a wrong offset, each found behind the one before
 
 
@@ -60,8 +62,15 @@ class Loss(NamedTuple):
     reason: str
 
 
+class MendedMagic(NamedTuple):
+    """The magic byte of a batch that stays, and a byte of the same `.log` that is 2."""
+
+    pos: int
+    source_pos: int
+
+
 class SalvagedSegment(NamedTuple):
-    """What stays of a segment, and what goes."""
+    """What stays of a segment, and what goes; `mended` ascend."""
 
     path: str
     base_offset: int
@@ -69,16 +78,27 @@ class SalvagedSegment(NamedTuple):
     runs: tuple[Run, ...]
     losses: tuple[Loss, ...]
     suspicions: tuple[Verdict, ...]
+    mended: tuple[MendedMagic, ...] = ()
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Positions of what stays."""
-        return tuple((each.start_pos, each.end_pos) for each in self.runs)
+        """Positions of what stays, one behind the other as they are to be."""
+        return tuple(self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        for run in self.runs:
+            pos = run.start_pos
+            for each in self.mended:
+                if pos <= each.pos < run.end_pos:
+                    yield pos, each.pos
+                    yield each.source_pos, each.source_pos + 1
+                    pos = each.pos + 1
+            yield pos, run.end_pos
 
     @property
     def is_changed(self) -> bool:
-        """Something goes, be it zeros at the end."""
-        return bool(self.losses)
+        """Something goes, be it zeros at the end, or is put right."""
+        return bool(self.losses or self.mended)
 
     @property
     def end_offset(self) -> int:
@@ -149,6 +169,7 @@ class _Salvage:
         self._beyond: list[Run] = []
         self._verdicts: list[Verdict] = []
         self._suspicions: list[Verdict] = []
+        self._mended: dict[int, MendedMagic] = {}
 
     def result(self) -> SalvagedSegment:
         joined: list[Run] = []
@@ -161,6 +182,7 @@ class _Salvage:
             tuple(joined),
             tuple(self._losses(joined)),
             tuple(self._suspicions_of(joined)),
+            tuple(each for _, each in sorted(self._mended.items()) if _holds(joined, each.pos)),
         )
 
     def _suspicions_of(self, runs: Sequence[Run]) -> Iterator[Verdict]:
@@ -291,14 +313,30 @@ class _Salvage:
                 self._add_table(runs, part.table)
                 continue
             for verdict in scan.verdicts[seen_count:]:
-                if verdict.check_id != ORDER_CHECK_ID:
+                if verdict.check_id != ORDER_CHECK_ID and not self._is_mended(verdict):
                     bad.add(verdict.start_pos)
             seen_count = len(scan.verdicts)
             if part.crc_ok and part.pos not in bad:
                 self._add_batch(runs, part)
-        self._verdicts += scan.verdicts
+        self._verdicts += [each for each in scan.verdicts if each.start_pos not in self._mended]
         self._suspicions += scan.suspicions
         return runs
+
+    def _is_mended(self, verdict: Verdict) -> bool:
+        """Whether only the magic of a batch is wrong, and the log has a byte to put it right."""
+        if verdict.is_lost:
+            return False
+        start_pos = verdict.start_pos
+        if start_pos not in self._mended:
+            count = min(verdict.end_pos - start_pos, MAX_SOURCE_BYTES)
+            place = self._segment.file.read_at(start_pos, count).data.find(bytes([MAGIC_V2]))
+            if place < 0:
+                return False
+            self._mended[start_pos] = MendedMagic(start_pos + MAGIC_POS, start_pos + place)
+            self._suspicions.append(
+                verdict._replace(reason=f"{verdict.reason}: that byte is put right")
+            )
+        return True
 
     def _add_table(self, runs: list[Run], table: HeaderTable) -> None:
         count = table.row_count
@@ -385,6 +423,11 @@ class _Salvage:
         if first is None:
             return Verdict(VerdictKind.CORRUPT, start_pos, end_pos, "BAT-2", "no batch")
         return first
+
+
+def _holds(runs: Sequence[Run], pos: int) -> bool:
+    place = bisect_right(runs, pos, key=_end_pos_of)
+    return place < len(runs) and runs[place].start_pos <= pos
 
 
 def _segment_pos_of(entry: OffsetIndexEntry) -> int:

@@ -271,8 +271,8 @@ def _look(path: str) -> _Looks:
                     return _Looks.LOG_DIR
                 if is_partition_file(entry.name):
                     has_partition_files = True
-                elif parse_partition_name(entry.name) is not None and entry.is_dir():
-                    below.append(entry.path)
+                elif parse_partition_name(entry.name) is not None and Path(entry.path).is_dir():
+                    below.append(entry.path)  # not a link that leads to itself
     except OSError as exc:
         raise AccessError(exc, path) from exc
     if has_partition_files:

@@ -63,7 +63,7 @@ def test_findings_stay_findings(damaged: Path) -> None:
 @pytest.mark.usefixtures("_buffered")
 def test_what_was_looked_at_as_a_whole_is_clean(kafka: Path) -> None:
     """The rows had been waiting in the buffer for the end."""
-    done = in_a_closed_pipe("check", kafka)
+    done = in_a_closed_pipe("check", "--now", "dir", kafka)
     assert done.returncode == 0
     assert b"0 errors" in done.stderr
 
@@ -129,7 +129,7 @@ def test_why_a_change_ended_is_told_beside_a_full_disk(kafka: Path, more: tuple[
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (("check", "kafka/txn-0"), 0),
+        (("check", "--now", "dir", "kafka/txn-0"), 0),
         (("check", "--no-such-option"), 2),
         (REFUSED, 4),
     ],

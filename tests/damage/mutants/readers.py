@@ -178,9 +178,9 @@ def salvage(directory: Path) -> Answer:
             end_offset=None if is_last else segments[number + 1].base_offset,
             entries=partition.index_entries(files),
         )
-        for start, end in found.kept_ranges:
+        for run in found.runs:
             with open_segment(files.log.path) as segment:
-                scan = segment.scan(start_pos=start, end_pos=end, verify_crc=False)
+                scan = segment.scan(start_pos=run.start_pos, end_pos=run.end_pos)
                 places |= {(number, each.pos) for each in scan}
         reported += [
             Reported(

@@ -182,11 +182,12 @@ class _PartitionCheck:
         self._check_end_snapshot()
 
     def _end_offset(self) -> int | None:
-        """The log's end; None: without segments, or the last one could not be opened."""
-        segments = self._partition.segments
-        if not segments or not self._segments or self._segments[-1].files != segments[-1]:
+        """The log's end, as all readers take it; None: without segments, or it cannot be read."""
+        try:
+            end = self._partition.log_end()
+        except AccessError:
             return None
-        return self.circumstances.end_offset
+        return None if end is None else end.offset
 
     def _check_end_snapshot(self) -> None:
         """SNP-3 and SNP-4: what a clean stop leaves for a start that reads nothing else."""

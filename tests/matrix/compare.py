@@ -38,6 +38,7 @@ def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradictio
     """Everything that does not fit."""
     yield from _statuses(world, said)
     yield from _places(world, said)
+    yield from _missing(said)
     yield from _sums(world, said)
     yield from _derived(world, said)
 
@@ -61,6 +62,29 @@ def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
         told = errors & set(re.findall(r"\[([A-Z]+-\d+b?)\]", each.words))
         if told and not each.status and not is_plan:
             yield Contradiction("told and green", name, each.words)
+
+
+# Of what was acknowledged and is not given.
+_NOT_GIVEN = re.compile(r"(offsets \d+ to \d+ \(\d+\)) are (?:missing|on disk)")
+_OF_WHOLE_LOGS = ("describe", "consume --skip-corrupt", *("export", "duplicates", "producers"))
+
+
+def _missing(said: dict[str, Said]) -> Iterator[Contradiction]:
+    """Who reads whole logs misses the same offsets as `check`."""
+    expected = {each for row in _findings(said) for each in _NOT_GIVEN.findall(row["message"])}
+    for name in (*_OF_WHOLE_LOGS, "spark-audit"):
+        found = set(_NOT_GIVEN.findall(said[name].words))
+        if name == "export":  # bytes at the end of a log are listed with the offsets they cost
+            found |= {
+                f"offsets {each.base_offset} to {each.last_offset}"
+                f" ({each.last_offset - each.base_offset + 1})"
+                for each in said[name].places
+                if each.base_offset is not None and each.last_offset is not None
+            } & expected
+        if found != expected:
+            yield Contradiction("missing", name, f"{sorted(found)}, check: {sorted(expected)}")
+        if expected and not said[name].status:
+            yield Contradiction("false green", name, f"{sorted(expected)} are missing")
 
 
 def _findings(said: dict[str, Said]) -> list[Row]:

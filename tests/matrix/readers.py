@@ -23,6 +23,7 @@ _PLACE = re.compile(
 )
 _RULE = re.compile(r"\[(?P<check_id>[A-Z]+-\d+b?)\]")
 _OFFSETS = re.compile(r"; offsets (?P<base>\d+) to (?P<last>-?\d+|unknown)")
+MISSING = "missing"  # what is in no file has no place in one
 VERDICTS = frozenset({"corrupt", "torn_tail", "preallocated", "unreadable"})
 
 
@@ -366,5 +367,7 @@ def _repair(world: World, strategy: str) -> Said:
     rows = heard.call("repair", world.log_dir, *flags)
     for row in rows:
         for lost in row.get("lost_ranges", ()):
+            if lost["finding"] == MISSING:
+                continue
             heard.places.add(_place_of(heard, lost, "finding", "file"))
     return heard.said()

@@ -39,6 +39,8 @@ COLUMN_DTYPES = [
         *FINGERPRINT_DTYPES,
     )
 ]
+# Made once: an array keeps its type, and that of a structure is larger than a small column.
+NATIVE_DTYPES = [each.newbyteorder("=") for each in COLUMN_DTYPES]
 COMPRESSION_LEVEL = 1  # columns of small numbers shrink a lot at any level
 
 
@@ -160,8 +162,8 @@ def _unpacked(
     packed: list[bytes],
 ) -> Summary:
     columns = [
-        np.frombuffer(column, dtype).astype(dtype.newbyteorder("="))
-        for column, dtype in zip(packed, COLUMN_DTYPES, strict=True)
+        np.frombuffer(column, dtype).astype(native)
+        for column, dtype, native in zip(packed, COLUMN_DTYPES, NATIVE_DTYPES, strict=True)
     ]
     producers, ended, violations, *columns = columns
     ranges, columns = columns[: len(RANGES_DTYPES)], columns[len(RANGES_DTYPES) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -365,6 +366,19 @@ def transaction_rows(
     records_count = np.where(is_marker, 1, np.repeat(sizes, 2))
     never = np.zeros(count, np.bool_)
     return SummaryRows(HeaderTable(**columns), marker, records_count, never, never)
+
+
+def test_many_small_summaries_take_little_memory() -> None:
+    """An audit keeps one for each partition."""
+    packed = pack_summary(summary_of([]))
+    unpack_summary(packed)
+    tracemalloc.start()
+    try:
+        kept = [unpack_summary(packed) for _ in range(200)]
+        kept_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < len(kept) * 8000
 
 
 def test_what_is_no_packed_summary() -> None:

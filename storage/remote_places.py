@@ -111,9 +111,18 @@ class _Lister:
             self._add_partition(located, path, entries)
         elif _is_log_dir(entries):
             self._add_log_dir(located, path, entries)
+        elif self._is_marked(located, path):
+            self._add_partition(located, path, entries)
         else:
             raise NotKafkaError(located.uri_of(path))
         return True
+
+    def _is_marked(self, located: Located, path: str) -> bool:
+        """Whether it has a partition's name in a log dir: a broker takes it for one, if empty."""
+        parent, _, name = path.rpartition("/")
+        if parse_partition_name(name) is None:
+            return False
+        return any(each.name in LOG_DIR_FILES for each in self._entries(located, parent))
 
     # -- what the file system says
 

@@ -46,6 +46,7 @@ from eoctl.spark.datasource import (
 from eoctl.spark.source_options import parse_options, paths_of, splits_text
 from recovery.read_options import RECORD_COLUMNS, Isolation
 from recovery.summary_codec import unpack_piece, unpack_split
+from storage.discovery import NotKafkaError
 from storage.errors import UsageError
 from storage.places import list_places
 from storage.segment import open_segment
@@ -206,7 +207,13 @@ def test_an_audit_is_one_small_row(golden: Callable[[str], Path]) -> None:
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
+    for cls in (BatchesReader, FindingsReader):
+        with pytest.raises(NotKafkaError, match="neither a log dir nor a partition"):
+            read(cls, tmp_path)
     (tmp_path / "empty-0").mkdir()
+    (tmp_path / "empty-0" / "partition.metadata").write_text(
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA\n"
+    )
     for cls in (BatchesReader, RecordsReader, FindingsReader, AuditReader):
         assert read(cls, tmp_path) == []
         assert [*source(cls, tmp_path).read(None)] == []  # Spark's one task for no tasks

@@ -337,5 +337,6 @@ def test_a_torn_tail_is_no_problem(metadata_dir: Path) -> None:
 
 
 def test_empty_directory(metadata_dir: Path) -> None:
+    (metadata_dir / "leader-epoch-checkpoint").write_text("0\n0\n")
     image = image_of(metadata_dir)
     assert (image.topics, image.end_offset, image.problems) == ({}, 0, [])

@@ -128,6 +128,7 @@ def test_listing_of_unfinished_business(tmp_path: Path) -> None:
 
 def test_no_segments(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
+    (tmp_path / "meta.properties").touch()
     partition = open_partition(tmp_path / "t-0")
     assert partition.log_start_offset is None
     assert partition.log_end() is None

@@ -12,6 +12,7 @@ import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
 from storage import file_systems
+from storage.discovery import NotKafkaError
 from storage.errors import AccessError, CorruptError, UsageError
 from storage.file_systems import register_default, register_file_system
 from storage.places import Listing, SegmentPlace, list_places, map_places, open_place
@@ -330,6 +331,11 @@ def test_uris_are_listed_as_paths_are(
     (root / "empty").mkdir()
     (root / "music").mkdir()
     (root / "music" / "song.ogg").touch()
+    if "empty" in paths:
+        for given in (root, "sim://host/root"):
+            with pytest.raises(NotKafkaError):
+                list_places([f"{given}/{each}" for each in paths])
+        return
     local = as_remote(list_places([f"{root}/{each}" for each in paths]), tmp_path)
     remote = list_places([f"sim://host/root/{each}" for each in paths])
     assert remote.places == local.places

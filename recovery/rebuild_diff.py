@@ -66,6 +66,7 @@ def compare_files(
     *,
     index_max_bytes: int = DEFAULT_INDEX_MAX_BYTES,
     preallocate: bool = False,
+    log_stays: bool = True,
 ) -> Iterator[FileDifference]:
     """Compare every derived file of the partition, in the order of their names.
 
@@ -76,13 +77,14 @@ def compare_files(
         rebuilt: what it should be.
         index_max_bytes: `segment.index.bytes`: the size of the active segment's indexes.
         preallocate: write the active segment's indexes in that size, as a live broker has them.
+        log_stays: the `.log` files are those that were rebuilt from, and not to be changed.
     """
     disk = {each.name.name: each for each in _derived_files(partition)}
     wanted = dict(rebuilt.files())
     for each in _differences(
         partition, rebuilt, disk, wanted, index_max_bytes, preallocate=preallocate
     ):
-        if each.state is not FileState.EQUAL:
+        if log_stays and each.state is not FileState.EQUAL:
             entry = disk.get(each.name)
             data = None if entry is None else partition.read_file(entry)
             reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))

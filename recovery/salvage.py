@@ -271,7 +271,7 @@ class _Planner:
     # -- steps
 
     def _differences(self, rebuilt: Rebuilt) -> Iterator[FileDifference]:
-        return compare_files(self._partition, rebuilt)
+        return compare_files(self._partition, rebuilt, log_stays=not self._changed)
 
     def _is_wanted(self, each: FileDifference) -> bool:
         """What is not changed, and a start derives anyway, is no reason to change anything."""

@@ -114,6 +114,9 @@ class CompareRun:
             self._logs = [read_replica(each, on_bytes=progress.advance) for each in partitions]
         for log in self._logs:
             self.notes += log.notes
+        missing = list(_told_of_missing(self._logs))
+        self.notes += missing
+        self._is_short = bool(missing)
         nodes = {each.partition.path: node_id_of(each) for each in selected}
         self.replicas = [_replica_row(each, nodes[each.path]) for each in self._logs]
         found = [(*pair, compare_replicas(*pair)) for pair in combinations(self._logs, 2)]
@@ -135,7 +138,7 @@ class CompareRun:
             return EXIT_FINDINGS
         is_whole = all(each.is_sound for each in self._logs)
         unknown = {Likeness.UNKNOWN, Likeness.DISJOINT} & self._likenesses
-        return EXIT_OK if is_whole and not unknown else EXIT_SKIPPED
+        return EXIT_OK if is_whole and not unknown and not self._is_short else EXIT_SKIPPED
 
     def _choice(self, leader: ReplicaLog, follower: ReplicaLog) -> ChoiceRow:
         others = [each for each in self._logs if each is not follower]
@@ -176,6 +179,23 @@ class CompareRun:
     def _transactions(self, path: str, offset: int) -> Iterator[LostTransactionRow]:
         for each in self._tails[path, offset].transactions or ():
             yield LostTransactionRow(path, offset, *each)
+
+
+def _told_of_missing(logs: Sequence[ReplicaLog]) -> Iterator[str]:
+    """Say what was acknowledged of a copy and is not in it, and which of the others have it."""
+    for log in logs:
+        end_offset = log.end_offset if log.partition.segments else None
+        for missing in log.partition.acknowledged.not_given(end_offset):
+            holders = [
+                other.path
+                for other in logs
+                if other is not log
+                and missing.last_offset is not None
+                and other.start_offset <= missing.base_offset
+                and other.sound_end_offset > missing.last_offset
+            ]
+            who = f"{', '.join(holders)} has them" if holders else "no other directory has them all"
+            yield f"{log.path}: {missing}; {who}"
 
 
 def _replica_row(log: ReplicaLog, node_id: int | None) -> ReplicaRow:

@@ -243,3 +243,22 @@ def test_a_salvage_takes_the_loss(eoctl: Callable[..., Any], kafka: Callable[...
     assert outcome.status == 0, outcome.errors
     outcome = eoctl("check", log_dir, "--jobs", "1")
     assert outcome.status == 0, outcome.text
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_another_copy_has_it_or_not(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path, *, is_cut: bool
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    other = tmp_path / "other"
+    shutil.copytree(log_dir, other)
+    meta = (other / "meta.properties").read_text()
+    (other / "meta.properties").write_text(meta.replace("node.id=1", "node.id=2"))
+    cut_batches(log_dir)
+    if is_cut:
+        cut_batches(other)
+    outcome = eoctl("replicas", "compare", log_dir / "plain-0", other / "plain-0")
+    whose = "no other directory has them all" if is_cut else f"{other / 'plain-0'} has them"
+    assert "offsets 141 to 178 (38) are missing" in outcome.errors
+    assert f"[OFS-3]; {whose}" in outcome.errors
+    assert outcome.status == SKIPPED

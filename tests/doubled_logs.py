@@ -207,6 +207,7 @@ def write_log(
 ) -> Path:
     """Write batches, a new segment before each of the places in `cuts`."""
     directory.mkdir(parents=True)
+    (directory / "leader-epoch-checkpoint").write_text("0\n0\n")
     segments: dict[int, bytes] = {}
     base = 0
     for place, (each, offset) in enumerate(zip(batches, offsets_of(batches), strict=True)):

@@ -132,7 +132,7 @@ def damage_batches(partition: Path) -> None:
 def damage_checkpoints(partition: Path) -> None:
     """Beside damaged batches: one checkpoint with a torn line, one without any that parses."""
     damage_batches(partition)
-    (partition.parent / "recovery-point-offset-checkpoint").write_text("0\n2\ntxn 0 329\ntxn 1 2")
+    (partition.parent / "recovery-point-offset-checkpoint").write_text("0\n2\ntxn 0 329\ntxn 0 2")
     (partition.parent / "replication-offset-checkpoint").write_text("0\n1\ntxn 0\n")
     for path in partition.parent.glob("*-checkpoint"):
         os.utime(path, ns=(OLD_NS, OLD_NS))

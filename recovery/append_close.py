@@ -118,18 +118,12 @@ def close_appends(fs: FileSystem, log_dirs: Iterable[str]) -> list[Applied]:
         RefusedError: something else is unfinished there.
         AccessError, CorruptError: its journal cannot be used.
     """
-    done: dict[str, Applied] = {}
-    for log_dir in log_dirs:
-        path = journal.unfinished_path(log_dir)
-        if path is None or path in done:
-            continue
-        if not journal.has_journal(path):
-            journal.require_finished([log_dir])
-        found = journal.read_journal(path)
+    done: list[Applied] = []
+    for log_dir, found in journal.unfinished_journals(log_dirs):
         if found.appends is None or found.status in {Status.UNDOING, Status.UNDONE}:
             journal.require_finished([log_dir])
-        done[path] = close_interrupted(fs, found)
-    return [*done.values()]
+        done.append(close_interrupted(fs, found))
+    return done
 
 
 # --- is it ours -----------------------------------------------------------------------------------

@@ -147,19 +147,13 @@ def resume(
         RefusedError: something else is unfinished there.
         AccessError, CorruptError: its journal cannot be used.
     """
-    done: dict[str, Applied] = {}
-    for log_dir in log_dirs:
-        path = journal.unfinished_path(log_dir)
-        if path is None or path in done:
-            continue
-        if not journal.has_journal(path):
-            journal.require_finished([log_dir])
-        found = journal.read_journal(path)
+    done: list[Applied] = []
+    for log_dir, found in journal.unfinished_journals(log_dirs):
         is_ours = found.command == command and found.arguments in arguments
         if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
             journal.require_finished([log_dir])
-        done[path] = _finish(fs, found)
-    return [*done.values()]
+        done.append(_finish(fs, found))
+    return done
 
 
 def finish(fs: FileSystem, path: str) -> Applied:

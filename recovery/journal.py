@@ -494,6 +494,26 @@ def unfinished_path(log_dir: str) -> str | None:
     return text
 
 
+def unfinished_journals(log_dirs: Iterable[str]) -> Iterator[tuple[str, Journal]]:
+    """Each journal that has begun and not ended in log dirs, once, with one of them.
+
+    The next log dir is looked at when the journal before has been dealt with.
+
+    Raises:
+        RefusedError: there is no journal where a log dir says that one is.
+        AccessError, CorruptError: it cannot be used.
+    """
+    seen: set[str] = set()
+    for log_dir in log_dirs:
+        path = unfinished_path(log_dir)
+        if path is None or path in seen:
+            continue
+        seen.add(path)
+        if not has_journal(path):
+            require_finished([log_dir])
+        yield log_dir, read_journal(path)
+
+
 def _unusable(file: Path, error: OSError) -> AccessError:
     next_step = (
         f"eoctl journal list {file.parent}{PLACE_SUFFIX} tells whether a change is unfinished; if"

@@ -130,12 +130,13 @@ class BulkState:
         """Return what a snapshot at `map_end_offset` stores, in its order (SNAP-8)."""
         return self.columns.entries()
 
-    def data_times(self) -> dict[int, int]:
-        """Producer id -> largest time of its newest cached batch; markers are not among them."""
+    def data_time_ms(self, producer_id: int) -> int | None:
+        """Largest time of a producer's newest cached batch, markers left out; None: it has none."""
         columns = self.columns
-        slots = np.flatnonzero(columns.batches_count[: columns.count])
-        times = columns.batches[slots, 0, CachedBatch._fields.index("timestamp_ms")]
-        return dict(zip(columns.producer_id[slots].tolist(), times.tolist(), strict=True))
+        slot = int(columns.find(np.array([producer_id], np.int64))[0])
+        if slot < 0 or not columns.batches_count[slot]:
+            return None
+        return int(columns.batches[slot, 0, CachedBatch._fields.index("timestamp_ms")])
 
     @classmethod
     def from_manager(cls, manager: ProducerStateManager) -> Self:

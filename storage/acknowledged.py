@@ -144,11 +144,6 @@ class Acknowledged(NamedTuple):
         hidden = self.hidden(end_offset)
         return (*(() if hidden is None else (hidden,)), *self.missing(end_offset))
 
-    def is_torn_tail_normal(self, end_offset: int) -> bool:
-        """Whether a torn or preallocated end is what a crash leaves, and costs nothing (SEG-6)."""
-        claimed = self.end_offset
-        return not self.is_clean and (claimed is None or claimed <= end_offset)
-
     def _holes(self) -> Iterator[Missing]:
         """Segments without their `.log` in front of others."""
         start = self.log_start_offset or 0

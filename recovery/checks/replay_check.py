@@ -315,7 +315,7 @@ class ReplayCheck:
         assert each.disk is not None
         if each.fields != ("timestamp_ms",):
             return False
-        return self.state.data_times().get(each.producer_id) == each.disk.timestamp_ms
+        return self.state.data_time_ms(each.producer_id) == each.disk.timestamp_ms
 
     # -- at the end of the log
 

@@ -105,7 +105,6 @@ class Acknowledged(NamedTuple):
         bases: base offsets of the segments that are there, ascending.
         unlisted: those of segments that the operating system does not give: what is in them is not
             known, and whoever reads says that it could not be read.
-        is_clean: the broker was stopped cleanly: no tail is torn then.
     """
 
     log_start_offset: int | None = None
@@ -113,7 +112,6 @@ class Acknowledged(NamedTuple):
     orphans: tuple[int, ...] = ()
     bases: tuple[int, ...] = ()
     unlisted: tuple[int, ...] = ()
-    is_clean: bool = False
 
     @property
     def end_offset(self) -> int | None:
@@ -206,7 +204,7 @@ def acknowledged(
     if snapshots and (is_clean or not bases) and directory.name.topic != METADATA_TOPIC:
         claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
     return Acknowledged(
-        log_start, tuple(claims), tuple(sorted(orphans)), bases, tuple(sorted(unlisted)), is_clean
+        log_start, tuple(claims), tuple(sorted(orphans)), bases, tuple(sorted(unlisted))
     )
 
 

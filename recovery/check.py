@@ -173,6 +173,7 @@ _FIXES = {
     "SEG-7": "",
     "SEG-8": "eoctl rebuild {}",
     "SEG-9": "eoctl repair {} --strategy as-broker",
+    "SEG-10": "eoctl repair {} --strategy salvage",
     "SEG": "eoctl repair {}",
     "BAT-1": "eoctl repair {}",
     "BAT-2": "eoctl repair {}",

@@ -39,7 +39,7 @@ from storage.formats.record_batch import MAGIC_V2
 from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.partition import Partition
 from storage.producer_state import AppendError
-from storage.segment import Segment, open_segment
+from storage.segment import MAX_SEGMENT_BYTES, Segment, open_segment
 from storage.spliced_file import SplicedFile
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from recovery.state_history import Clock
     from storage.log_config import LogConfig
 
-MAX_LOG_BYTES = MAX_RELATIVE_OFFSET = 2**31 - 1  # what positions and offsets in indexes can hold
+MAX_RELATIVE_OFFSET = 2**31 - 1  # what an entry of an index can hold
 ADVICE = "move the directory away, so that its broker fetches all of it again"
 
 
@@ -343,7 +343,7 @@ class _Planner:
             done = recover_segment(history, base_offset, pass_over_segment(segment, job))
         end = done.end
         is_too_large = (
-            end.log_bytes > MAX_LOG_BYTES or end.next_offset - base_offset > MAX_RELATIVE_OFFSET
+            end.log_bytes > MAX_SEGMENT_BYTES or end.next_offset - base_offset > MAX_RELATIVE_OFFSET
         )
         if end.is_cut or is_too_large:
             reason = "larger than a segment can be" if is_too_large else end.verdict.reason

@@ -33,7 +33,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.log_dir import METADATA_TOPIC, DirState, FileKind, FileSuffix, StoppedState
 from storage.partition_files import SegmentFiles, all_entries
 from storage.producer_state import AppendError
-from storage.segment import open_segment
+from storage.segment import open_segment, size_problem
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
@@ -151,6 +151,10 @@ class _Predictor:
             if is_log and entry.name.offset is None:
                 self._refusal = f"{entry.path}: no segment has such a name: refuses to start"
         for segment in self._segments:
+            path = segment.files.log.path
+            if too_large := size_problem(path, segment.files.log.file_bytes):
+                refusal = f"{path}: {too_large.message}: refuses to start"
+                return StartPrediction(None, refusal, self._changes, self._recovered_bytes)
             if self._lacks_index(segment):
                 self._first_pass.append(segment.files.base_offset)
                 self._recover(segment)

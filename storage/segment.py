@@ -16,7 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from storage.errors import AccessError, FormatError, KernelError, TruncatedError, UnsupportedError
+from storage.errors import (
+    AccessError,
+    CorruptError,
+    FormatError,
+    KernelError,
+    TruncatedError,
+    UnsupportedError,
+)
 from storage.formats.record_batch import (
     HEADER_BYTES,
     MAGIC_POS,
@@ -39,11 +46,26 @@ if TYPE_CHECKING:
     from storage.positioned_file import Pread
 
 DEFAULT_MAX_BATCH_BYTES = 256 << 20
+# Kafka's FileRecords opens no larger file: positions in it, and in indexes, are ints (SEG-10).
+MAX_SEGMENT_BYTES = 2**31 - 1
 
 # 00000000000000000100.log, also with .deleted, .cleaned or .swap behind it
 _SEGMENT_NAME = re.compile(r"([0-9]{1,20})\.log(?:\.[a-z]+)?")
 _CHECKPOINT_NAME = re.compile(r"(?:[0-9]{20}-[0-9]{10}|bootstrap)\.checkpoint(?:\.[a-z]+)?")
 _MAX_OFFSET = 2**63 - 1
+
+
+def size_problem(path: str, file_bytes: int) -> CorruptError | None:
+    """Tell that a file is larger than Kafka opens (SEG-10): neither a broker nor its tools do."""
+    if file_bytes <= MAX_SEGMENT_BYTES:
+        return None
+    return CorruptError(
+        "larger than a segment can be: no broker opens it",
+        check_id="SEG-10",
+        pos=MAX_SEGMENT_BYTES,
+        expected=f"at most {MAX_SEGMENT_BYTES} bytes",
+        found=f"{file_bytes} bytes",
+    ).located(path)
 
 
 class LogRecord(NamedTuple):

@@ -102,7 +102,6 @@ def command(
     every field. Nothing is ever written.
     """
     from eoctl.dump.options import (
-        KAFKA_MAX_BYTES,
         KAFKA_MAX_MESSAGE_BYTES,
         Decoder,
         DumpOptions,
@@ -140,7 +139,7 @@ def command(
         skip_record_metadata=skip_record_metadata,
         verify_index_only=verify_index_only,
         index_sanity_check=index_sanity_check,
-        max_bytes=_positive("--max-bytes", max_bytes, KAFKA_MAX_BYTES),
+        max_bytes=None if max_bytes is None else _positive("--max-bytes", max_bytes, 1),
         max_message_bytes=_positive(
             "--max-message-size", max_message_size, KAFKA_MAX_MESSAGE_BYTES
         ),

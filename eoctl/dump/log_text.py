@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl import output
 from eoctl.dump.context import log_context
 from eoctl.dump.decoders import contents_of
-from eoctl.dump.options import KAFKA_MAX_BYTES
 from eoctl.dump.session import absolute_path
 from eoctl.text.plain import (
     as_it_stands,
@@ -21,6 +20,7 @@ from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import select_kernel
+from storage.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +47,8 @@ def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFi
     """
     options = session.options
     file_bytes = segment.file_bytes
-    context = log_context(path, is_limited=options.max_bytes < file_bytes)
-    end_pos = min(file_bytes, options.max_bytes)
+    end_pos = options.end_pos(file_bytes)
+    context = log_context(path, is_limited=end_pos < file_bytes)
     printer = LinePrinter(segment, session, wanted)
     is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES
     if is_bulk and select_kernel() == "numpy":
@@ -62,11 +62,13 @@ def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFi
     is_silent = not walked.is_resynced and not any(
         _kills_the_tool(each, walked.valid_bytes) for each in walked.verdicts
     )
-    if is_silent and end_pos > walked.valid_bytes and options.max_bytes == KAFKA_MAX_BYTES:
+    if is_silent and end_pos > walked.valid_bytes and not options.is_limited:
         name = path.rpartition("/")[2]
         output.line(f"Found {end_pos - walked.valid_bytes} invalid bytes at the end of {name}")
     if printer.non_consecutive and wanted.is_everything:
         session.non_consecutive[absolute_path(path)] = printer.non_consecutive
+    if too_large := size_problem(path, file_bytes):
+        session.problem(too_large)
     for verdict in walked.verdicts:
         session.verdict(path, verdict, is_normal=context.is_normal(verdict))
 

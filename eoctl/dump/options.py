@@ -9,8 +9,8 @@ from eoctl.dump.selection import Selection
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
+from storage.segment import MAX_SEGMENT_BYTES
 
-KAFKA_MAX_BYTES = 2**31 - 1
 KAFKA_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 
@@ -43,7 +43,7 @@ class DumpOptions(NamedTuple):
     skip_record_metadata: bool = False
     verify_index_only: bool = False
     index_sanity_check: bool = False
-    max_bytes: int = KAFKA_MAX_BYTES
+    max_bytes: int | None = None  # of each log; None: all, however large it is
     max_message_bytes: int = KAFKA_MAX_MESSAGE_BYTES
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
     decoder: Decoder | None = None  # None: bytes in text; by the topic's name in rows
@@ -52,6 +52,15 @@ class DumpOptions(NamedTuple):
     selection: Selection = Selection()
     show_secrets: bool = False
     jobs: int = 0  # 0: as many as this machine has processors
+
+    def end_pos(self, file_bytes: int) -> int:
+        """How far a log of this size is looked at."""
+        return file_bytes if self.max_bytes is None else min(file_bytes, self.max_bytes)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the tool takes the end of what it reads for no end of the log."""
+        return self.max_bytes not in (None, MAX_SEGMENT_BYTES)
 
     @property
     def is_text(self) -> bool:

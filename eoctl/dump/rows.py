@@ -11,6 +11,7 @@ from eoctl.text.plain import codec_name, timestamp_type
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import Verdict, VerdictKind
+from storage.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,9 +28,10 @@ def log_rows(path: str, segment: Segment, session: Session, wanted: BatchFilter)
     """Batches (and records) of a log, going on behind what is damaged or unreadable."""
     options = session.options
     file_bytes = segment.file_bytes
-    context = log_context(path, is_limited=options.max_bytes < file_bytes)
+    end_pos = options.end_pos(file_bytes)
+    context = log_context(path, is_limited=end_pos < file_bytes)
     scan = segment.scan(
-        end_pos=min(file_bytes, options.max_bytes),
+        end_pos=end_pos,
         is_active=context.is_last,
         end_offset=context.end_offset,
     )
@@ -39,6 +41,9 @@ def log_rows(path: str, segment: Segment, session: Session, wanted: BatchFilter)
             yield from rows_of_batch(
                 path, segment, batch, session, wanted, is_resynced=scan.resynced
             )
+    if too_large := size_problem(path, file_bytes):
+        session.problem(too_large)
+        yield error_row(path, too_large)
     has_bad_records = session.invalid_count > invalid_before
     for verdict in [*scan.verdicts, *scan.suspicions]:
         is_normal = verdict in scan.suspicions or context.is_normal(verdict)

@@ -1,4 +1,4 @@
-"""Batches by their headers: SEG-1 to SEG-7, BAT-1 to BAT-6, BAT-10, BAT-11, BAT-14, BAT-16.
+"""Batches by their headers: SEG-1 to SEG-7, SEG-10, BAT-1 to BAT-6, BAT-10, BAT-11, BAT-14, BAT-16.
 
 Most of these rules are those of the scan, whose verdicts become findings here; the rest is looked
 up in the columns of its tables.
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from recovery.checks.log_dir_release import REFUSES
 from recovery.findings import Severity
 from storage.formats.record_batch import (
     CODEC_MASK,
@@ -22,6 +23,7 @@ from storage.formats.record_batch import (
 from storage.kernels.protocol import VerdictKind
 from storage.log_dir import COORDINATOR_TOPICS
 from storage.lookup import END_KINDS
+from storage.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,6 +118,8 @@ class BatchCheck:
                 expected=f"base offset >= {before}",
                 found=str(self._files.base_offset),
             )
+        if too_large := size_problem(self._path, self._files.log.file_bytes):
+            self._collector.add_error(too_large, broker_action=REFUSES)
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
 

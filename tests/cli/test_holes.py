@@ -6,6 +6,7 @@ What is told of it is what is told of the same file with a short tail of zeros, 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from tests.running import Outcome
 
 HOLE_BYTES = 300 << 30
-DUMPED_HOLE_BYTES = 1 << 30  # dump-segment looks at 2 GiB, as Kafka's
+OPENED_HOLE_BYTES = 1 << 30  # a larger file has a finding of its own: no broker opens it
+JUDGES = ("check", "dump-segment")
 SHORT_BYTES = 300 << 10
 MOST_READ_BYTES = 256 << 20
 NAME = f"{0:020d}.log"
@@ -115,7 +117,7 @@ def test_a_hole_is_told_of_as_zeros_are(
     tmp_path: Path,
 ) -> None:
     told = []
-    long_bytes = DUMPED_HOLE_BYTES if command.startswith("dump-segment") else HOLE_BYTES
+    long_bytes = OPENED_HOLE_BYTES if command.startswith(JUDGES) else HOLE_BYTES
     for name, hole_bytes in (("long", long_bytes), ("short", SHORT_BYTES)):
         log_dir = log_dir_with(golden("kafka-4.3.1") / "crash", tmp_path / name, shape, hole_bytes)
         partition = log_dir / "idem-none-0"
@@ -126,6 +128,59 @@ def test_a_hole_is_told_of_as_zeros_are(
         told.append((outcome.status, re.sub(rb"\d{4,}", b"N", text)))
         shutil.rmtree(log_dir)
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("shape", ["behind", "between"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dump-segment %",
+        "dump-segment --print-data-log %",
+        "dump-segment --output jsonl %",
+        f"check --jobs 1 --now {NOW} --output jsonl @",
+        f"check --jobs 1 --now {NOW} --deep --output jsonl @",
+    ],
+)
+def test_a_log_that_no_broker_opens_is_never_good(
+    command: str,
+    shape: str,
+    golden: Callable[[str], Path],
+    eoctl: Callable[..., Outcome],
+    tmp_path: Path,
+) -> None:
+    """FileRecords' constructor; kafka-dump-log dies of it, and a broker does not start."""
+    source = golden("kafka-4.3.1") / "crash"
+    log_dir = log_dir_with(source, tmp_path / "kafka", shape, HOLE_BYTES)
+    partition = log_dir / "idem-none-0"
+    places = {"@": partition, "%": partition / NAME}
+    outcome = eoctl(*(places.get(each, each) for each in command.split()))
+    assert outcome.status == 1
+    assert b"SEG-10" in outcome.stdout + outcome.stderr
+    # All of it is looked at: what lies beyond a tool's limit has been read, or is a known hole.
+    size = (partition / NAME).stat().st_size
+    if command.startswith("check"):
+        rows = [json.loads(each) for each in outcome.text.splitlines()]
+        (row,) = (each for each in rows if each.get("kind") == "partition")
+        assert row["start"].endswith("refuses to start"), row["start"]
+        assert row["start_end_offset"] is None
+        (finding,) = (each for each in rows if each.get("check_id") == "SEG-10")
+        assert (finding["severity"], finding["broker_action"]) == ("error", "refuses to start")
+    elif shape == "between":
+        told = outcome.stdout + outcome.stderr
+        assert b"lastOffset: 149" in told or b'"last_offset":149' in told.replace(b" ", b"")
+    else:
+        assert str(size).encode() in outcome.stdout + outcome.stderr
+
+
+def test_a_limit_that_is_asked_for_is_kept(
+    golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    source = golden("kafka-4.3.1") / "crash"
+    path = log_dir_with(source, tmp_path / "kafka", "between", HOLE_BYTES) / "idem-none-0" / NAME
+    outcome = eoctl("dump-segment", "--max-bytes", 2**31 - 1, path)
+    assert outcome.status == 1
+    assert b"SEG-10" in outcome.stderr
+    assert b"lastOffset: 149" not in outcome.stdout
 
 
 def test_a_cut_and_its_undo(

@@ -98,7 +98,7 @@ def _options(rnd: Random) -> DumpOptions:
         deep_iteration=True,
         print_data_log=rnd.random() < 0.8,
         skip_record_metadata=rnd.random() < 0.2,
-        max_bytes=rnd.choice((2**31 - 1, 2**31 - 1, 100, 1000)),
+        max_bytes=rnd.choice((None, 2**31 - 1, 100, 1000)),
         max_batch_bytes=2**20,
         decoder=rnd.choice((None, None, *Decoder)),
         key_decoder=rnd.choice(tuple(ValueDecoder)),

@@ -78,7 +78,7 @@ class DuplicatesRun:
                 yield each
                 shown += 1
         self._is_all_skipped = search.is_skipped and not search.opened_count
-        self._is_skipped = self._is_skipped or search.is_skipped
+        self._is_skipped = self._is_skipped or search.is_skipped or search.is_short
         self.notes += search.notes
         counts = [f"{count} {kind}" for kind, count in search.counts.items()]
         self.notes.append(f"duplicates: {', '.join(counts)}")

@@ -74,6 +74,7 @@ class DuplicateSearch:
         counts: duplicates found so far, by kind.
         notes: sentences about what was left out, and why.
         is_skipped: a part could not be read.
+        is_short: a part was acknowledged and is not there.
         opened_count: segments that could be opened.
         spilled_bytes: what was written to temporary files.
     """
@@ -106,7 +107,7 @@ class DuplicateSearch:
         self._digester = Digester(options.record_id, min_bytes=options.min_bytes)
         self.counts = dict.fromkeys(DuplicateKind, 0)
         self.notes: list[str] = []
-        self.is_skipped = False
+        self.is_skipped = self.is_short = False
         self.opened_count = 0
         self.spilled_bytes = 0
 
@@ -232,7 +233,9 @@ class DuplicateSearch:
                         records.add(record_rows(decoded, outcome, self._digester, number))
             self.opened_count += trouble.opened_count
             self._leave_out(trouble.told(partition.path))
-            self._leave_out(f"{partition.path}: {each}" for each in partition.not_given())
+            not_given = partition.not_given()
+            self.notes += (f"{partition.path}: {each}" for each in not_given)
+            self.is_short |= bool(not_given)
             if batches is None:
                 return None
             self.spilled_bytes += batches.spilled_bytes

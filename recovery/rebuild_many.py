@@ -37,6 +37,7 @@ class RebuildResult(NamedTuple):
     `unread` are `.log` files of the directory that nothing was derived from.
     `logs` are those that something was.
     `cut` is the segment with bytes that recovery would cut: later ones were not looked at.
+    `is_short`: what was acknowledged is not there, as `notes` tell.
     """
 
     path: str
@@ -47,6 +48,7 @@ class RebuildResult(NamedTuple):
     notes: tuple[str, ...]
     unread: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
+    is_short: bool = False
     error: EoctlError | None = None
 
 
@@ -88,6 +90,8 @@ def rebuild_one(
         cut = None
     if partition.remote_range is not None:
         notes.append(f"{path}: {partition.remote_range}: what is known of their producers stays")
+    not_given = partition.not_given()
+    notes += (f"{path}: {each}" for each in not_given)
     notes += _full_indexes(path, differences, job.index_max_bytes)
     notes += [
         f"{path}: offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"
@@ -103,6 +107,7 @@ def rebuild_one(
         tuple(notes),
         unread=tuple(str(each) for each in partition.problems if _is_of_log(each)),
         logs=tuple(each.log.path for each in partition.segments),
+        is_short=bool(not_given),
     )
 
 

@@ -12,15 +12,13 @@ from eoctl.clients.interrupts import Interrupts
 from eoctl.clients.record_writers import TextOptions, record_encoder
 from eoctl.output import OutputFormat
 from recovery.read_options import Isolation
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from eoctl.clients.group_position import GroupOptions
     from eoctl.clients.log_reader import AnyRecords
     from recovery.transaction_view import TransactionView
-    from storage.acknowledged import Missing
     from storage.fsio import Bytes
 
 SHOWN_TRANSACTIONS = 10
@@ -71,7 +69,7 @@ def _print(
     consumer: Consumer, options: ConsumeOptions, encode: Callable[[AnyRecords], Bytes]
 ) -> int:
     tell_before(consumer, options)
-    with Interrupts() as interrupts, output.while_read(lambda: _status(consumer)):
+    with Interrupts() as interrupts, output.while_read(lambda: consumer.status(())):
         try:
             for records in consumer.records():
                 if records is None:
@@ -161,15 +159,7 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
     for missing in not_given:
         output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
     output.message(_summary(consumer))
-    return _status(consumer, not_given)
-
-
-def _status(consumer: Consumer, not_given: Sequence[Missing] = ()) -> int:
-    reader = consumer.reader
-    is_skipped = reader is not None and reader.skipped
-    if consumer.partition.problems or is_skipped or not_given:
-        return EXIT_SKIPPED
-    return EXIT_FINDINGS if reader is not None and reader.noted else EXIT_OK
+    return consumer.status(not_given)
 
 
 def _summary(consumer: Consumer) -> str:

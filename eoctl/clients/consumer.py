@@ -20,11 +20,11 @@ from eoctl.clients.log_walk import Given, LogWalk
 from eoctl.clients.log_watch import LogWatch
 from recovery.read_options import AbortedSource, Isolation
 from storage.discovery import select_partition
-from storage.errors import AccessError, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 from storage.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -125,6 +125,22 @@ class LogConsumer(ABC, Generic[Given]):
             if not (each.is_on_disk and self.partition.ignores_log_start)
         )
         return [each for each in cut if each is not None]
+
+    def status(self, not_given: Sequence[Missing]) -> int:
+        """Exit status of what was read; `not_given` as the method of that name says."""
+        reader = self.reader
+        is_skipped = reader is not None and reader.skipped
+        if self.partition.problems or is_skipped or not_given:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if reader is not None and reader.noted else EXIT_OK
+
+    def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
+        """Give the words for what `status` stands for, and what else there is to be known."""
+        partition = self.partition
+        yield from map(str, (*partition.problems, *partition.notes))
+        for each in [] if self.reader is None else self.reader.noted:
+            yield f"damaged, and given: {each}"
+        yield from (f"{partition.path}: {each}" for each in not_given)
 
     def _new_view(self) -> TransactionView:
         from recovery.transaction_view import TransactionView

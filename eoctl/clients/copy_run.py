@@ -22,8 +22,9 @@ from eoctl.clients.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.topic_partitions import require_legal
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
+from recovery.absent import AbsentPartition, lost_partitions
 from storage.discovery import select_partition
-from storage.errors import EXIT_FINDINGS, EoctlError, UsageError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
 from storage.log_dir import DirState, read_log_dir
 from storage.partition import Partition
 
@@ -98,13 +99,17 @@ class DifferenceError(EoctlError):
 
 
 class CopyResult(NamedTuple):
-    """What came of a run. `error` ended it early; what the report says was done all the same."""
+    """What came of a run. `error` ended it early; what the report says was done all the same.
+
+    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    """
 
     reports: tuple[CopyReport, ...]
     recoveries: tuple[Plan, ...]
     changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     error: BaseException | None
+    status: int = EXIT_OK
 
 
 class Pair(NamedTuple):
@@ -120,36 +125,43 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     Raises:
         RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
     """
-    pairs = _pairs(source, destination, options.topic)
+    pairs, absent = _pairs(source, destination, options.topic)
     if options.consume.follow and not options.write.change.apply:
         raise UsageError("--follow goes with --apply: a plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
     if not options.write.change.apply:
-        return _Run(pairs, targets, options, None).run()
+        return _Run(pairs, targets, options, None, absent).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "copy") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(pairs, targets, options, journal).run()
+        return _Run(pairs, targets, options, journal, absent).run()
 
 
-def _pairs(source: str, destination: str, topic: str | None) -> list[Pair]:
+def _pairs(
+    source: str, destination: str, topic: str | None
+) -> tuple[list[Pair], list[AbsentPartition]]:
+    """Pair the partitions, and tell which ones of the topic the source has lost as a whole."""
+    absent: list[AbsentPartition] = []
     if topic is None:
         pairs = [Pair(source, destination)]
     else:
         require_legal(topic)
+        log_dir = read_log_dir(source)
+        absent = [each for each in lost_partitions([log_dir]) if each.key.topic == topic]
         numbers = sorted(
             each.name.partition
-            for each in read_log_dir(source).partitions
+            for each in log_dir.partitions
             if each.name.topic == topic and each.name.state is DirState.LIVE
         )
         if not numbers:
-            raise UsageError(f"{source}: has no partition of {topic}")
+            more = "".join(f"; {each}" for each in absent)
+            raise UsageError(f"{source}: has no partition of {topic}{more}")
         names = [f"{topic}-{number}" for number in numbers]
         pairs = [Pair(str(Path(source, each)), str(Path(destination, each))) for each in names]
     for each in pairs:
         require_apart(Partition.of(select_partition(each.source)), each.destination)
-    return pairs
+    return pairs, absent
 
 
 class _Run:
@@ -159,10 +171,12 @@ class _Run:
         targets: Sequence[Target],
         options: CopyOptions,
         journal: AppendJournal | None,
+        absent: Sequence[AbsentPartition],
     ) -> None:
         self.options = options
         self.journal = journal
         self.notes: list[str] = []
+        self.absent = absent
         self.is_applied = options.write.change.apply
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
@@ -221,6 +235,7 @@ class _Run:
             tuple(change for each in opened for change in each.store.changes.values()),
             tuple(notes_of(opened, self.now, is_applied=self.is_applied, more=self._more_notes())),
             error,
+            self._status(),
         )
 
     def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
@@ -295,11 +310,18 @@ class _Run:
             session=each.keeper.path,
         )
 
+    def _status(self) -> int:
+        found = {each.consumer.status(each.consumer.not_given()) for each in self.copiers}
+        if self.absent or EXIT_SKIPPED in found:
+            return EXIT_SKIPPED
+        return max(found, default=EXIT_OK)
+
     def _more_notes(self) -> Iterator[str]:
         yield from self.notes
+        yield from map(str, self.absent)
         for each in self.copiers:
             partition = each.consumer.partition
-            yield from map(str, (*partition.problems, *partition.notes))
+            yield from each.consumer.told(each.consumer.not_given())
             view = each.consumer.view
             transactions = [] if view is None else view.open_transactions
             for found in transactions[:SHOWN_TRANSACTIONS]:

@@ -35,7 +35,7 @@ from eoctl.clients.transactional import Transactional, TransactionalOptions
 from eoctl.clock import resolve_now
 from recovery.read_options import Isolation
 from storage.discovery import select_partition
-from storage.errors import EoctlError, RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
 from storage.log_dir import GROUPS_TOPIC, TopicPartition
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from eoctl.clients.target import Target
     from recovery.append_journal import AppendJournal
     from recovery.plan import Plan
+    from storage.acknowledged import Missing
     from storage.partition_store import FileChange
 
 GONE = "another --group begins where --from says"
@@ -93,13 +94,17 @@ class TransformReport(NamedTuple):
 
 
 class TransformResult(NamedTuple):
-    """What came of a run; `error` ended it early, and what the rows say was committed."""
+    """What came of a run; `error` ended it early, and what the rows say was committed.
+
+    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    """
 
     reports: tuple[TransformReport, ...]
     recoveries: tuple[Plan, ...]
     changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     error: BaseException | None
+    status: int = EXIT_OK
 
 
 def transform(sources: Sequence[str], target: str, options: TransformOptions) -> TransformResult:
@@ -186,6 +191,7 @@ class _Source:
         self.place = TopicPartition(partition.topic, partition.partition)
         self.first_offset = self.next_offset = 0
         self.is_new = False
+        self.is_at_end = False
         self.records_in = self.records_out = self.transactions = 0
 
     def start(self, committed: int | None, group: str) -> None:
@@ -197,6 +203,10 @@ class _Source:
         require_in_log(self.consumer, committed, f"{self.path}: group {group}")
         self.consumer.start(committed)
         self.first_offset = self.next_offset = committed
+
+    def not_given(self) -> list[Missing]:
+        """Tell what was acknowledged and no record of was given; to its end if that was reached."""
+        return self.consumer.not_given() if self.is_at_end else []
 
     def report(self, *, is_applied: bool) -> TransformReport:
         """Return its row."""
@@ -290,6 +300,10 @@ class _Run:
         opened = [*self.partitions]
         if not is_applied:
             self.notes.append("the filter was not run: what it would add is not among the files")
+        for each in self.sources:
+            self.notes += each.consumer.told(each.not_given())
+        found = {each.consumer.status(each.not_given()) for each in self.sources}
+        status = EXIT_SKIPPED if EXIT_SKIPPED in found else max(found)
         notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
         return TransformResult(
             tuple(each.report(is_applied=is_applied) for each in self.sources),
@@ -297,6 +311,7 @@ class _Run:
             self.partitions.changes,
             tuple(dict.fromkeys(notes)),
             error,
+            status,
         )
 
     def _pass(self, source: _Source, interrupts: Interrupts) -> None:
@@ -315,6 +330,7 @@ class _Run:
                     _count(source, batch)
             else:
                 _count(source, batch)
+        source.is_at_end = True
         next_offset = source.consumer.consumed.next_offset
         # Where a group has begun it goes on, also if --from latest says another place by then.
         is_new = source.is_new and not source.transactions

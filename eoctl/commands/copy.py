@@ -67,7 +67,7 @@ def command(
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
-) -> None:
+) -> int:
     """Append what a partition has to another one, exactly once, and compare the two.
 
     Batches go as bytes, under a producer id of the copier. A second run goes on behind what the
@@ -111,6 +111,7 @@ def command(
     )
     result = copy(source, destination, chosen)
     _report(result, output)
+    return result.status
 
 
 def _report(result: CopyResult, output: OutputFormat) -> None:

@@ -81,7 +81,9 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.output import Report, emit, use_format, while_read
     from eoctl.rebuild_jobs import rebuild_jobs
+    from recovery.absent import lost_partitions
     from recovery.rebuild_many import rebuild_many
+    from storage.discovery import discover
 
     use_format(output)
     change = ChangeOptions(
@@ -106,7 +108,9 @@ def command(
         for each in work:
             require_elsewhere(to, each.selected)
     jobs = jobs or len(os.sched_getaffinity(0))
-    run = _Run(notes, to=to)
+    absent = lost_partitions(discover(paths).whole)
+    run = _Run([*notes, *map(str, absent)], to=to)
+    run.has_failed = bool(absent)
     if apply:
         # All of it before the first row is printed: whoever reads them may go away early.
         rows = iter(list(run.applied(work, jobs, change)))
@@ -263,7 +267,7 @@ class _Run:
 
     def _note(self, result: RebuildResult) -> None:
         self.notes += result.notes
-        self.has_failed |= bool(result.unread)
+        self.has_failed |= bool(result.unread) or result.is_short
         if result.cut is not None:
             self.has_findings = True
             cut = result.cut

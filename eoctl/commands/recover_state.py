@@ -101,10 +101,12 @@ def command(
         )
 
     recovered = recover()
+    not_given = [each.within(0, at_offset) for each in Partition.of(selected).not_given()]
     is_older = stores_data_times(
         Partition.of(selected), recovered.entries, recovered.disk_entries or ()
     )
-    run = _Run(recovered, Clock(moment.ms, expiration_ms), [moment.describe()], is_older=is_older)
+    notes = [moment.describe(), *(f"{path}: {each}" for each in not_given if each is not None)]
+    run = _Run(recovered, Clock(moment.ms, expiration_ms), notes, is_older=is_older)
     # Before anything is printed: a reader that goes away must not keep it from being done.
     if to is not None:
         _write(recovered, Path(to))
@@ -116,7 +118,7 @@ def command(
     else:
         emit(Report("producer", COLUMNS, run.rows(), ()), output)
     run.print_notes()
-    if recovered.problems:
+    if recovered.problems or any(not_given):
         return EXIT_SKIPPED
     if recovered.damage or (run.is_wrong and not writes and to is None):
         return EXIT_FINDINGS

@@ -337,7 +337,7 @@ def run(
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: Output = OutputFormat.TEXT,
-) -> None:
+) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
     from eoctl.changing import ChangeOptions, show_appended
     from eoctl.clients.consume_bounds import parse_start
@@ -372,6 +372,7 @@ def run(
     result = transform(sources, target, wanted)
     report = Report("transform", TransformReport._fields, result.reports)
     show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
+    return result.status
 
 
 SUBCOMMANDS = {

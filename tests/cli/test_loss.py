@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.damage.planted import layout
+from tests.writing import NEW_TOPIC, make_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,3 +263,93 @@ def test_another_copy_has_it_or_not(
     assert "offsets 141 to 178 (38) are missing" in outcome.errors
     assert f"[OFS-3]; {whose}" in outcome.errors
     assert outcome.status == SKIPPED
+
+
+# --- what copies and what cuts --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
+def test_a_copy_tells_what_its_source_lacks(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    """The words and the exit status of `consume`."""
+    log_dir = kafka("clean", name)
+    damage(log_dir)
+    target = make_log_dir(tmp_path / "new")
+    if (log_dir / name).exists():
+        arguments = ("copy", log_dir / name, target / name)
+    else:
+        (log_dir / "txn-0").mkdir()
+        arguments = ("copy", log_dir, target, "--topic", "txn")
+    for more in ((), ("--apply",)):
+        outcome = eoctl(*arguments, *NEW_TOPIC, *more)
+        assert offsets in outcome.errors
+        assert outcome.status == SKIPPED, outcome.errors
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), [LOSSES[0], *LOSSES[2:]])
+def test_a_program_between_two_topics_is_told_too(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    golden: Callable[[str], Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    coordinators = (golden("kafka-4.3.1") / "clean").glob("__*-*")
+    others = {each.name for each in coordinators} - {METADATA}
+    log_dir = kafka("clean", name, "ctp-out-0", *others)
+    damage(log_dir)
+    outcome = eoctl(
+        *("txn", "run", log_dir / name, "--to", log_dir / "ctp-out-0", "--exec", "cat"),
+        *("--transactional-id", "new", "--group", "new"),
+    )
+    assert offsets in outcome.errors
+    assert outcome.status == SKIPPED, outcome.errors
+
+
+# --- what derives files from a log ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
+def test_what_a_log_lacks_is_told_by_what_derives_from_it(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    """And by a search of that partition alone; the other one of the log dir is rebuilt."""
+    log_dir = kafka("clean", name, "idem-none-0")
+    damage(log_dir)
+    index = log_dir / "idem-none-0" / f"{0:020d}.index"
+    wanted = index.read_bytes()
+    index.unlink()
+    paths = {"rebuild": log_dir}
+    if (log_dir / name).exists():
+        paths |= dict.fromkeys(("duplicates", "recover-state"), log_dir / name)
+    if damage is log_start_beyond:  # of such a partition no producer state is made
+        del paths["recover-state"]
+    for command, path in paths.items():
+        outcome = eoctl(command, path)
+        assert offsets in outcome.errors
+        assert (command, outcome.status) == (command, SKIPPED), outcome.errors
+    outcome = eoctl("rebuild", "--apply", log_dir)
+    assert offsets in outcome.errors
+    assert outcome.status == SKIPPED, outcome.errors
+    assert index.read_bytes() == wanted
+
+
+def test_a_state_below_what_is_missing_is_whole(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path]
+) -> None:
+    log_dir = kafka("clean", "rolled-0")
+    remove_middle_segment(log_dir)
+    for offset, status in ((20, 0), (60, SKIPPED)):
+        outcome = eoctl("recover-state", log_dir / "rolled-0", "--at-offset", offset)
+        assert (offset, outcome.status) == (offset, status), outcome.errors

@@ -61,11 +61,15 @@ class TruncationReport(NamedTuple):
 
 
 class PlannedTruncation(NamedTuple):
-    """The plan (None: nothing to cut), a row for each directory, and notes for people."""
+    """The plan (None: nothing to cut), a row for each directory, and notes for people.
+
+    `is_short`: what was acknowledged is not there, and there is nothing to cut.
+    """
 
     plan: Plan | None
     rows: tuple[TruncationReport, ...]
     notes: tuple[str, ...]
+    is_short: bool = False
 
 
 def _require_others(selected: Selected, compared: Sequence[Selected]) -> None:
@@ -158,9 +162,15 @@ def _put_together(
 ) -> PlannedTruncation:
     rows = tuple(_report(each, high_watermark) for each in truncations)
     notes = [note for each in truncations for note in each.notes]
+    missing = [
+        f"{each.partition.path}: {found}"
+        for each in truncations
+        for found in each.partition.not_given()
+    ]
+    notes += missing
     steps = [step for each in truncations for step in each.steps]
     if not steps:
-        return PlannedTruncation(None, rows, tuple(notes))
+        return PlannedTruncation(None, rows, tuple(notes), is_short=bool(missing))
     log_dirs = [read_log_dir(each) for each in options.coordinator_dirs]
     cut = [each for each in truncations if each.steps]
     first, *others = (
@@ -213,7 +223,10 @@ def _own_log_dirs(truncation: Truncation) -> list[LogDir]:
 
 
 def _replica_price(truncation: Truncation, price: TruncationPrice) -> dict[str, Any]:
-    names = ("cut_start_offset", "cut_end_offset", "records_count", "log_bytes")
+    names = (
+        *("cut_start_offset", "cut_end_offset", "records_count", "missing_offsets_count"),
+        "log_bytes",
+    )
     values = {name: getattr(price, name) for name in names}
     return {**values, "path": truncation.partition.path}
 

@@ -15,6 +15,7 @@ from recovery.recover_state import recover_state
 from recovery.recovery_price import RecoveryPrice, recovered_bytes, recovery_price
 from recovery.truncation_counts import CutCounts
 from recovery.truncation_transactions import MAX_LISTED_COUNT, TransactionChanges, cut_parts
+from storage.acknowledged import offsets_count
 from storage.errors import EoctlError
 from storage.lookup import END_KINDS
 
@@ -52,6 +53,8 @@ class TruncationPrice(NamedTuple):
         log_bytes: bytes of `.log` that go, preallocated zeros left out.
         high_watermark: what was acknowledged is below it; checkpointed, it is a lower bound.
         acknowledged_records_count: of `records_count` those below the high watermark.
+        missing_offsets_count: acknowledged ones that the log does not give even before the cut, at
+            most; once the checkpoints are lowered nothing tells of them any more.
         transactions_count: changed ones, by outcome.
         transactions: first 1000 of those that are removed, after 1000 of the others.
         producers_count: producers that are set back.
@@ -69,6 +72,7 @@ class TruncationPrice(NamedTuple):
     log_bytes: int
     high_watermark: int | None
     acknowledged_records_count: int | None
+    missing_offsets_count: int | None
     transactions_count: dict[str, int] | None
     transactions: tuple[TransactionChange, ...] | None
     producers_count: int | None
@@ -141,6 +145,7 @@ def price_truncation(
         log_bytes=counts.log_bytes,
         high_watermark=high_watermark,
         acknowledged_records_count=counts.acknowledged_count,
+        missing_offsets_count=offsets_count(partition.not_given()),
         transactions_count=None if changed is None else changed.counts(),
         transactions=None if changed is None else changed.rows(),
         producers_count=None if producers is None else len(producers),

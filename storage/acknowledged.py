@@ -28,7 +28,7 @@ from storage.log_dir import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from storage.log_dir import LogDir, PartitionDir
     from storage.partition_files import PartitionFiles
@@ -82,6 +82,13 @@ class Missing(NamedTuple):
     def __str__(self) -> str:
         what = "are on disk, and kept from consumers" if self.is_on_disk else "are missing"
         return f"{self.offsets} {what}: {self.why} [{self.check_id}]"
+
+
+def offsets_count(missing: Iterable[Missing]) -> int | None:
+    """How many offsets, at most; None: not known."""
+    counts = [each.offsets_count for each in missing]
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 class Claim(NamedTuple):

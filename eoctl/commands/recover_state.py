@@ -118,7 +118,7 @@ def command(
     else:
         emit(Report("producer", COLUMNS, run.rows(), ()), output)
     run.print_notes()
-    if recovered.problems or any(not_given):
+    if recovered.problems or (any(not_given) and not recovered.damage):
         return EXIT_SKIPPED
     if recovered.damage or (run.is_wrong and not writes and to is None):
         return EXIT_FINDINGS

@@ -8,7 +8,7 @@ import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
-from storage.errors import UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
@@ -64,7 +64,7 @@ def command(
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
-) -> None:
+) -> int:
     """Cut a partition back to an offset, the high watermark, a leader epoch or a time.
 
     The batch with the target goes as a whole, as a broker does it. Without --apply the plan is
@@ -110,12 +110,11 @@ def command(
         expiration_ms=producer_expiry_ms,
     )
     if apply:
-        _apply(path, wanted, change, output)
-    else:
-        _show(path, wanted, change, output)
+        return _apply(path, wanted, change, output)
+    return _show(path, wanted, change, output)
 
 
-def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> None:
+def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
     from eoctl.changing import save_plan
     from eoctl.truncate_run import plan_run
 
@@ -129,9 +128,10 @@ def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Out
     else:
         notes.append("this is a plan, nothing was changed: --apply does it")
     _report(planned, notes, output, is_applied=False)
+    return EXIT_SKIPPED if planned.is_short else EXIT_OK
 
 
-def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> None:
+def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
     """Plan and apply under the locks: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
     from eoctl.truncate_run import PlannedTruncation, arguments_of, plan_run
@@ -157,6 +157,7 @@ def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Ou
         elif not resumed:
             notes.append("there is nothing to cut: nothing was changed")
     _report(planned, notes, output, is_applied=bool(resumed) or planned.plan is not None)
+    return EXIT_SKIPPED if planned.is_short else EXIT_OK
 
 
 def _report(

@@ -336,9 +336,12 @@ def test_what_a_log_lacks_is_told_by_what_derives_from_it(
     if damage is log_start_beyond:  # of such a partition no producer state is made
         del paths["recover-state"]
     for command, path in paths.items():
+        # Damage is a finding of the log that the state is made from.
+        is_damaged = command == "recover-state" and damage is cut_bytes
+        status = FINDINGS if is_damaged else SKIPPED
         outcome = eoctl(command, path)
         assert offsets in outcome.errors
-        assert (command, outcome.status) == (command, SKIPPED), outcome.errors
+        assert (command, outcome.status) == (command, status), outcome.errors
     outcome = eoctl("rebuild", "--apply", log_dir)
     assert offsets in outcome.errors
     assert outcome.status == SKIPPED, outcome.errors
@@ -353,3 +356,47 @@ def test_a_state_below_what_is_missing_is_whole(
     for offset, status in ((20, 0), (60, SKIPPED)):
         outcome = eoctl("recover-state", log_dir / "rolled-0", "--at-offset", offset)
         assert (offset, outcome.status) == (offset, status), outcome.errors
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), [*LOSSES[3:4], *LOSSES[5:7]])
+def test_a_truncation_has_it_in_its_price(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+) -> None:
+    """With a plan it is a price; where nothing is to be cut the log is short all the same."""
+    log_dir = kafka("clean", name)
+    damage(log_dir)
+    end = 50 if name == "rolled-0" else 60
+    cut = ("truncate", log_dir / name, "--single-copy")
+    outcome = eoctl(*cut, "--to-offset", end, "--output", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    (price,) = [row for row in map(json.loads, outcome.text.splitlines()) if row["kind"] == "price"]
+    assert price["missing_offsets_count"] == int(offsets.rpartition("(")[2].rstrip(")"))
+    assert offsets in outcome.errors
+    outcome = eoctl(*cut, "--to-hw")
+    assert "there is nothing to cut" in outcome.errors
+    assert offsets in outcome.errors
+    assert outcome.status == SKIPPED
+
+
+def test_a_truncation_of_all_replicas_tells_it_of_each(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    other = tmp_path / "other"
+    shutil.copytree(log_dir, other)
+    meta = (other / "meta.properties").read_text()
+    (other / "meta.properties").write_text(meta.replace("node.id=1", "node.id=2"))
+    cut_batches(other)
+    outcome = eoctl(
+        *("truncate", log_dir / "plain-0", "--all-replicas", other / "plain-0"),
+        *("--to-offset", "60", "--output", "jsonl"),
+    )
+    assert outcome.status == 0, outcome.errors
+    (price,) = [row for row in map(json.loads, outcome.text.splitlines()) if row["kind"] == "price"]
+    assert price["missing_offsets_count"] == 0
+    assert [row["missing_offsets_count"] for row in price["replicas"]] == [38]
+    assert f"{other / 'plain-0'}: offsets 141 to 178 (38) are missing" in outcome.errors

@@ -74,6 +74,7 @@ TEXT = "\n".join(
             "log_bytes | 2163",
             "high_watermark | 311",
             "acknowledged_records_count | 0",
+            "missing_offsets_count | 0",
             "transactions_count.reopened | 0",
             "transactions_count.removed | 1",
             "transactions_count.shortened | 0",
@@ -159,6 +160,7 @@ def test_the_whole_plan_as_rows(killed: Path, eoctl: Callable) -> None:
         "log_bytes": 2163,
         "high_watermark": 311,
         "acknowledged_records_count": 0,
+        "missing_offsets_count": 0,
         "transactions_count": {"reopened": 0, "removed": 1, "shortened": 0},
         "transactions": [
             {

@@ -148,29 +148,49 @@ def _changes_of_call(call: ast.Call) -> list[str]:
 # --- the rules ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_imports_go_in_one_direction(name: str) -> None:
+def _forbidden_imports(name: str) -> set[str]:
     forbidden = FORBIDDEN_IMPORTS[Path(name).parts[0]]
     if name.startswith("storage/formats/"):
         forbidden = forbidden | IMPURE_IMPORTS
     if name.startswith("eoctl/") and not name.startswith("eoctl/spark/"):
         forbidden = forbidden | {"pyspark"}
-    forbidden = forbidden - MAY_IMPORT.get(name, set())
-    bad = [(line, module) for line, module in _imports(name) if module.split(".")[0] in forbidden]
-    assert bad == []
+    return forbidden - MAY_IMPORT.get(name, set())
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("storage/formats/")])
-def test_formats_open_no_files(name: str) -> None:
+def test_imports_go_in_one_direction() -> None:
+    assert [
+        f"{name}:{line} imports {module}"
+        for name in NAMES
+        for line, module in _imports(name)
+        if module.split(".")[0] in _forbidden_imports(name)
+    ] == []
+
+
+def _named_calls(name: str) -> list[tuple[int, str]]:
+    """(line, function) of every call of a function by its bare name."""
     functions = [node.func for node in ast.walk(_tree(name)) if isinstance(node, ast.Call)]
-    names = [(f.lineno, f.id) for f in functions if isinstance(f, ast.Name)]
-    assert [found for found in names if found[1] in {"open", "input"}] == []
+    return [(each.lineno, each.id) for each in functions if isinstance(each, ast.Name)]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in MAY_CHANGE_FILES])
-def test_only_fsio_changes_files(name: str) -> None:
-    allowed = EXCEPTIONS.get(name, set())
-    assert [call for call in _changing_calls(_tree(name)) if call[1] not in allowed] == []
+def test_formats_open_no_files() -> None:
+    formats = [name for name in NAMES if name.startswith("storage/formats/")]
+    assert len(formats) > 10
+    assert [
+        f"{name}:{line} {function}"
+        for name in formats
+        for line, function in _named_calls(name)
+        if function in {"open", "input"}
+    ] == []
+
+
+def test_only_fsio_changes_files() -> None:
+    assert [
+        f"{name}:{line} {what}"
+        for name in NAMES
+        if name not in MAY_CHANGE_FILES
+        for line, what in _changing_calls(_tree(name))
+        if what not in EXCEPTIONS.get(name, set())
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -197,19 +217,21 @@ def test_the_rule_lets_reading_calls_pass(source: str) -> None:
     assert _changing_calls(ast.parse(source)) == []
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in MAY_PRINT])
-def test_only_output_prints(name: str) -> None:
-    calls = [node for node in ast.walk(_tree(name)) if isinstance(node, ast.Call)]
-    prints = [
-        call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"
-    ]
-    assert prints == []
+def test_only_output_prints() -> None:
+    assert [
+        f"{name}:{line}"
+        for name in NAMES
+        if name not in MAY_PRINT
+        for line, function in _named_calls(name)
+        if function == "print"
+    ] == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_modules_are_named_and_short(name: str) -> None:
-    assert Path(name).stem not in {"common", "helper", "helpers", "misc", "util", "utils"}
-    assert len((ROOT / name).read_text().splitlines()) <= LINES_MAX
+def test_modules_are_named_and_short() -> None:
+    nameless = {"common", "helper", "helpers", "misc", "util", "utils"}
+    assert [name for name in NAMES if Path(name).stem in nameless] == []
+    lines = {name: len((ROOT / name).read_text().splitlines()) for name in NAMES}
+    assert {name: count for name, count in lines.items() if count > LINES_MAX} == {}
 
 
 FORMATS = sorted(
@@ -220,17 +242,20 @@ VERBS = sorted(
 )
 
 
-@pytest.mark.parametrize("stem", FORMATS)
-def test_each_format_has_its_tests_and_its_page(stem: str) -> None:
-    assert (ROOT / f"tests/storage/formats/test_{stem}.py").exists()
-    page = NO_PAGE_OF_ITS_OWN.get(stem, stem)
-    assert (ROOT / f"man/eoctl-{page.replace('_', '-')}.5").exists()
+def _missing(names: list[str]) -> list[str]:
+    assert names
+    return [name for name in names if not (ROOT / name).exists()]
 
 
-@pytest.mark.parametrize("stem", VERBS)
-def test_each_command_has_its_tests_and_its_page(stem: str) -> None:
-    assert (ROOT / f"tests/cli/test_{stem}.py").exists()
-    assert (ROOT / f"man/eoctl-{stem.replace('_', '-')}.1").exists()
+def test_each_format_has_its_tests_and_its_page() -> None:
+    assert _missing([f"tests/storage/formats/test_{stem}.py" for stem in FORMATS]) == []
+    pages = [NO_PAGE_OF_ITS_OWN.get(stem, stem).replace("_", "-") for stem in FORMATS]
+    assert _missing([f"man/eoctl-{page}.5" for page in pages]) == []
+
+
+def test_each_command_has_its_tests_and_its_page() -> None:
+    assert _missing([f"tests/cli/test_{stem}.py" for stem in VERBS]) == []
+    assert _missing([f"man/eoctl-{stem.replace('_', '-')}.1" for stem in VERBS]) == []
 
 
 @pytest.mark.mandoc

@@ -64,6 +64,7 @@ class AuditResult(NamedTuple):
     notes: list[str]
     is_corrupt: bool
     is_unreadable: bool
+    has_wrong_end: bool
     state: AuditState | None
     pieces: Sequence[ReadPiece]
 
@@ -117,6 +118,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         any(isinstance(each, AccessError) for each in problems)
         or any(each.is_unreadable for each in summaries)
         or bool(absent),
+        any(each.has_wrong_end for each in summaries),
         state,
         pieces,
     )
@@ -253,7 +255,9 @@ def exit_status(result: AuditResult, fail_on: Severity) -> int:
     is_note = fail_on == Severity.NOTE and any(_figure(row, "open_transactions") for row in rows)
     if result.is_corrupt or is_warning or is_note:
         return EXIT_FINDINGS
-    return EXIT_SKIPPED if result.is_unreadable else EXIT_OK
+    if result.is_unreadable:
+        return EXIT_SKIPPED
+    return EXIT_FINDINGS if result.has_wrong_end else EXIT_OK
 
 
 def _figure(row: Sequence[object], name: str) -> object:

@@ -142,4 +142,6 @@ class ExportRun:
         assert self._result is not None
         if self._result.is_corrupt:
             return EXIT_FINDINGS
-        return EXIT_SKIPPED if self._result.is_unreadable else EXIT_OK
+        if self._result.is_unreadable:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if self._result.has_wrong_end else EXIT_OK

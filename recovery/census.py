@@ -32,7 +32,7 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import in_words
-from storage.lookup import END_KINDS, all_verdicts, verdict_of
+from storage.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
 from storage.producer_state import AppendError
 from storage.segment import open_segment
 
@@ -160,7 +160,12 @@ def read_producers(
             continue
         finally:
             on_bytes(files.log.file_bytes)
-        bad = [each for each in verdicts if each.kind not in END_KINDS]
+        stopped = partition.stopped
+        bad = [
+            each
+            for each in verdicts
+            if each.kind not in END_KINDS or is_wrong_end(each.kind, stopped)
+        ]
         if stop is not None and stop.kind not in END_KINDS:
             bad = [each for each in bad if each.start_pos < stop.start_pos]
             told = in_words(files.log.path, stop)

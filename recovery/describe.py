@@ -15,7 +15,7 @@ from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words
 from storage.log_dir import DirState, StoppedState
-from storage.lookup import DoubtfulOffsets, LostRecords
+from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.segment import open_segment
 from storage.transactions import OpenTransactions
 
@@ -45,7 +45,6 @@ _SEVERITY = {
     VerdictKind.MISSING: 5,
     VerdictKind.CORRUPT: 6,
 }
-_TAIL_KINDS = frozenset({VerdictKind.PREALLOCATED, VerdictKind.TORN_TAIL})
 
 
 class SegmentSummary(NamedTuple):
@@ -390,10 +389,7 @@ def codec_names(codecs: Iterable[int]) -> tuple[str, ...]:
 
 
 def _is_bad(verdict: Verdict, stopped: StoppedState) -> bool:
-    """Corrupt anywhere, or (SEG-6) a tail that a clean stop does not leave."""
-    if verdict.kind in _TAIL_KINDS:
-        return stopped is StoppedState.CLEAN
-    return verdict.kind is VerdictKind.CORRUPT
+    return verdict.kind is VerdictKind.CORRUPT or is_wrong_end(verdict.kind, stopped)
 
 
 def _worst(kinds: Iterable[VerdictKind | None]) -> VerdictKind:

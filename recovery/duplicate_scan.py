@@ -21,7 +21,7 @@ from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.log_dir import MAX_OFFSET
-from storage.lookup import DoubtfulOffsets, LostRecords
+from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.record_table import RecordTable
+    from storage.log_dir import StoppedState
     from storage.partition import Partition
     from storage.segment import LogRecord, Segment
 
@@ -109,7 +110,8 @@ def read_parts(
         with segment:
             reader = _SegmentReader(segment, end_offset, trouble)
             done_pos = 0
-            for part in reader.parts(is_active=partition.is_active(files)):
+            stopped = partition.stopped
+            for part in reader.parts(is_active=partition.is_active(files), stopped=stopped):
                 yield part
                 pos = int(part.table.pos[-1]) if len(part.table.pos) else done_pos
                 on_bytes(pos - done_pos)
@@ -123,14 +125,15 @@ class _SegmentReader:
         self._trouble = trouble
         self._top_offset = -1
 
-    def parts(self, *, is_active: bool) -> Iterator[Part]:
+    def parts(self, *, is_active: bool, stopped: StoppedState) -> Iterator[Part]:
         scan = BulkScan(self._segment, is_active=is_active)
         self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
         for table, window in scan_tables(scan):
             yield self._part(table, window)
         for verdict in scan.verdicts:
-            if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
+            is_bad = verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
+            if is_bad or is_wrong_end(verdict.kind, stopped):
                 self._trouble.add(in_words(self._segment.path, verdict))
 
     def _part(self, table: HeaderTable, window: BulkWindow | None) -> Part:

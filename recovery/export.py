@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export_files import ExportDir, require_target
 from recovery.export_piece import PieceResult, result_of_entry
-from storage.acknowledged import Acknowledged
 from storage.errors import AccessError, FormatError
 from storage.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS
+from storage.lookup import END_KINDS, is_wrong_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from recovery.absent import AbsentPartition
     from recovery.export_options import ExportOptions
     from recovery.export_plan import ExportPiece, ExportPlan
+    from recovery.read_findings import ReadFinding
     from storage.places import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]
@@ -88,6 +88,7 @@ class ExportResult(NamedTuple):
         kept_count: files of an earlier run whose segments have gone since.
         is_corrupt: something is damaged.
         is_unreadable: the operating system refused something, or it is not there.
+        has_wrong_end: a log that was closed has bytes behind its last batch.
         remarks: sentences on bad stretches that cost no records.
     """
 
@@ -97,6 +98,7 @@ class ExportResult(NamedTuple):
     kept_count: int
     is_corrupt: bool
     is_unreadable: bool
+    has_wrong_end: bool
     remarks: tuple[str, ...]
 
 
@@ -172,6 +174,12 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
     lost += map(_of_absent, plan.absent)
     findings = [each for result in results for each in result.findings]
     harmless = [each for each in findings if not each.is_lost and each.kind not in END_KINDS]
+    ends = [
+        each
+        for result in results
+        for each in result.findings
+        if is_wrong_end(each.kind, plan.known_of(result.piece.split.place.directory).stopped)
+    ]
     kinds = {each.kind for each in findings}
     return ExportResult(
         tuple(summaries),
@@ -183,12 +191,17 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         VerdictKind.UNREADABLE in kinds
         or any(each.kind == VerdictKind.MISSING for each in lost)
         or any(isinstance(each, AccessError) for each in plan.problems),
-        tuple(
-            f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}: "
-            f"{each.reason} [{each.check_id}]; its records are exported"
-            for each in harmless
+        bool(ends),
+        (
+            *(f"{_told(each)}; its records are exported" for each in harmless),
+            *(f"{_told(each)}; all before it are exported" for each in ends),
         ),
     )
+
+
+def _told(found: ReadFinding) -> str:
+    where = f"{found.path}: positions {found.start_pos} to {found.end_pos}"
+    return f"{where}: {found.kind}: {found.reason} [{found.check_id}]"
 
 
 def _with_missing(
@@ -205,7 +218,7 @@ def _with_missing(
     from_offset, to_offset = plan.bounds.get(path, (None, None))
     ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
     end_offset = max([*ends, plan.last_bases[path]]) if path in plan.last_bases else None
-    known = plan.acknowledged.get(path, Acknowledged())
+    known = plan.known_of(path)
     # With a first offset of its own an export does not begin at the log start.
     not_given = known.not_given(end_offset) if from_offset is None else known.missing(end_offset)
     unbounded = [each for each in lost if each.last_offset is None]

@@ -21,6 +21,7 @@ from recovery.absent import lost_partitions
 from recovery.export_options import PATH_COLUMNS, ExportFormat, Until
 from recovery.read_options import RECORD_COLUMNS, Isolation, ReadOptions
 from recovery.remote_segments import tell_remote
+from storage.acknowledged import Acknowledged
 from storage.discovery import discover
 from storage.errors import EoctlError, UsageError
 from storage.log_dir import DirState, parse_partition_name
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from recovery.absent import AbsentPartition
     from recovery.export_options import ExportOptions
     from recovery.outcomes import Stability
-    from storage.acknowledged import Acknowledged
     from storage.log_dir import Problem
     from storage.places import DirectoryPlace, SegmentPlace
 
@@ -94,6 +94,10 @@ class ExportPlan(NamedTuple):
     last_bases: Mapping[str, int] = MappingProxyType({})
     acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
     absent: tuple[AbsentPartition, ...] = ()
+
+    def known_of(self, directory: str) -> Acknowledged:
+        """What is known of the log of a directory, beside what is in it."""
+        return self.acknowledged.get(directory, Acknowledged())
 
 
 class Limits(NamedTuple):

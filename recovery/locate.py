@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage import lookup
 from storage.errors import AccessError, FormatError, UsageError
+from storage.kernels.protocol import in_words
+from storage.lookup import END_KINDS, is_wrong_end
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -59,12 +61,14 @@ class Search:
     Attributes:
         notes: why a result is not what was asked for, or is missing.
         is_unreadable: a part of the log could not be read: there may be more than was found.
+        is_damaged: a log that was closed has bytes behind its last batch.
     """
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.notes: list[str] = []
         self.is_unreadable = False
+        self.is_damaged = False
         self._entries: dict[int, tuple[list[OffsetIndexEntry], list[TimeIndexEntry]]] = {}
 
     def by_offset(self, offset: int) -> Location | None:
@@ -114,7 +118,10 @@ class Search:
             except (FormatError, AccessError) as exc:
                 self._pass_over(exc)
         for files, verdict in read.verdicts:
-            if verdict.check_id != "SEG-6":
+            if is_wrong_end(verdict.kind, self.partition.stopped):
+                self.is_damaged = True
+                self.notes.append(in_words(files.log.path, verdict))
+            elif verdict.kind not in END_KINDS:
                 self.is_unreadable = True
                 self.notes.append(
                     f"{files.log.path}: positions {verdict.start_pos} to {verdict.end_pos} were "

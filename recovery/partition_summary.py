@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.read_findings import GONE, ReadFinding, not_there
 from recovery.segment_summary import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summary import Before, Piece, Summary, merge, merge_all
+from storage.log_dir import StoppedState
+from storage.lookup import is_wrong_end
 from storage.splits import Split
 
 if TYPE_CHECKING:
@@ -32,16 +34,23 @@ class PartitionSummary(NamedTuple):
     Attributes:
         findings: the first bad stretches, in log order; also of files that have gone meanwhile.
         findings_count: all bad stretches.
+        stopped: how its broker left it; known from `against` on.
     """
 
     summary: Summary
     findings: tuple[ReadFinding, ...]
     findings_count: int
+    stopped: StoppedState = StoppedState.UNKNOWN
 
     @property
     def is_corrupt(self) -> bool:
         """There is damage."""
         return any(each.is_corrupt for each in self.findings)
+
+    @property
+    def has_wrong_end(self) -> bool:
+        """There are bytes behind its last batch though it was closed."""
+        return any(is_wrong_end(each.kind, self.stopped) for each in self.findings)
 
     @property
     def is_unreadable(self) -> bool:
@@ -62,7 +71,9 @@ class PartitionSummary(NamedTuple):
             end_offset = known.end_offset
         found = [not_there(directory, each) for each in known.not_given(end_offset)]
         return self._replace(
-            findings=(*found, *self.findings), findings_count=self.findings_count + len(found)
+            findings=(*found, *self.findings),
+            findings_count=self.findings_count + len(found),
+            stopped=known.stopped,
         )
 
 

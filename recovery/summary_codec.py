@@ -99,10 +99,11 @@ def unpack_split(data: bytes) -> Split:
 
 
 def pack_partition(found: PartitionSummary) -> bytes:
-    """Encode what was found in a partition directory."""
+    """Encode what was found in a partition directory; not what its log dir says of it."""
     from msgpack import packb
 
-    return bytes(packb([pack_summary(found.summary), *found[1:]], use_bin_type=True))
+    packed = [pack_summary(found.summary), found.findings, found.findings_count]
+    return bytes(packb(packed, use_bin_type=True))
 
 
 def unpack_partition(data: bytes) -> PartitionSummary:

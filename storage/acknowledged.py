@@ -25,6 +25,7 @@ from storage.log_dir import (
     FileSuffix,
     StoppedState,
     classify,
+    stopped_of,
 )
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Acknowledged(NamedTuple):
         claims: how far it reached.
         orphans: base offsets of indexes without a `.log`, ascending.
         bases: base offsets of the segments that are there, ascending.
+        stopped: how the broker left the directory.
         unlisted: those of segments that the operating system does not give: what is in them is not
             known, and whoever reads says that it could not be read.
     """
@@ -119,6 +121,7 @@ class Acknowledged(NamedTuple):
     orphans: tuple[int, ...] = ()
     bases: tuple[int, ...] = ()
     unlisted: tuple[int, ...] = ()
+    stopped: StoppedState = StoppedState.UNKNOWN
 
     @property
     def end_offset(self) -> int | None:
@@ -211,7 +214,12 @@ def acknowledged(
     if snapshots and (is_clean or not bases) and directory.name.topic != METADATA_TOPIC:
         claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
     return Acknowledged(
-        log_start, tuple(claims), tuple(sorted(orphans)), bases, tuple(sorted(unlisted))
+        log_start,
+        tuple(claims),
+        tuple(sorted(orphans)),
+        bases,
+        tuple(sorted(unlisted)),
+        stopped_of(log_dir, directory),
     )
 
 

@@ -192,6 +192,10 @@ class DirState(StrEnum):
     STRAY = "stray"
 
 
+# A broker has only still to delete these.
+SET_ASIDE = frozenset({DirState.DELETE, DirState.STRAY})
+
+
 class PartitionName(NamedTuple):
     """A parsed directory name."""
 
@@ -226,7 +230,7 @@ def parse_partition_name(name: str) -> PartitionName | None:
     partition = int(digits)
     if partition > MAX_INT32:
         return None
-    may_be_cut = state in {DirState.DELETE, DirState.STRAY} and len(name) >= MAX_NAME_CHARS
+    may_be_cut = state in SET_ASIDE and len(name) >= MAX_NAME_CHARS
     return PartitionName(topic, partition, state, unique_id, may_be_cut)
 
 
@@ -249,6 +253,19 @@ class StoppedState(StrEnum):
     UNCLEAN = "unclean"  # no marker: the next start recovers from the recovery points on
     LIVE = "live"  # the lock is held
     UNKNOWN = "unknown"  # not a log dir, or the lock could not be asked
+
+
+def stopped_of(log_dir: LogDir | None, directory: PartitionDir) -> StoppedState:
+    """How the broker left a partition directory: as its log dir, but for one it had set aside.
+
+    A `-delete` or `-stray` directory is not closed with the others: a clean stop neither
+    trims its indexes nor writes a snapshot of its end (LogManager.asyncDelete, shutdown).
+    """
+    if log_dir is None:
+        return StoppedState.UNKNOWN
+    if log_dir.stopped is StoppedState.CLEAN and directory.name.state in SET_ASIDE:
+        return StoppedState.UNCLEAN
+    return log_dir.stopped
 
 
 class OtherEntry(NamedTuple):
@@ -309,7 +326,7 @@ class LogDir(NamedTuple):
 
     def _checkpointed(self, offsets: Offsets | None, partition: PartitionDir) -> int | None:
         # An entry of that name would belong to a re-created topic, not to what is set aside.
-        if offsets is None or partition.name.state in {DirState.DELETE, DirState.STRAY}:
+        if offsets is None or partition.name.state in SET_ASIDE:
             return None
         return offsets.get(partition.topic_partition)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import VerdictKind
+from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from storage.segment import Segment
 
 CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked
+# What the last segment may have behind its last batch: see `is_wrong_end`.
 END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
 
 
@@ -38,6 +40,15 @@ OFFSET_CHECK_IDS = frozenset({"BAT-2", "BAT-3", "SEG-1", "SEG-2", "SEG-3"})
 # Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
 # or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
 RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})
+
+
+def is_wrong_end(kind: str, stopped: StoppedState) -> bool:
+    """Is it a torn or preallocated end of a log that was closed (SEG-6)? All readers go by this.
+
+    A crash, or an append under way, leaves such an end; a clean stop does not. It costs no record
+    that was acknowledged, or that is told as missing, too.
+    """
+    return kind in END_KINDS and stopped is StoppedState.CLEAN
 
 
 class _ToldBatches:

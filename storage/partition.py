@@ -21,8 +21,9 @@ from storage.log_dir import (
     LEADER_EPOCHS_NAME,
     MAX_OFFSET,
     PARTITION_METADATA_NAME,
-    DirState,
+    SET_ASIDE,
     StoppedState,
+    stopped_of,
 )
 from storage.partition_files import list_partition
 from storage.positioned_file import PositionedFile
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from storage.tiering import RemoteRange
 
 T = TypeVar("T")
-_SET_ASIDE = frozenset({DirState.DELETE, DirState.STRAY})
 
 
 class Place(NamedTuple):
@@ -145,22 +145,13 @@ class Partition:
 
     @property
     def stopped(self) -> StoppedState:
-        """How the broker left this directory: as its log dir, but for one that it had set aside.
-
-        A `-delete` or `-stray` directory is not closed with the others: a clean stop neither
-        trims its indexes nor writes a snapshot of its end (LogManager.asyncDelete, shutdown).
-        """
-        if self.log_dir is None:
-            return StoppedState.UNKNOWN
-        stopped = self.log_dir.stopped
-        if stopped is StoppedState.CLEAN and self.is_set_aside:
-            return StoppedState.UNCLEAN
-        return stopped
+        """How the broker left this directory."""
+        return stopped_of(self.log_dir, self.directory)
 
     @property
     def is_set_aside(self) -> bool:
         """Whether a broker has only still to delete it (`-delete`, `-stray`)."""
-        return self.directory.name.state in _SET_ASIDE
+        return self.directory.name.state in SET_ASIDE
 
     @property
     def high_watermark(self) -> int | None:

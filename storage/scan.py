@@ -12,7 +12,7 @@ What is met at a position                            kind           check id   g
   a length below 14 (v2: 49)                         corrupt          BAT-2    resume (v2: yes)
   a batch that breaks a rule of kernels.pure         corrupt          its id   yes
   bytes that the operating system cannot read        unreadable       ""       resume
-In a segment that is not the last one (is_active=False) torn_tail is corrupt and SEG-6 is SEG-5.
+In a segment that is not the last one (is_active=False) these three are corrupt, by SEG-5.
 
 After a failed checksum nothing of the batch is trusted, not even its length (with resume=True):
   - its length is believed if the file ends there, or a proven batch begins there, or the chain of
@@ -253,7 +253,7 @@ class Scan:
         if left <= 0:
             return [], None
         if left <= PREFIX_BYTES:
-            self._end_torn(pos, f"{left} bytes are no batch")
+            self._end(VerdictKind.TORN_TAIL, pos, f"{left} bytes are no batch")
             return [], None
         if readable < PREFIX_BYTES:
             return self._pass_unreadable(pos, PREFIX_BYTES)
@@ -263,10 +263,7 @@ class Scan:
         _, length, _, magic = PREFIX.unpack_from(buf, at)
         if length < MIN_LENGTH:
             if self._range.is_zero_from(pos):
-                check_id = "SEG-6" if self._is_active else "SEG-5"
-                self._note(
-                    VerdictKind.PREALLOCATED, pos, self.end_pos, check_id, "zeros to the end"
-                )
+                self._end(VerdictKind.PREALLOCATED, pos, "zeros to the end")
                 return [], None
             return self._break(pos, f"length {length} is below {MIN_LENGTH}")
         size = length + LOG_OVERHEAD_BYTES
@@ -401,7 +398,7 @@ class Scan:
             if found_pos is None:
                 found_pos = self._search.next_in_spite(pos, may_be_torn=True)
         if found_pos is None:
-            self._end_torn(pos, reason)
+            self._end(VerdictKind.TORN_TAIL, pos, reason)
             return [], None
         return self._skip(pos, found_pos, reason)
 
@@ -450,9 +447,9 @@ class Scan:
             pos += LOG_OVERHEAD_BYTES + length
         return pos
 
-    def _end_torn(self, pos: int, reason: str) -> None:
+    def _end(self, kind: VerdictKind, pos: int, reason: str) -> None:
         if self._is_active:
-            self._note(VerdictKind.TORN_TAIL, pos, self.end_pos, "SEG-6", reason)
+            self._note(kind, pos, self.end_pos, "SEG-6", reason)
         else:
             self._note(VerdictKind.CORRUPT, pos, self.end_pos, "SEG-5", reason)
 

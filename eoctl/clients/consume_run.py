@@ -140,6 +140,9 @@ def tell_skipped(consumer: Consumer) -> None:
         output.message(f"skipped: {each}", level="warning", **each._asdict())
     for each in [] if reader is None else reader.noted:
         output.message(f"damaged, and given: {each}", level="warning", **each._asdict())
+    if reader is not None and reader.wrong_end is not None:
+        end = reader.wrong_end
+        output.message(f"behind the last batch: {end}", level="warning", **end._asdict())
 
 
 def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:

@@ -132,7 +132,8 @@ class LogConsumer(ABC, Generic[Given]):
         is_skipped = reader is not None and reader.skipped
         if self.partition.problems or is_skipped or not_given:
             return EXIT_SKIPPED
-        return EXIT_FINDINGS if reader is not None and reader.noted else EXIT_OK
+        is_wrong = reader is not None and (reader.noted or reader.wrong_end is not None)
+        return EXIT_FINDINGS if is_wrong else EXIT_OK
 
     def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
         """Give the words for what `status` stands for, and what else there is to be known."""
@@ -140,6 +141,8 @@ class LogConsumer(ABC, Generic[Given]):
         yield from map(str, (*partition.problems, *partition.notes))
         for each in [] if self.reader is None else self.reader.noted:
             yield f"damaged, and given: {each}"
+        if self.reader is not None and self.reader.wrong_end is not None:
+            yield f"behind the last batch: {self.reader.wrong_end}"
         yield from (f"{partition.path}: {each}" for each in not_given)
 
     def _new_view(self) -> TransactionView:

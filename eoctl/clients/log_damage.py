@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.decoded_records import lost_base_offset
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS
+from storage.lookup import END_KINDS, is_wrong_end
 
 if TYPE_CHECKING:
     from storage.errors import FormatError
     from storage.kernels.protocol import ScannedBatch
+    from storage.log_dir import StoppedState
     from storage.scan import Scan
 
 
@@ -68,13 +69,16 @@ class NewVerdicts:
     Attributes:
         positions: where all of it begins.
         given: by position, batches that are damaged where no checksum looks, and proven.
+        ends: bytes behind the last batch that the end of the log should not have.
     """
 
-    def __init__(self, scan: Scan, path: str, *, gives_proven: bool) -> None:
+    def __init__(self, scan: Scan, path: str, stopped: StoppedState, *, gives_proven: bool) -> None:
         """`gives_proven`: what is proven all the same is no loss."""
         self._gives_proven = gives_proven
         self.positions: set[int] = set()
         self.given: dict[int, Damage] = {}
+        self.ends: list[Damage] = []
+        self._stopped = stopped
         self._scan = scan
         self._path = path
         self._seen_count = 0
@@ -85,12 +89,14 @@ class NewVerdicts:
         self._seen_count += len(verdicts)
         found = []
         for each in verdicts:
-            if each.kind not in END_KINDS:  # a torn or preallocated end is where the log ends
-                words = (each.kind, each.check_id, each.reason)
-                damage = Damage(self._path, each.start_pos, each.end_pos, *words, 0)
-                if self._gives_proven and not each.is_lost:
-                    self.given[each.start_pos] = damage
-                    continue
+            words = (each.kind, each.check_id, each.reason)
+            damage = Damage(self._path, each.start_pos, each.end_pos, *words, 0)
+            if each.kind in END_KINDS:  # it is where the log ends
+                if is_wrong_end(each.kind, self._stopped):
+                    self.ends.append(damage)
+            elif self._gives_proven and not each.is_lost:
+                self.given[each.start_pos] = damage
+            else:
                 self.positions.add(each.start_pos)
                 found.append(damage)
         return found

@@ -48,6 +48,7 @@ class LogWalk(ABC, Generic[Given]):
         next_offset: of the next record; above all batches that were passed.
         skipped: what was passed over.
         noted: batches that were given though something of them that no checksum covers is wrong.
+        wrong_end: bytes behind the last batch of a log that was closed: no record is missed.
         tail: damage at the end of the log that no good batch follows: an append under way looks
             like that, too. The next `read` looks at it again; `finish` takes it for what it is.
     """
@@ -66,6 +67,7 @@ class LogWalk(ABC, Generic[Given]):
         self.next_offset = next_offset
         self.skipped: list[Damage] = []
         self.noted: list[Damage] = []
+        self.wrong_end: Damage | None = None
         self.tail: list[Damage] = []
         self._partition = partition
         self._skip_corrupt = skip_corrupt
@@ -175,7 +177,8 @@ class LogWalk(ABC, Generic[Given]):
         self._floor_offset = files.base_offset
         with segment:
             scan, parts = self._scan(segment, files)
-            verdicts = NewVerdicts(scan, files.log.path, gives_proven=self.gives_proven)
+            stopped, is_giving = self._partition.stopped, self.gives_proven
+            verdicts = NewVerdicts(scan, files.log.path, stopped, gives_proven=is_giving)
             for part in parts:
                 self._waiting += verdicts.take()
                 if not isinstance(part, ScannedBatch):
@@ -192,6 +195,8 @@ class LogWalk(ABC, Generic[Given]):
                     yield from self._flush()
                     return True
             self._waiting += verdicts.take()
+            for each in verdicts.ends:
+                self.wrong_end = each._replace(base_offset=self._floor_offset)
             yield from self._flush()
         return False
 

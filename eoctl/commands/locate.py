@@ -111,4 +111,6 @@ class _Run:
         if not self._count or self._is_bad:
             return EXIT_FINDINGS
         is_skipped = self._search.is_unreadable or bool(self._search.partition.problems)
-        return EXIT_SKIPPED if is_skipped else EXIT_OK
+        if is_skipped:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if self._search.is_damaged else EXIT_OK

@@ -77,6 +77,13 @@ def torn_batch_in_the_middle(log_dir: Path) -> Expected:
     return Expected("SEG-5", f"rolled-0/{log.name}", pos, "error")
 
 
+@FAULTS.plants("clean", "rolled-0")
+def zero_tail_in_the_middle(log_dir: Path) -> Expected:
+    log = layout.segment(log_dir / "rolled-0", 0)
+    pos = _add_tail(log, bytes(4096))
+    return Expected("SEG-5", f"rolled-0/{log.name}", pos, "error")
+
+
 @FAULTS.plants("crash", "rolled-0")
 def few_bytes_in_the_middle(log_dir: Path) -> Expected:
     """Too few to be looked at by a reader. The segment is below the recovery point."""

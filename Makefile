@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test lint fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -10,7 +10,9 @@ MUTANTS = 20000
 
 help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
-	echo "make test    every test, then the linters"
+	echo "make test    every test, the long ones with a share that is drawn anew, then the linters"
+	echo "make test-all  every test with all of it, more kills and mutants: for the night"
+	echo "make check-fast  the linters, and the tests of what differs from the branch main"
 	echo "make lint    the linters alone"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
@@ -40,6 +42,18 @@ test: env
 	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory lint
 
+# What `make test` draws a share of is tried whole here: see docs/testing.md.
+test-all: test-whole mutants lint
+
+test-whole: env kafka-libs
+	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 \
+		EOCTL_LEASE_SECONDS=20 EOCTL_REQUIRE=java,broker $(BIN)/pytest -n 2 --dist worksteal \
+		--hypothesis-profile=ci $(PYTEST_ARGS)
+
+check-fast: lint
+	names=$$($(BIN)/python -m tests.changed) && { [ -z "$$names" ] || \
+		$(BIN)/pytest -n 2 --dist worksteal -q -x -m "not broker and not slow" $$names; }
+
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -64,7 +78,7 @@ kills: env
 		--dist worksteal tests/crash/test_*_kills.py tests/storage/test_producer_ids.py
 
 matrix: env
-	EOCTL_MATRIX=all $(BIN)/pytest -n 2 tests/matrix
+	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix
 
 bench: env kafka-libs
 	$(BIN)/python -m bench

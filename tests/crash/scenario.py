@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from storage.errors import EoctlError
 from tests.crash.recording import RecordingFileSystem, SyncDirectory, SyncFile
 from tests.crash.states import COMBINATIONS_MAX, RUN_NAME, CrashReport, CrashState, check_states
+from tests.drawn import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,17 +98,29 @@ def record(
 
 
 def check_scenario(
-    scenario: Scenario, work_dir: Path, *, combinations_max: int = COMBINATIONS_MAX
+    scenario: Scenario,
+    work_dir: Path,
+    *,
+    combinations_max: int = COMBINATIONS_MAX,
+    share: int | None = None,
 ) -> CrashReport:
-    """Check every state that a crash may leave."""
+    """Check every state that a crash may leave; or a share of them, see `tests.drawn`."""
     recording = record(scenario, work_dir)
-    return check_states(recording, scenario.check, work_dir, combinations_max=combinations_max)
+    return check_states(
+        recording, scenario.check, work_dir, combinations_max=combinations_max, share=share
+    )
 
 
 def syncs_of(recording: RecordingFileSystem) -> list[str]:
     """The fsyncs of a run, as text."""
     operations = recording.operations
     return [each.text for each in operations if isinstance(each, SyncFile | SyncDirectory)]
+
+
+def drawn_syncs(scenario: Scenario, work_dir: Path, share: int) -> list[str]:
+    """A share of the fsyncs of a run, as `surviving_mutants` names them."""
+    syncs = syncs_of(record(scenario, work_dir))
+    return drawn([f"{number}: {text}" for number, text in enumerate(syncs)], share)
 
 
 def surviving_mutants(
@@ -120,13 +133,14 @@ def surviving_mutants(
     """Leave out each fsync in turn. Returns those whose absence the checker never notices.
 
     Each comes as its number among the fsyncs of the run, and what it syncs; `among` takes such ones
-    that another checker has not noticed. States of a crash before the fsync that is left out are
+    that another checker has not noticed, or that are drawn. States of a crash before the fsync that is left out are
     those of `check_scenario`, and not checked again.
     """
     survivors = []
+    # By number: what a text names, as a journal, may have another name in each run.
+    numbers = None if among is None else {int(each.partition(":")[0]) for each in among}
     for forgotten, text in enumerate(syncs_of(record(scenario, work_dir))):
-        name = f"{forgotten}: {text}"
-        if among is not None and name not in among:
+        if numbers is not None and forgotten not in numbers:
             continue
 
         def forgetful(root: Path, forgotten: int = forgotten) -> ForgetfulFileSystem:
@@ -142,5 +156,5 @@ def surviving_mutants(
             skipped_count=recording.forgotten_at,
         )
         if not report.failures:
-            survivors.append(name)
+            survivors.append(f"{forgotten}: {text}")
     return survivors

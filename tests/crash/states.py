@@ -33,9 +33,10 @@ from tests.crash.recording import (
     SyncFile,
     Write,
 )
+from tests.drawn import drawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 RUN_NAME = "run"  # of the directory that runs and states are made in, below a test's own
@@ -252,10 +253,13 @@ class CrashReport(NamedTuple):
 
     operations_count: int
     states_count: int
+    checked_count: int
     failures: list[Failure]
 
     def __str__(self) -> str:
         text = f"{self.states_count} crash states of {self.operations_count} operations"
+        if self.checked_count < self.states_count:
+            text += f", {self.checked_count} drawn"
         return "\n  ".join([f"{text}, {len(self.failures)} failed", *map(str, self.failures[:5])])
 
 
@@ -267,21 +271,26 @@ def check_states(
     combinations_max: int = COMBINATIONS_MAX,
     failures_max: int | None = None,
     skipped_count: int = 0,
+    share: int | None = None,
 ) -> CrashReport:
     """Make every state real in `work_dir`, and call `check(root, state)` on it.
 
     A failed assertion of the checker is a failure; any other exception is an error of the test.
     The checker may change what it gets. Every state has the path of the recorded run: absolute
-    paths in files lead where they did. After `failures_max` failures the rest is left out, and so
+    paths in files lead where they did. With a `share` so many are drawn, with the last one. After `failures_max` failures the rest is left out, and so
     are the states of a crash within the first `skipped_count` operations.
     """
     root = work_dir / RUN_NAME
     failures: list[Failure] = []
-    states_count = 0
-    for state in crash_states(recording, combinations_max=combinations_max):
-        if state.done_count < skipped_count:
-            continue
-        states_count += 1
+    all_states = crash_states(recording, combinations_max=combinations_max)
+    states: Iterable[CrashState] = (each for each in all_states if each.done_count >= skipped_count)
+    states_count = checked_count = 0
+    if share is not None:
+        found = list(states)
+        states_count = len(found)
+        states = [*drawn(found[:-1], share - 1, len(recording.operations)), found[-1]]
+    for state in states:
+        checked_count += 1
         state.write_to(root)
         try:
             check(root, state)
@@ -291,4 +300,5 @@ def check_states(
             shutil.rmtree(root)
         if failures_max is not None and len(failures) >= failures_max:
             break
-    return CrashReport(len(recording.operations), states_count, failures)
+    states_count = max(states_count, checked_count)
+    return CrashReport(len(recording.operations), states_count, checked_count, failures)

@@ -82,9 +82,10 @@ def test_every_state_leads_on(
         assert contents(read_log(target).records) == wanted
         require_sequences(target)
 
-    report = check_scenario(Scenario(prepare, run, check), scratch, combinations_max=8)
+    report = check_scenario(Scenario(prepare, run, check), scratch, combinations_max=8, share=40)
     print(f"{fsync}, first: {is_first}: {report}")
     assert report.failures == []
     assert report.states_count > 20
-    assert bool(mended) == (fsync == "never")
+    assert not mended or fsync == "never"
+    assert mended or fsync != "never" or report.checked_count < report.states_count
     assert not (scratch / RUN_NAME).exists()

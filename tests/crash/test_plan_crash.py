@@ -13,7 +13,13 @@ from recovery.plan import parse_plan
 from storage.fsio import TEMP_SUFFIX
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
-from tests.crash.scenario import Scenario, check_scenario, refusing_nothing, surviving_mutants
+from tests.crash.scenario import (
+    Scenario,
+    check_scenario,
+    drawn_syncs,
+    refusing_nothing,
+    surviving_mutants,
+)
 from tests.crash.small_plan import (
     AFTER,
     FILES,
@@ -193,7 +199,7 @@ SCENARIOS: dict[str, Callable[[Made], Scenario]] = {
 def test_every_state_leads_on_and_back(
     name: str, made: Made, scratch: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    report = check_scenario(SCENARIOS[name](made), scratch)
+    report = check_scenario(SCENARIOS[name](made), scratch, share=60)
     record_property("crash_states", f"{name}: {report}")
     print(f"{name}: {report}")
     assert report.failures == []
@@ -216,7 +222,7 @@ NEEDED: dict[str, Callable[[Made], tuple[Scenario, ...]]] = {
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_each_fsync_is_needed(name: str, made: Made, scratch: Path) -> None:
-    survivors: list[str] | None = None
+    survivors = drawn_syncs(NEEDED[name](made)[0], scratch, 6)
     for scenario in NEEDED[name](made):
         survivors = surviving_mutants(scenario, scratch, among=survivors)
     assert survivors == []

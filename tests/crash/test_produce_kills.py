@@ -18,6 +18,7 @@ from eoctl.clients.partitioner import partition_for_key
 from storage.discovery import discover
 from storage.log_tail import read_tail
 from storage.partition import Partition
+from tests.drawn import times
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, make_log_dir
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = 300
+KILLS_COUNT = times(300, 96)
 LINES_COUNT = 60
 # Saved after each block of records, and whatever is imported once.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -165,10 +166,10 @@ def test_killed_at_any_moment_and_begun_again(
         shutil.rmtree(world.root)
     print(f"{case.name}: killed at {dict(per_kind)}")
     # A file is renamed, a directory made or synced at most a few times in a run.
-    assert min(per_kind.values()) >= 2
+    assert min(per_kind.values()) >= times(2, 1)
 
 
-INTERRUPTS_COUNT = 8
+INTERRUPTS_COUNT = times(8, 3)
 SIZE = 20  # of a transaction
 LARGE = ("--segment-bytes", "100000")
 

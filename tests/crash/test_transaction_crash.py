@@ -123,7 +123,7 @@ def test_every_crash_state(
         partial(run, is_commit=is_commit, eoctl=eoctl, monkeypatch=monkeypatch),
         refusing_nothing(partial(check, is_commit=is_commit)),
     )
-    report = check_scenario(scenario, scratch, combinations_max=COMBINATIONS_MAX)
+    report = check_scenario(scenario, scratch, combinations_max=COMBINATIONS_MAX, share=50)
     print(report)
     assert report.failures == []
     assert report.states_count > 80
@@ -174,7 +174,7 @@ def test_every_crash_state_of_a_completion(
 
     left = partial(leave_decided, monkeypatch=monkeypatch) if is_decided else leave_undecided
     scenario = Scenario(left, complete, refusing_nothing(check_again))
-    report = check_scenario(scenario, scratch, combinations_max=COMBINATIONS_MAX)
+    report = check_scenario(scenario, scratch, combinations_max=COMBINATIONS_MAX, share=50)
     print(report)
     assert report.failures == []
     assert report.states_count > 50

@@ -11,6 +11,7 @@ import pytest
 
 from tests.damage.mutants import faults, judge, pieces
 from tests.damage.mutants.run import run, write_files
+from tests.drawn import IS_ALL, times
 from tests.running import runner
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.running import Outcome
 
-MUTANTS_COUNT = 300
+MUTANTS_COUNT = times(300, 120)
 PARTS_COUNT = 2  # for as many processes of the test run
 BY_COMMAND_COUNT = 6
 
@@ -34,7 +35,7 @@ def test_no_good_batch_is_lost_in_silence(
     print(f"{found.mutants_count} mutants, seed {seed}; {found.good_count} good batches")
     assert not found.faults
     assert found.mutants_count == len(numbers)
-    assert found.damaged_count > 0.9 * found.mutants_count
+    assert found.damaged_count > (0.9 if IS_ALL else 0.8) * found.mutants_count
     assert found.good_count > 3 * found.mutants_count
 
 

@@ -1,17 +1,17 @@
 """All readers over every damaged log dir: one verdict for a place, and sums that come out.
 
-EOCTL_MATRIX=all (`make matrix`) takes every fault; otherwise every third one.
+`make matrix` and `make test-all` take every fault, `make test` a share of them: see `tests.drawn`.
 """
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.damage.conftest import copied as copied  # noqa: PLC0414 - a fixture
 from tests.damage.planted import FAULTS
+from tests.drawn import drawn
 from tests.matrix.allowed import ALLOWED, allowed_in
 from tests.matrix.compare import contradictions
 from tests.matrix.more_faults import MORE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.damage.planted.shape import Fault
 
-CHOSEN = [*(FAULTS if os.environ.get("EOCTL_MATRIX") == "all" else FAULTS[::3]), *MORE.all]
+CHOSEN = [*drawn(FAULTS, 24, "matrix"), *drawn(MORE.all, 4, "matrix, more")]
 
 
 @pytest.mark.parametrize("fault", CHOSEN, ids=lambda fault: fault.name)

@@ -28,6 +28,7 @@ from recovery.directory_facts import list_files
 from recovery.findings import Finding, Severity
 from recovery.piece_workers import map_unordered
 from recovery.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
+from recovery.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from recovery.start_changes import StartChange
 from recovery.start_log_dirs import StartedOffsets, changed_log_dirs
 from storage.discovery import discover
@@ -42,7 +43,7 @@ from storage.errors import (
 from storage.log_dir import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.check import CheckResult
     from recovery.clusters import Clusters
@@ -78,7 +79,9 @@ class CheckRun:
         self.notes: list[str] = [_verified(options)]
         self._found = found
         self._clusters = clusters
-        self._jobs_count = jobs
+        # An --io-limit is shared by the processes that there are.
+        sizes_bytes = (each.log_bytes() for each in selected)
+        self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
         self._version = options.broker_version
         self._jobs = [
             CheckJob(
@@ -150,12 +153,16 @@ class CheckRun:
 
         numbers = [each for each in range(len(self._jobs)) if each not in results]
         jobs = [self._jobs[each] for each in numbers]
-        is_parallel = self._jobs_count > 1 and len(jobs) > 1
+        sizes_bytes = [each.selected.log_bytes() for each in jobs]
+        jobs_count = self._jobs_count
+        if jobs:  # without what an earlier run found
+            jobs_count = _paying_jobs(jobs_count, sizes_bytes, jobs[0].options)
+        is_parallel = jobs_count > 1 and len(jobs) > 1
         next_number = 0
-        with Progress("checking", sum(_log_bytes(each.selected) for each in jobs)) as progress:
+        with Progress("checking", sum(sizes_bytes)) as progress:
             if is_parallel:
                 flush()
-                arrived = map_unordered(check_one, jobs, self._jobs_count)
+                arrived = map_unordered(check_one, jobs, jobs_count)
             else:
                 one = partial(check_one, on_bytes=progress.advance)
                 arrived = ((place, one(job)) for place, job in enumerate(jobs))
@@ -240,11 +247,13 @@ def _verified(options: CheckOptions) -> str:
     return "verified: headers of all batches; no checksums, no records"
 
 
-def _log_bytes(selected: Selected) -> int:
-    try:
-        return sum(each.stat().st_size for each in Path(selected.partition.path).glob("*.log"))
-    except OSError:
-        return 0
+DEEP_TIMES = 8  # to decode records of large batches takes as long as reading so many more bytes
+
+
+def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -> int:
+    times = DEEP_TIMES if options.deep else 1
+    weights_bytes = (each * times for each in sizes_bytes)
+    return paying_jobs(jobs, weights_bytes, least_bytes=MIN_PARTITION_BYTES)
 
 
 class CheckRequest(NamedTuple):

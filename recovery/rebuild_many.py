@@ -9,6 +9,7 @@ from recovery.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.piece_workers import map_in_order
 from recovery.rebuild import RebuildSettings, rebuild_partition
 from recovery.rebuild_diff import FileDifference, compare_files
+from recovery.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from storage.errors import EoctlError
 from storage.formats import offset_index, time_index
 from storage.log_dir import StoppedState
@@ -56,8 +57,10 @@ def rebuild_many(work: Sequence[RebuildJob], jobs: int) -> Iterator[RebuildResul
     """Give the results in the order of `work`.
 
     With at least as many partitions as processes each process takes whole partitions, else the
-    segments of a partition are shared out.
+    segments of a partition are shared out; where there is little to read, all is done in this one.
     """
+    sizes_bytes = (each.selected.log_bytes() for each in work)
+    jobs = paying_jobs(jobs, sizes_bytes, least_bytes=MIN_PARTITION_BYTES)
     if jobs <= 1 or len(work) < jobs:
         yield from map(partial(rebuild_one, jobs=jobs), work)
         return

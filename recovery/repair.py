@@ -15,6 +15,7 @@ from recovery.piece_workers import map_in_order
 from recovery.plan import absolute_path, make_plan, source_of
 from recovery.repaired import Repaired, with_missing
 from recovery.salvage import plan_salvage
+from recovery.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from recovery.strategies import Strategy
 from storage.errors import AccessError, EoctlError
 from storage.partition import Partition
@@ -47,7 +48,7 @@ class RepairJob(NamedTuple):
 def repair_many(
     work: Sequence[RepairJob], jobs: int, *, on_done: Callable[[Repaired], None]
 ) -> list[Repaired]:
-    """Plan all of them, each in a process of its own; in the order of `work`. Reads only.
+    """Plan all of them, each in a process of its own where that pays, in order. Reads only.
 
     With one partition the processes share its segments.
 
@@ -56,6 +57,8 @@ def repair_many(
         jobs: processes.
         on_done: told each result as it comes.
     """
+    sizes_bytes = (each.selected.log_bytes() for each in work)
+    jobs = paying_jobs(jobs, sizes_bytes, least_bytes=MIN_PARTITION_BYTES)
     one = partial(repair_one, jobs=jobs if len(work) == 1 else 1)
     return [*map_in_order(one, work, jobs, on_done=on_done)]
 

@@ -88,6 +88,13 @@ class Selected(NamedTuple):
     partition: PartitionDir
     log_dir: LogDir | None
 
+    def log_bytes(self) -> int:
+        """What its `.log` files take now; 0 where they cannot be listed."""
+        try:
+            return sum(each.stat().st_size for each in Path(self.partition.path).glob("*.log"))
+        except OSError:
+            return 0
+
 
 class Discovery(NamedTuple):
     """What the PATHs of a call lead to."""

@@ -171,3 +171,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
     """A function that calls `eoctl ARGUMENTS...` in this process."""
     return runner(capfdbinary)
+
+
+@pytest.fixture(autouse=True)
+def _processes_always_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests give to several processes is small: they would hardly ever be started."""
+    monkeypatch.setattr("recovery.segment_workers.MIN_SHARED_BYTES", 0)

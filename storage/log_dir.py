@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import re
 from enum import StrEnum
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -373,7 +374,8 @@ def read_log_dir(path: str | Path) -> LogDir:
         path=path,
         is_log_dir=not names.isdisjoint(LOG_DIR_FILES),
         meta=_read(path, META_PROPERTIES_NAME, names, parse_meta_properties, problems),
-        clean_shutdown=CLEAN_SHUTDOWN_NAME in names,
+        # A link that leads nowhere is no marker to a broker.
+        clean_shutdown=CLEAN_SHUTDOWN_NAME in names and Path(path, CLEAN_SHUTDOWN_NAME).exists(),
         lock=probe(Path(path, LOCK_FILE_NAME)),
         partitions=tuple(partitions),
         recovery_points=offsets(RECOVERY_POINT_NAME),
@@ -397,6 +399,8 @@ def _sort_entry(
         problems.append(AccessError(exc, entry.path))
         return
     if not is_dir:
+        if parse_partition_name(entry.name) is not None and not Path(entry.path).exists():
+            problems += dangling_link(entry.path)
         others.append(OtherEntry(entry.path, is_dir=False, file=classify(entry.name)))
         return
     name = parse_partition_name(entry.name)
@@ -420,6 +424,13 @@ def _sort_entry(
 MAX_FILE_BYTES = 128 << 20
 
 
+def dangling_link(path: str) -> list[AccessError]:
+    """Return the problem of a name that was listed and leads to nothing; [] if it is gone since."""
+    if not Path(path).is_symlink():
+        return []
+    return [AccessError(FileNotFoundError(ENOENT, "Symbolic link leads nowhere"), path)]
+
+
 def _read(
     directory: str,
     name: str,
@@ -433,8 +444,8 @@ def _read(
     path = Path(directory, name)
     try:
         return parse(read_small_file(path, MAX_FILE_BYTES))
-    except FileNotFoundError:  # replaced or removed since it was listed
-        return None
+    except FileNotFoundError:
+        problems += dangling_link(str(path))
     except OSError as exc:
         problems.append(AccessError(exc, str(path)))
     except FormatError as exc:

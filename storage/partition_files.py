@@ -11,7 +11,7 @@ from errno import EISDIR
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, CorruptError
-from storage.log_dir import FileKind, FileName, FileSuffix, classify
+from storage.log_dir import FileKind, FileName, FileSuffix, classify, dangling_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,16 +141,13 @@ def _file_entry(entry: os.DirEntry[str], problems: list[Problem]) -> FileEntry |
     try:
         if entry.is_dir():
             name = classify(entry.name)
-            if name.kind in _SEGMENT_KINDS and name.suffix is FileSuffix.NONE:
+            if name.kind is not FileKind.UNKNOWN and name.suffix is FileSuffix.NONE:
                 error = IsADirectoryError(EISDIR, "Is a directory", entry.path)
                 problems.append(AccessError(error, entry.path))
             return None
         return FileEntry(entry.path, entry.stat().st_size, classify(entry.name))
     except FileNotFoundError:
-        if entry.is_symlink():
-            problems.append(
-                AccessError(FileNotFoundError(2, "Symbolic link leads nowhere"), entry.path)
-            )
+        problems += dangling_link(entry.path)
         return None
     except OSError as exc:
         problems.append(AccessError(exc, entry.path))

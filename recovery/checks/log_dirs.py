@@ -174,6 +174,11 @@ def _check_own_meta(log_dir: LogDir, collector: Collector, version: BrokerVersio
             message = f"{META_PROPERTIES_NAME} is missing"
             collector.add("DIR-3", path, message, broker_action=f"{REFUSES} (with KRaft)")
         return
+    if log_dir.meta.node_id is None and log_dir.meta.cluster_id is None:
+        # An empty file parses: one of version 0, in which nothing is required.
+        action = f"{REFUSES}, unless another log dir names them"
+        message = f"{META_PROPERTIES_NAME} names neither a node nor a cluster"
+        collector.add("DIR-3", path, message, broker_action=action)
     directory_id = log_dir.meta.directory_id
     if directory_id is None or int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORY_IDS:
         return

@@ -265,6 +265,7 @@ def test_unreadable_checkpoints_are_problems(tmp_path: Path) -> None:
         "meta.properties",
         "replication-offset-checkpoint",
         "recovery-point-offset-checkpoint",  # a directory of that name is no partition
+        "cleaner-offset-checkpoint",
     }
 
 
@@ -298,6 +299,15 @@ def test_symbolic_links_count_as_what_they_lead_to(tmp_path: Path) -> None:
     (log_dir_path / "u-0").symlink_to(tmp_path / "nowhere")
     log_dir = read_log_dir(log_dir_path)
     assert [str(each.topic_partition) for each in log_dir.partitions] == ["t-3"]
+    (problem,) = log_dir.problems
+    assert isinstance(problem, AccessError)
+    assert problem.path == str(log_dir_path / "u-0")
+
+
+def test_a_marker_that_leads_nowhere_is_none(tmp_path: Path) -> None:
+    log_dir_path = make_log_dir(tmp_path / "logs")
+    (log_dir_path / ".kafka_cleanshutdown").symlink_to(tmp_path / "nowhere")
+    assert not read_log_dir(log_dir_path).clean_shutdown
 
 
 def test_a_directory_that_cannot_be_listed(tmp_path: Path) -> None:

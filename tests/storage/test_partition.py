@@ -113,6 +113,7 @@ def test_listing_of_unfinished_business(tmp_path: Path) -> None:
         (directory / name).touch()
     (directory / "00000000000000000007.log").mkdir()
     (directory / "00000000000000000008.log").symlink_to(tmp_path / "nowhere")
+    (directory / "leader-epoch-checkpoint").mkdir()
     files = list_partition(directory)
     assert [each.base_offset for each in files.segments] == [5]
     assert [each.name.offset for each in files.orphans] == [9]
@@ -123,7 +124,8 @@ def test_listing_of_unfinished_business(tmp_path: Path) -> None:
     assert {each.check_id for each in foreign} == {"DIR-9"}
     assert {each.path.rpartition("/")[2] for each in foreign} == {"5.log", "server.log"}
     others = [each for each in files.problems if isinstance(each, AccessError)]
-    assert sorted(each.path.rpartition("/")[2][19:] for each in others) == ["7.log", "8.log"]
+    found = [each.path.rpartition("/")[2] for each in others]
+    assert sorted(found) == [*(f"{each:020d}.log" for each in (7, 8)), "leader-epoch-checkpoint"]
 
 
 def test_no_segments(tmp_path: Path) -> None:

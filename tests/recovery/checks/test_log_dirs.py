@@ -197,6 +197,17 @@ def test_no_meta_properties(tmp_path: Path) -> None:
     assert (finding.check_id, finding.path) == ("DIR-3", str(log_dir / "meta.properties"))
 
 
+def test_meta_properties_that_name_nobody(tmp_path: Path) -> None:
+    """An empty file parses; a broker 4.3.1 then asks for the id of no cluster, and ends."""
+    log_dir = make_log_dir(tmp_path / "d")
+    (log_dir / "meta.properties").write_bytes(b"")
+    (finding,) = findings_of(log_dir)
+    assert (finding.check_id, finding.path) == ("DIR-3", str(log_dir / "meta.properties"))
+    assert finding.broker_action.startswith("refuses to start")
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=0\n")  # as before 2.4
+    assert findings_of(log_dir) == []
+
+
 def test_a_plain_directory_is_not_missing_anything(tmp_path: Path) -> None:
     """Partitions that somebody copied elsewhere are in no log dir."""
     (tmp_path / "d" / "t-0").mkdir(parents=True)

@@ -16,6 +16,7 @@ which lies elsewhere, is kept too: else it would believe in records that were ta
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,6 @@ from recovery import backups, journal
 from recovery.append_close import close
 from recovery.applied import stating
 from recovery.apply import carry_out
-from recovery.directory_facts import list_files
 from recovery.file_facts import look
 from recovery.journal import JOURNAL_NAME, Appends, BackupKind, Journal, JournalStep, Status
 from recovery.journal_order import next_order
@@ -37,6 +37,7 @@ from storage import fsio
 from storage.errors import EoctlError
 from storage.file_attributes import require_own_file, require_owner
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, LEADER_EPOCHS_NAME, FileKind, FileSuffix, classify
+from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,8 +250,9 @@ class AppendJournal:
         if not self._is_begun(log_dir):
             require_in_reach([log_dir], self._log_dirs)
             directories[log_dir] = directory_facts(log_dir)
-            if CLEAN_SHUTDOWN_NAME in directories[log_dir].files:
-                steps.append(_step(Action.REMOVE, str(Path(log_dir, CLEAN_SHUTDOWN_NAME))))
+            marker = str(Path(log_dir, CLEAN_SHUTDOWN_NAME))
+            if os.path.lexists(marker):
+                steps.append(_step(Action.REMOVE, marker))
                 neighbours = neighbours_in(log_dir)
         steps += touch.steps
         if touch.begun_as is not None:
@@ -347,8 +349,13 @@ def _unkept(step: Step) -> JournalStep:
 
 
 def _end_of(directory: str) -> list[Step]:
-    """The files that an append changes: those of the last segment, and the leader epochs."""
-    names = [classify(each) for each in sorted(list_files(directory))]
+    """The files that an append changes: those of the last segment, and the leader epochs.
+
+    Raises:
+        RefusedError: one of them is a link or a directory, and what it is would be lost.
+    """
+    with os_errors(directory):
+        names = [classify(each) for each in sorted(e.name for e in Path(directory).iterdir())]
     plain = [each for each in names if each.suffix is FileSuffix.NONE]
     last = max((each.offset or 0 for each in plain if each.kind is FileKind.LOG), default=None)
     steps = []

@@ -129,9 +129,10 @@ class PlannedStore:
             return
         self._has_begun = True
         marker = str(Path(self.directory).parent / CLEAN_SHUTDOWN_NAME)
-        if Path(marker).exists():
-            self.changes[marker] = FileChange(marker, Action.REMOVE, 0)
+        had_marker = Path(marker).exists()
         self._remove_marker()
+        if had_marker:
+            self.changes[marker] = FileChange(marker, Action.REMOVE, 0)
         if self.topic_id is not None:
             data = encode_partition_metadata(PartitionMetadata(0, self.topic_id))
             self._note(self._path(PARTITION_METADATA_NAME), len(data))

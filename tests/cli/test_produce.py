@@ -634,6 +634,29 @@ def test_a_link_from_elsewhere_is_the_partition_that_it_leads_to(
         assert not (tmp_path / ".lock").exists()
 
 
+@pytest.mark.parametrize("name", [".kafka_cleanshutdown", "plain-0/00000000000000000000.timeindex"])
+def test_a_file_that_is_a_link(
+    eoctl: Callable[..., Outcome],
+    log_dir: Path,
+    tmp_path: Path,
+    lines: Callable[..., Path],
+    name: str,
+) -> None:
+    """An undo could not bring it back, so nothing is begun."""
+    (log_dir / name).rename(tmp_path / "elsewhere")
+    (log_dir / name).symlink_to(tmp_path / "elsewhere")
+    _touched(log_dir / ".lock")
+    before = inventory(log_dir)
+    outcome = eoctl("produce", log_dir / "plain-0", lines(b"v"), *NOW, "--apply")
+    assert outcome.status == 4, outcome.errors
+    assert "is no regular file" in outcome.errors
+    assert "nothing was changed" in outcome.errors
+    assert "remove" not in outcome.text
+    assert inventory(log_dir) == before
+    assert (log_dir / name).is_symlink()
+    assert not list(tmp_path.rglob(".eoctl-unfinished"))
+
+
 def _touched(path: Path) -> Path:
     path.touch()
     return path

@@ -168,6 +168,7 @@ class _Salvage:
         self._has_legacy = False
         self._beyond: list[Run] = []
         self._verdicts: list[Verdict] = []
+        self._own: list[Verdict] = []  # where the scans say nothing: theirs is what all readers say
         self._suspicions: list[Verdict] = []
         self._mended: dict[int, MendedMagic] = {}
 
@@ -373,7 +374,7 @@ class _Salvage:
             self._note(run, "SEG-1", f"offset {{}} is not below {self._end_offset}, the end")
 
     def _note(self, run: Run, check_id: str, reason: str) -> None:
-        self._verdicts.append(
+        self._own.append(
             Verdict(
                 VerdictKind.CORRUPT,
                 run.start_pos,
@@ -386,7 +387,7 @@ class _Salvage:
     # -- what goes
 
     def _losses(self, runs: Sequence[Run]) -> Iterator[Loss]:
-        self._verdicts.sort(key=_start_pos_of)
+        self._verdicts = sorted([*self._verdicts, *self._own], key=_start_pos_of)
         pos, next_offset = 0, self._base_offset
         for run in runs:
             if run.start_pos > pos:

@@ -61,15 +61,19 @@ class BatchCheck:
         self._circumstances = circumstances
         self._collector = collector
         self._is_active = is_active
-        self._end_offset_before = circumstances.end_offset
+        self._end_offset_before = circumstances.reach_offset
 
-    def take(self, table: HeaderTable) -> None:
-        """Look at the next batches; those with a wrong checksum have a verdict and no more."""
+    def take(self, table: HeaderTable, doubtful: set[int]) -> None:
+        """Look at the next batches; those with a wrong checksum have a verdict and no more.
+
+        At `doubtful` positions are those whose offset cannot be right: no log ends behind them.
+        """
         if not table.crc_ok.all():
             table = type(table)._make(column[table.crc_ok] for column in table)
         if not table.row_count:
             return
-        self._look_for_gaps(table)
+        is_doubtful = np.isin(table.pos, list(doubtful))
+        self._look_for_gaps(table, is_doubtful)
         self.max_batch_bytes = max(self.max_batch_bytes, int(table.batch_bytes.max()))
         is_v2 = table.magic >= MAGIC_V2
         if is_v2.any():
@@ -77,9 +81,11 @@ class BatchCheck:
             self._look_at_producers(table, is_v2)
         self._look_at_times(table)
         self.last_offset = max(self.last_offset, int(table.last_offset[-1]))
-        self._circumstances.end_offset = max(
-            self._circumstances.end_offset, int(table.last_offset[-1]) + 1
-        )
+        circumstances = self._circumstances
+        circumstances.reach_offset = max(circumstances.reach_offset, self.last_offset + 1)
+        ends = table.last_offset[~is_doubtful]
+        if len(ends):
+            circumstances.end_offset = max(circumstances.end_offset, int(ends[-1]) + 1)
 
     def take_verdict(self, verdict: Verdict) -> None:
         """Take what the scan says of a stretch, before the batches behind it."""
@@ -142,7 +148,7 @@ class BatchCheck:
             last_offset=last_offset,
         )
 
-    def _look_for_gaps(self, table: HeaderTable) -> None:
+    def _look_for_gaps(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
         """SEG-4; inside a segment a gap is what a repair leaves, and every reader takes it."""
         circumstances = self._circumstances
         ends = np.concatenate(([circumstances.end_offset], table.last_offset[:-1] + 1))
@@ -155,7 +161,7 @@ class BatchCheck:
             is_first = self.last_offset < 0 and row == 0
             is_known = circumstances.has_hole(expected - 1, expected)
             circumstances.add_hole(expected)
-            if expected <= circumstances.log_start_offset or is_known:
+            if expected <= circumstances.log_start_offset or is_known or is_doubtful[row]:
                 continue
             self._collector.add(
                 "SEG-4",

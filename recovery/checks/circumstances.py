@@ -52,6 +52,7 @@ class Circumstances:
         has_damage: a stretch of the log could not be used: what is derived cannot be judged.
         interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
         end_offset: log end offset of what was read so far.
+        reach_offset: the same, with batches whose offset cannot be right.
         remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
         refusal: the last one in the log.
     """
@@ -78,6 +79,7 @@ class Circumstances:
         self.has_damage = False
         self.refusal: Refusal | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0
+        self.reach_offset = self.end_offset
         point = None if log_dir is None else log_dir.recovery_point(partition.directory)
         segments = partition.segments
         self._recovered_base = 0

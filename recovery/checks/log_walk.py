@@ -13,7 +13,7 @@ from recovery.segment_walk import MIN_TABLE_ROWS
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.lookup import LostRecords
+from storage.lookup import DoubtfulOffsets, LostRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,10 @@ class Taker(Protocol):
 
     circumstances: Circumstances
 
-    def take(self, table: HeaderTable, markers: MarkerColumns, log_path: str) -> None:
-        """Take batches with right checksums."""
+    def take(
+        self, table: HeaderTable, markers: MarkerColumns, log_path: str, doubtful: set[int]
+    ) -> None:
+        """Take batches with right checksums; `doubtful`: where the offset cannot be right."""
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
         """Note a control batch whose record is no end marker."""
@@ -85,6 +87,7 @@ class LogWalk:
         self._tables: list[HeaderTable] = []
         self._markers: list[MarkerColumns] = []
         self._row_count = 0  # of these tables
+        self._doubtful: DoubtfulOffsets | None = None
 
     def run(self, *, verify_crc: bool, on_bytes: Callable[[int], None] | None) -> None:
         """Read the segment from its begin to its end."""
@@ -96,6 +99,7 @@ class LogWalk:
             end_offset=self._end_offset,
         )
         found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
+        self._doubtful = DoubtfulOffsets(scan)
         told = read_pos = 0
         for part in scan.parts():
             found.look_at(scan)
@@ -189,7 +193,8 @@ class LogWalk:
 
     def _take(self, table: HeaderTable, markers: MarkerColumns) -> None:
         self.batches_count += table.row_count
-        self._batches.take(table)
+        doubtful = set() if self._doubtful is None else self._doubtful.positions
+        self._batches.take(table, doubtful)
         for index in self._indexes:
             index.take(table)
         if not table.crc_ok.all():
@@ -197,4 +202,4 @@ class LogWalk:
             markers = markers._replace(row=np.searchsorted(good, markers.row))
             table = type(table)._make(column[good] for column in table)
         if table.row_count:
-            self._check.take(table, markers, self._segment.path)
+            self._check.take(table, markers, self._segment.path, doubtful)

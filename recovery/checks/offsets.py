@@ -147,11 +147,15 @@ class EpochCheck:
             self._collector.add_error(problem, path=self._path, broker_action=action)
         return entries
 
-    def take(self, table: HeaderTable, log_path: str) -> None:
-        """EPC-3: the epoch in force at each batch's base offset is the batch's own."""
+    def take(self, table: HeaderTable, log_path: str, doubtful: set[int]) -> None:
+        """EPC-3: the epoch in force at each batch's base offset is the batch's own.
+
+        Nothing is in force at an offset that cannot be right, which `doubtful` batches have.
+        """
         is_judged = (table.magic >= MAGIC_V2) & (table.partition_leader_epoch >= 0)
         is_judged &= table.base_offset >= self._circumstances.log_start_offset
         is_judged &= table.crc_ok
+        is_judged &= ~np.isin(table.pos, list(doubtful))
         if not is_judged.any():
             return
         self.has_epochs = True

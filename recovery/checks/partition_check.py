@@ -300,9 +300,11 @@ class _PartitionCheck:
             broker_action="recovers the segment" if is_offset_index else "makes an empty one",
         )
 
-    def take(self, table: HeaderTable, markers: MarkerColumns, log_path: str) -> None:
+    def take(
+        self, table: HeaderTable, markers: MarkerColumns, log_path: str, doubtful: set[int]
+    ) -> None:
         """Hand on batches with right checksums."""
-        self._epochs.take(table, log_path)
+        self._epochs.take(table, log_path, doubtful)
         self._replay.take(table, markers)
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:

@@ -49,3 +49,26 @@ def log_missing(log_dir: Path) -> Expected:
 def last_log_missing(log_dir: Path) -> Expected:
     layout.segment(log_dir / "rolled-0", 50).unlink()
     return Expected("OFS-3", "rolled-0")
+
+
+@MORE.plants("clean", "plain-0")
+def base_offset_raised(log_dir: Path) -> Expected:
+    """The leader epochs are not to be asked for such an offset."""
+    batch = layout.batch_at(log_dir / LOG, 5)
+    layout.flip(log_dir / LOG, batch.pos + 5, 0x40)
+    return Expected("BAT-3", LOG)
+
+
+@MORE.plants("clean", "plain-0")
+def base_offset_raised_a_little(log_dir: Path) -> Expected:
+    batch = layout.batch_at(log_dir / LOG, 5)
+    layout.flip(log_dir / LOG, batch.pos + 7, 0x20)
+    return Expected("BAT-3", LOG)
+
+
+@MORE.plants("clean", "rolled-0")
+def base_offset_raised_before_a_segment(log_dir: Path) -> Expected:
+    log = layout.segment(log_dir / "rolled-0", 25)
+    batch = layout.batch_at(log, -1)
+    layout.flip(log, batch.pos + 5, 0x40)
+    return Expected("SEG-1", f"rolled-0/{log.name}")

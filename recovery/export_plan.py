@@ -136,7 +136,7 @@ def plan_export(
     for place in listing.places:
         if place.directory in kept:
             by_directory[place.directory].append(place)
-    limits = limits_of(each.directory for each in directories)
+    limits = limits_of([each.directory for each in directories], listing.acknowledged)
     problems = list(listing.problems)
     stable = _stable_offsets(by_directory, limits, options, stabilities or _one_by_one, problems)
     pieces: list[ExportPiece] = []
@@ -251,9 +251,19 @@ def _start_of(limits: Limits, options: ExportOptions) -> int:
     return min(log_start_offset, options.from_offset)
 
 
-def limits_of(directories: Iterable[str]) -> dict[str, Limits]:
-    """Ask the checkpoints of the log dirs; nothing is known of what lies behind URIs."""
-    limits = dict.fromkeys(directories, Limits())
+def limits_of(
+    directories: Iterable[str], listed: Mapping[str, Acknowledged] = MappingProxyType({})
+) -> dict[str, Limits]:
+    """Ask the checkpoints of the log dirs.
+
+    Args:
+        directories: their partitions.
+        listed: what was known when they were listed, which is all that is behind URIs.
+    """
+    limits = {}
+    for each in directories:
+        known = listed.get(each, Acknowledged())
+        limits[each] = Limits(known.log_start_offset, known.high_watermark)
     local = [each for each in limits if "://" not in each]
     if not local:
         return limits

@@ -124,6 +124,11 @@ class Acknowledged(NamedTuple):
     stopped: StoppedState = StoppedState.UNKNOWN
 
     @property
+    def high_watermark(self) -> int | None:
+        """As checkpointed; None: not known."""
+        return next((each.end_offset for each in self.claims if each.what == HIGH_WATERMARK), None)
+
+    @property
     def end_offset(self) -> int | None:
         """The log reached at least so far; None: nothing tells."""
         return max((each.end_offset for each in self.claims), default=None)

@@ -368,7 +368,7 @@ def read_log_dir(path: str | Path) -> LogDir:
     from storage.formats.meta_properties import parse_meta_properties
 
     def offsets(name: str) -> Offsets | None:
-        return _read(path, name, names, _parse_offsets, problems)
+        return _read(path, name, names, parse_offsets, problems)
 
     return LogDir(
         path=path,
@@ -453,7 +453,8 @@ def _read(
     return None
 
 
-def _parse_offsets(data: bytes) -> Offsets:
+def parse_offsets(data: bytes) -> Offsets:
+    """Parse an offset checkpoint of a log dir. Raises FormatError."""
     from storage.formats.checkpoint import parse_offset_checkpoint
 
     return {

@@ -14,7 +14,7 @@ from storage.errors import AccessError, CorruptError
 from storage.log_dir import FileKind, FileName, FileSuffix, classify, dangling_link
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from storage.log_dir import Problem
@@ -85,28 +85,37 @@ def list_partition(path: str | Path) -> PartitionFiles:
         AccessError: the directory cannot be listed. A file that cannot be asked for its size, or
             breaks DIR-9, is recorded in `problems`.
     """
-    by_kind: dict[FileKind, dict[int, FileEntry]] = {kind: {} for kind in _SEGMENT_KINDS}
-    checkpoints: list[FileEntry] = []
-    others: list[FileEntry] = []
     problems: list[Problem] = []
     try:
         with os.scandir(path) as entries:
-            for entry in entries:
-                found = _file_entry(entry, problems)
-                if found is None:
-                    continue
-                name = found.name
-                if name.suffix is FileSuffix.NONE and name.kind is FileKind.CHECKPOINT:
-                    checkpoints.append(found)
-                elif name.suffix or name.kind not in _SEGMENT_KINDS:
-                    others.append(found)
-                elif name.offset is None or not name.has_padded_offset:
-                    others.append(found)
-                    problems += _foreign_log(found)
-                else:
-                    by_kind[name.kind][name.offset] = found
+            found = [_file_entry(entry, problems) for entry in entries]
     except OSError as exc:
         raise AccessError(exc, os.fspath(path)) from exc
+    return put_together([each for each in found if each is not None], problems)
+
+
+def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -> PartitionFiles:
+    """Sort the files of a partition directory, wherever they were listed.
+
+    Args:
+        files: no directories.
+        problems: that were met while listing; those of names are added.
+    """
+    by_kind: dict[FileKind, dict[int, FileEntry]] = {kind: {} for kind in _SEGMENT_KINDS}
+    checkpoints: list[FileEntry] = []
+    others: list[FileEntry] = []
+    told = [*problems]
+    for found in files:
+        name = found.name
+        if name.suffix is FileSuffix.NONE and name.kind is FileKind.CHECKPOINT:
+            checkpoints.append(found)
+        elif name.suffix or name.kind not in _SEGMENT_KINDS:
+            others.append(found)
+        elif name.offset is None or not name.has_padded_offset:
+            others.append(found)
+            told += _foreign_log(found)
+        else:
+            by_kind[name.kind][name.offset] = found
     logs = by_kind[FileKind.LOG]
     segments = tuple(
         SegmentFiles(
@@ -132,7 +141,7 @@ def list_partition(path: str | Path) -> PartitionFiles:
         checkpoints=tuple(sorted(checkpoints, key=lambda each: each.name.name)),
         orphans=tuple(sorted(orphans)),
         others=tuple(sorted(others)),
-        problems=tuple(problems),
+        problems=tuple(told),
     )
 
 

@@ -84,7 +84,10 @@ class DirectoryPlace(NamedTuple):
     @property
     def is_live(self) -> bool:
         """A broker serves it: it is not set aside to be deleted or moved, nor stray."""
-        name = parse_partition_name(self.directory.rstrip("/").rpartition("/")[2])
+        from storage.uris import Uri, is_uri
+
+        path = Uri.parse(self.directory).path if is_uri(self.directory) else self.directory
+        name = parse_partition_name(path.rstrip("/").rpartition("/")[2])
         return name is None or name.state is DirState.LIVE
 
 
@@ -97,8 +100,8 @@ class Listing(NamedTuple):
         problems: what could not be listed or breaks a rule; names that are not UTF-8, which
             neither URIs nor Spark can hold, are left out and are problems too.
         notes: what a person should know, such as a log dir in use.
-        log_dirs: those that were asked for as a whole; none behind URIs.
-        acknowledged: how far logs are known to have reached, by directory; none behind URIs.
+        log_dirs: those that were asked for as a whole.
+        acknowledged: how far logs are known to have reached, by directory.
     """
 
     places: tuple[SegmentPlace, ...]
@@ -153,8 +156,8 @@ def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
             found.directories + more.directories,
             found.problems + more.problems,
             found.notes + more.notes,
-            found.log_dirs,
-            found.acknowledged,
+            found.log_dirs + more.log_dirs,
+            {**found.acknowledged, **more.acknowledged},
         )
     return sort_listing(found)
 

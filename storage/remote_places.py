@@ -1,14 +1,16 @@
 """Listing segments behind URIs, with wildcards: see `places`.
 
 The rules for names and contents are those of `discovery` and `partition_files`. What only a local
-directory can tell is not known: whether a broker has it in use.
+directory can tell is not known: whether a broker has it in use. The checkpoints of a log dir are
+read also where only a partition of it is given.
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from storage.acknowledged import Acknowledged, acknowledged
 from storage.broker_lock import LockKind, LockState
 from storage.discovery import UNKNOWN_PARTITION, NotKafkaError, is_partition_file
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
@@ -16,8 +18,12 @@ from storage.file_systems import RemoteEntry, locate
 from storage.formats.meta_properties import parse_meta_properties
 from storage.local_places import PARTITION_FILE_KINDS, duplicates, no_match, not_utf8
 from storage.log_dir import (
+    HIGH_WATERMARK_NAME,
     LOG_DIR_FILES,
+    LOG_START_NAME,
+    MAX_FILE_BYTES,
     META_PROPERTIES_NAME,
+    RECOVERY_POINT_NAME,
     REMOTE_INDEX_CACHE_NAME,
     DirState,
     FileKind,
@@ -26,20 +32,21 @@ from storage.log_dir import (
     PartitionDir,
     PartitionName,
     classify,
+    parse_offsets,
     parse_partition_name,
 )
+from storage.partition_files import FileEntry, PartitionFiles, put_together
 from storage.path_globs import expand
 from storage.places import DirectoryPlace, Listing, SegmentPlace
 from storage.remote_file import RemoteFile, as_os_error
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 
     from storage.file_systems import Located
-    from storage.formats.meta_properties import MetaProperties
     from storage.log_dir import Problem
 
-MAX_META_BYTES = 1 << 20
+T = TypeVar("T")
 
 
 def list_remote(uris: Sequence[str], *, is_only: bool = True) -> Listing:
@@ -59,7 +66,9 @@ class _Found(NamedTuple):
     """A partition directory with what is in it."""
 
     place: DirectoryPlace
-    files: list[RemoteEntry]
+    name: PartitionName
+    files: list[RemoteEntry] | None  # None: they could not be listed
+    around: LogDir
 
 
 class _Lister:
@@ -67,7 +76,7 @@ class _Lister:
         self.problems: list[Problem] = []
         self._notes: list[str] = []
         self._found: dict[str, _Found] = {}  # by URI of the directory, in order
-        self._metas: dict[str, MetaProperties | None] = {}  # by URI of the log dir
+        self._around: dict[str, LogDir] = {}  # log dirs, by URI, and what may be one
         self._log_dirs: list[tuple[Hashable, LogDir]] = []
         self._named: dict[str, str] = {}  # what a first wildcard matched, by URI -> its name
 
@@ -159,6 +168,7 @@ class _Lister:
         uri = located.uri_of(path)
         problems: list[Problem] = []
         partitions = []
+        self._log_dir(located, path, {each.name for each in entries})
         files = self._files_below(located, path)
         for each in sorted(entries):
             name = parse_partition_name(each.name)
@@ -173,10 +183,10 @@ class _Lister:
         self.problems += problems
         if all(log_dir.path != uri for _, log_dir in self._log_dirs):
             broker = self._broker(located, path)
-            meta = self._meta(located, path)
-            self._log_dirs.append(
-                ((broker, meta and meta.cluster_id), _log_dir_of(uri, meta, tuple(partitions)))
+            found = self._log_dir(located, path)._replace(
+                is_log_dir=True, partitions=tuple(partitions)
             )
+            self._log_dirs.append(((broker, found.meta and found.meta.cluster_id), found))
 
     def _files_below(self, located: Located, path: str) -> dict[str, list[RemoteEntry]] | None:
         """Return the files of all directories in one, by directory: one request for many.
@@ -202,21 +212,22 @@ class _Lister:
             path.rpartition("/")[2], UNKNOWN_PARTITION, DirState.LIVE
         )
         around = path.rpartition("/")[0]
-        meta = self._meta(located, around)
-        cluster = None if meta is None else meta.cluster_id
+        log_dir = self._log_dir(located, around)
+        cluster = None if log_dir.meta is None else log_dir.meta.cluster_id
         place = DirectoryPlace(
             self._broker(located, around), name.topic, name.partition, uri, cluster
         )
-        try:
-            files = self._entries(located, path) if entries is None else entries
-        except AccessError as exc:
-            self.problems.append(exc)
-            files = []
-        self._found[uri] = _Found(place, files)
+        files = entries
+        if files is None:
+            try:
+                files = self._entries(located, path)
+            except AccessError as exc:
+                self.problems.append(exc)
+        self._found[uri] = _Found(place, name, files, log_dir)
 
     def _broker(self, located: Located, path: str) -> str:
         """Return the broker that a log dir belongs to."""
-        meta = self._meta(located, path)
+        meta = self._log_dir(located, path).meta
         if meta is not None and meta.node_id is not None:
             return str(meta.node_id)
         above = path
@@ -227,63 +238,100 @@ class _Lister:
             above = above.rpartition("/")[0]
         return located.uri_of(path)
 
-    def _meta(self, located: Located, path: str) -> MetaProperties | None:
-        """Read meta.properties of a directory, once; None without one that can be read."""
-        uri = located.uri_of(f"{path}/{META_PROPERTIES_NAME}")
-        if uri not in self._metas:
-            self._metas[uri] = None
-            try:
-                with RemoteFile(uri) as file:
-                    reading = file.read_at(0, min(file.file_bytes, MAX_META_BYTES))
-                if reading.unreadable:
-                    bad = reading.unreadable[0]
-                    self.problems.append(AccessError(OSError(bad.errno, bad.strerror), uri))
-                else:
-                    self._metas[uri] = parse_meta_properties(reading.data)
-            except AccessError as exc:
-                if exc.errno != errno.ENOENT:
-                    self.problems.append(exc)
-            except FormatError as exc:
-                self.problems.append(exc.located(uri))
-        return self._metas[uri]
+    def _log_dir(self, located: Located, path: str, names: Container[str] | None = None) -> LogDir:
+        """Read what lies beside partitions, once.
+
+        Args:
+            located: the file system.
+            path: of the directory around partitions.
+            names: what is in it, so that nothing else is asked for; None: not known.
+        """
+        uri = located.uri_of(path)
+        if uri not in self._around:
+
+            def read(name: str, parse: Callable[[bytes], T]) -> T | None:
+                if names is not None and name not in names:
+                    return None
+                return self._read(located.uri_of(f"{path}/{name}"), parse)
+
+            self._around[uri] = LogDir(
+                path=uri,
+                is_log_dir=False,
+                meta=read(META_PROPERTIES_NAME, parse_meta_properties),
+                clean_shutdown=False,
+                lock=LockState(LockKind.UNKNOWN),
+                partitions=(),
+                recovery_points=read(RECOVERY_POINT_NAME, parse_offsets),
+                log_start_offsets=read(LOG_START_NAME, parse_offsets),
+                high_watermarks=read(HIGH_WATERMARK_NAME, parse_offsets),
+                cleaner_offsets=None,
+                others=(),
+                problems=(),
+            )
+        return self._around[uri]
+
+    def _read(self, uri: str, parse: Callable[[bytes], T]) -> T | None:
+        """Read a small file; None without one that can be read."""
+        try:
+            with RemoteFile(uri) as file:
+                reading = file.read_at(0, min(file.file_bytes, MAX_FILE_BYTES))
+            if not reading.unreadable:
+                return parse(reading.data)
+            bad = reading.unreadable[0]
+            self.problems.append(AccessError(OSError(bad.errno, bad.strerror), uri))
+        except AccessError as exc:
+            if exc.errno != errno.ENOENT:
+                self.problems.append(exc)
+        except FormatError as exc:
+            self.problems.append(exc.located(uri))
+        return None
 
     def listing(self) -> Listing:
         """List all that was added."""
         places: list[SegmentPlace] = []
-        for directory, files in self._found.values():
-            places += self._segments(directory, files)
+        known: dict[str, Acknowledged] = {}
+        for uri, found in self._found.items():
+            if found.files is not None:
+                files, more = self._segments(found.place, found.files)
+                places += more
+                known[uri] = acknowledged(PartitionDir(uri, found.name), found.around, files)
         self.problems += duplicates(self._log_dirs)
-        directories = tuple(each.place for each in self._found.values())
-        return Listing(tuple(places), directories, tuple(self.problems), tuple(self._notes))
+        return Listing(
+            tuple(places),
+            tuple(each.place for each in self._found.values()),
+            tuple(self.problems),
+            tuple(self._notes),
+            tuple(log_dir for _, log_dir in self._log_dirs),
+            known,
+        )
 
     def _segments(
-        self, directory: DirectoryPlace, files: Iterable[RemoteEntry]
-    ) -> list[SegmentPlace]:
-        logs = []
-        for each in files:
-            name = classify(each.name)
-            if name.kind is not FileKind.LOG or name.suffix is not FileSuffix.NONE:
-                continue
-            path = str(locate(directory.directory).uri_of(each.path))
-            if each.is_dir:
-                self.problems.append(
-                    AccessError(IsADirectoryError(errno.EISDIR, "Is a directory"), path)
-                )
-            elif name.offset is None or not name.has_padded_offset:
-                self.problems.append(_foreign_log(path, each.name))
-            else:
-                logs.append((name.offset, path, each))
-        logs.sort(key=lambda each: each[0])
-        return [
+        self, directory: DirectoryPlace, entries: Iterable[RemoteEntry]
+    ) -> tuple[PartitionFiles, list[SegmentPlace]]:
+        listed: list[FileEntry] = []
+        problems: list[Problem] = []
+        modified_ns: dict[str, int] = {}
+        located = locate(directory.directory)
+        for each in entries:
+            name, path = classify(each.name), located.uri_of(each.path)
+            modified_ns[path] = each.modified_ns
+            if not each.is_dir:
+                listed.append(FileEntry(path, each.file_bytes, name))
+            elif name.kind is FileKind.LOG and name.suffix is FileSuffix.NONE:
+                error = IsADirectoryError(errno.EISDIR, "Is a directory")
+                problems.append(AccessError(error, path))
+        files = put_together(listed, problems)
+        self.problems += files.problems
+        return files, [
             SegmentPlace(
                 *directory[:4],
-                path=path,
-                base_offset=base_offset,
-                is_active=base_offset == logs[-1][0],
-                file_bytes=entry.file_bytes,
-                modified_ns=entry.modified_ns,
+                path=each.log.path,
+                base_offset=each.base_offset,
+                is_active=each is files.segments[-1],
+                file_bytes=each.log.file_bytes,
+                modified_ns=modified_ns[each.log.path],
             )
-            for base_offset, path, entry in logs
+            for each in files.segments
         ]
 
 
@@ -305,25 +353,6 @@ def _is_log_dir(entries: Sequence[RemoteEntry]) -> bool:
     )
 
 
-def _log_dir_of(
-    uri: str, meta: MetaProperties | None, partitions: tuple[PartitionDir, ...]
-) -> LogDir:
-    return LogDir(
-        path=uri,
-        is_log_dir=True,
-        meta=meta,
-        clean_shutdown=False,
-        lock=LockState(LockKind.UNKNOWN),
-        partitions=partitions,
-        recovery_points=None,
-        log_start_offsets=None,
-        high_watermarks=None,
-        cleaner_offsets=None,
-        others=(),
-        problems=(),
-    )
-
-
 def _is_text(path: str) -> bool:
     try:
         path.encode()
@@ -339,14 +368,4 @@ def _foreign_directory(uri: str, name: str) -> CorruptError:
         pos=0,
         expected="TOPIC-PARTITION",
         found=name,
-    ).located(uri)
-
-
-def _foreign_log(uri: str, name: str) -> CorruptError:
-    return CorruptError(
-        "the name of a .log must be a base offset: a broker cannot load the partition",
-        check_id="DIR-9",
-        pos=0,
-        expected="20 digits",
-        found=name.removesuffix(".log"),
     ).located(uri)

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 
     from eoctl.spark.source_options import SourceOptions
     from recovery.export_plan import Limits
+    from storage.acknowledged import Acknowledged
     from storage.splits import Split
 
 __all__ = ["SOURCES", "register"]
@@ -167,7 +168,7 @@ class RecordsReader(SplitsReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan as for batches; read_committed looks for each partition's last stable offset."""
         splits, listing = read_splits(self.options, self.wanted)
-        limits = self._limits(splits)
+        limits = self._limits(splits, {} if listing is None else listing.acknowledged)
         stable_offsets: dict[str, int] = {}
         if self._is_committed_only:
             from recovery.outcomes import last_stable_offset
@@ -193,14 +194,14 @@ class RecordsReader(SplitsReader):
             for task in tasks_of(splits, self.options.task_bytes)
         ]
 
-    def _limits(self, splits: list[Split]) -> dict[str, Limits]:
+    def _limits(self, splits: list[Split], listed: Mapping[str, Acknowledged]) -> dict[str, Limits]:
         """Return what bounds the records of each directory, if anything is to."""
         is_hw = self.until is Until.HW
         if not (is_hw or self._is_committed_only):
             return {}
         from recovery.export_plan import limits_of
 
-        limits = limits_of({each.place.directory: None for each in splits})
+        limits = limits_of({each.place.directory: None for each in splits}, listed)
         if is_hw:
             return limits
         return {name: each._replace(high_watermark=None) for name, each in limits.items()}

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from eoctl.arrow_files import ArrowTree, open_tree
+from storage import file_systems
+from storage.file_systems import register_default, register_file_system
 from tests.damage.planted import layout
+from tests.remote_trees import watched
 from tests.writing import NEW_TOPIC, make_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from tests.remote_trees import WatchedHandler
 
 LOG = f"{0:020d}.log"
 METADATA = "__cluster_metadata-0"
@@ -424,3 +430,81 @@ def test_a_truncation_of_all_replicas_tells_it_of_each(
     assert price["missing_offsets_count"] == 0
     assert [row["missing_offsets_count"] for row in price["replicas"]] == [38]
     assert f"{other / 'plain-0'}: offsets 141 to 178 (38) are missing" in outcome.errors
+
+
+# --- behind URIs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> Iterator[WatchedHandler]:
+    """What `sim://host/...` leads to."""
+    handler, file_system = watched(tmp_path)
+    register_file_system("sim", lambda uri: (ArrowTree(file_system), ""))
+    yield handler
+    file_systems._factories.pop("sim")
+    register_default(open_tree)
+
+
+@pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_behind_uris_too(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    sim: WatchedHandler,
+    damage: Callable[[Path], None],
+    name: str,
+    offsets: str,
+    *,
+    is_whole: bool,
+) -> None:
+    """Of a log dir, or of a partition in one, whose checkpoints lie beside it."""
+    log_dir = kafka("clean", name, "idem-none-0")
+    damage(log_dir)
+    path = "sim://host/clean" if is_whole else f"sim://host/clean/{name}"
+    if not is_whole and not (log_dir / name).exists():
+        return
+    assert sim.root == log_dir.parent
+    for reader in ("spark-audit --engine local --jobs 1", "export --engine local --jobs 1"):
+        more = ["--to", log_dir.parent / "out"] if reader.startswith("export") else []
+        outcome = eoctl(*reader.split(), path, *more)
+        assert offsets.encode() in outcome.stderr + outcome.stdout
+        assert (reader, outcome.status) == (reader, SKIPPED), outcome.errors
+    (lost,) = map(json.loads, (log_dir.parent / "out" / "_lost.jsonl").read_text().splitlines())
+    assert f"{lost['base_offset']} to {lost['last_offset']}" in offsets
+
+
+def test_a_checkpoint_behind_a_uri_that_cannot_be_read_is_told(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], sim: WatchedHandler
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    arguments = ("spark-audit", "--engine", "local", "--jobs", "1", "sim://host/clean")
+    assert eoctl(*arguments).status == 0
+    sim.errors["clean/replication-offset-checkpoint"] = OSError("AWS Error")
+    outcome = eoctl(*arguments)
+    assert outcome.status == SKIPPED
+    assert "sim://host/clean/replication-offset-checkpoint" in outcome.errors
+    sim.errors.clear()
+    (log_dir / "replication-offset-checkpoint").write_text("0\nnone\n")
+    outcome = eoctl(*arguments)
+    assert outcome.status == FINDINGS
+    assert "sim://host/clean/replication-offset-checkpoint" in outcome.errors
+
+
+def test_an_export_from_a_uri_keeps_to_the_checkpoints(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], sim: WatchedHandler
+) -> None:
+    """Where the log starts, and where its high watermark is, as of a local directory."""
+    log_dir = kafka("clean", "plain-0")
+    layout.set_offset(log_dir, "log-start", "plain-0", 50)
+    layout.set_offset(log_dir, "replication", "plain-0", 141)
+    counts = []
+    for path in (log_dir / "plain-0", "sim://host/clean/plain-0"):
+        target = sim.root / f"out-{len(counts)}"
+        outcome = eoctl(
+            *("export", path, "--engine", "local", "--jobs", "1", "--until", "hw"),
+            *("--to", target, "--output", "jsonl"),
+        )
+        assert outcome.status == 0, outcome.errors
+        rows = [json.loads(line) for line in outcome.text.splitlines()]
+        counts.append([row["records"] for row in rows if row.get("topic") == "plain"])
+    assert counts[0] == counts[1] == [91]

@@ -455,3 +455,15 @@ def test_a_directory_in_the_place_of_a_segment_is_told(tmp_path: Path) -> None:
     assert isinstance(problem, AccessError)
     assert str(problem) == f"{tmp_path / 't-0' / f'{0:020d}.log'}: Is a directory"
     assert listing.places == ()
+
+
+def test_what_is_set_aside_is_known_behind_a_uri_with_a_query(
+    tree: WatchedHandler, tmp_path: Path
+) -> None:
+    """No broker serves it: the checkpoints do not speak of it."""
+    log_dir = make_broker(tmp_path / "logs", 1, "t-0", f"u-0.{'0' * 32}-delete")
+    (log_dir / "replication-offset-checkpoint").write_text("0\n2\nt 0 99\nu 0 99\n")
+    found = list_places(["sim://host/logs?region=here"])
+    assert [(each.topic, each.is_live) for each in found.directories] == [("t", True), ("u", False)]
+    known = [found.acknowledged_of(each.directory).high_watermark for each in found.directories]
+    assert known == [99, None]

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -14,6 +14,7 @@ help:
 	echo "make test-all  every test with all of it, more kills and mutants: for the night"
 	echo "make check-fast  the linters, and the tests of what differs from the branch main"
 	echo "make lint    the linters alone"
+	echo "make rules   docs/rules, written from the rules in the code"
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
@@ -58,6 +59,9 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+rules: env
+	$(BIN)/python -m tests.rule_pages
 
 kafka-libs:
 	scripts/require-tool.sh java >/dev/null

@@ -6,11 +6,11 @@ later run that goes on where an earlier one was interrupted.
 
 from __future__ import annotations
 
-import shlex
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.broker_version import unsupported_features
+from recovery.checks.catalogue import fix_of
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.findings import Finding, Severity
 from recovery.start_changes import StartAction
@@ -109,7 +109,7 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
                 if reason
                 else action_on(each.path, each.check_id, prediction, becomes_leader=becomes_leader)
             ),
-            fix=each.fix or _fix(each.check_id, partition.path),
+            fix=each.fix or fix_of(each.check_id, partition.path),
         )
         for each in checked.collector.kept
     )
@@ -165,42 +165,6 @@ def _not_started(job: CheckJob) -> str:
     features = {} if job.image is None else job.image.features
     unknown = unsupported_features(features, version)
     return f"Kafka {version} does not start with {unknown[0]}" if unknown else ""
-
-
-# What puts a rule right, by its id or the first part of it.
-_FIXES = {
-    "SEG-4": "",  # offsets are never given out again
-    "SEG-7": "",
-    "SEG-8": "eoctl rebuild {}",
-    "SEG-9": "eoctl repair {} --strategy as-broker",
-    "SEG-10": "eoctl repair {} --strategy salvage",
-    "SEG": "eoctl repair {}",
-    "BAT-1": "eoctl repair {}",
-    "BAT-2": "eoctl repair {}",
-    "BAT-3": "eoctl repair {}",
-    "PRD-4": "eoctl repair {} --strategy salvage",
-    "IDX": "eoctl rebuild {} --apply",
-    "TIM": "eoctl rebuild {} --apply",
-    "TXI": "eoctl rebuild {} --apply",
-    "SNP-2": "",
-    # recover-state goes by such a snapshot as a broker does, and finds nothing to write.
-    "SNP-5": "eoctl rebuild {} --apply",
-    "SNP-6": "eoctl rebuild {} --apply",
-    "SNP": "eoctl recover-state {} --apply",
-    "EPC-2": "eoctl repair {} --strategy as-broker",  # a start cuts them; the log bears them out
-    "EPC": "eoctl rebuild {} --apply",
-    "TXO-1": "eoctl txn hanging {}",
-    "OFS-1": "eoctl repair {} --strategy salvage",
-    "OFS-2": "eoctl repair {}",
-    "OFS-3": "eoctl repair {}",
-    "DIR-9": "eoctl repair {} --strategy salvage",
-    "DIR-7": "eoctl repair {} --strategy salvage",  # of a partition: its leader epochs
-}
-
-
-def _fix(check_id: str, path: str) -> str:
-    command = _FIXES.get(check_id, _FIXES.get(check_id.split("-", 1)[0], ""))
-    return command.format(shlex.quote(path))
 
 
 def _unlisted(selected: Selected, error: AccessError) -> CheckResult:

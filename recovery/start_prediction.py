@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks import broker_version as releases
 from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.checks.catalogue import rule_of
 from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
@@ -443,14 +444,12 @@ def action_on(
     `becomes_leader`: it adds its epoch to those in the file, and what contradicts it goes.
     """
     change = prediction.changes.get(path)
-    if check_id in {"PRD-4", "BAT-12", "BAT-2", "SEG-6", "DIR-9"} and path in prediction.refusal:
+    rule = rule_of(check_id)
+    if rule.stops_start and path in prediction.refusal:
         return "refuses to start"
-    if check_id == "OFS-1":
-        return "deletes all segments"
-    if check_id in {"OFS-2", "OFS-3"} and prediction.end_offset is not None:
-        return f"takes {prediction.end_offset} instead"
-    if check_id == "IDX-4" and change is None:
-        return f"takes {prediction.end_offset} for the log end"
-    if change is None and becomes_leader and check_id.startswith("EPC-"):
+    is_known = prediction.end_offset is not None or "{}" not in rule.at_start
+    if rule.at_start and change is None and is_known:
+        return rule.at_start.format(prediction.end_offset)
+    if change is None and becomes_leader and rule.family == "EPC":
         return str(StartAction.REWRITES)
     return "nothing" if change is None else str(change)

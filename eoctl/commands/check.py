@@ -56,6 +56,10 @@ def command(
     io_limit: Annotated[
         int, typer.Option(metavar="MIB", min=0, help="Read at most so many MiB a second.")
     ] = 0,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="What a rule says, such as BAT-1, or all of BAT; no PATH."),
+    ] = None,
     now: Now = None,
     producer_id_expiration_ms: ProducerExpiryMs = None,
     fail_on: FailOn = Severity.WARNING,
@@ -70,6 +74,14 @@ def command(
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
+    if explain is not None:
+        if wanted:
+            raise UsageError(
+                "--explain takes no PATH", next_step=f"eoctl check --explain {explain}"
+            )
+        from eoctl.explain import explain_rules
+
+        return explain_rules(explain, output)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl check PATH...")
     if deep and fast:

@@ -1,1 +1,1 @@
-"""The checks of `eoctl check`, one module for each part of the reference's section 4."""
+"""The checks of `eoctl check`, a module for each kind of file, and the book of their rules."""

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from storage.partition import Partition
     from storage.partition_files import SegmentFiles
 
-# What compaction leaves behind as a matter of course (COMP-4 to COMP-10, OFF-5, PRD-1).
-NORMAL_WHEN_COMPACTED = frozenset(
-    {"SEG-4", "SEG-7", "BAT-5", "IDX-6", "TIM-3", "TXI-6", "TXO-2", "PRD-1", "SNP-6"}
-)
-
 
 class Refusal(NamedTuple):
     """A batch that keeps a broker from loading the log, if it has to read it for producer state."""

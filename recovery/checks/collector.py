@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from recovery.findings import Finding, Severity, severity_of
+from recovery.checks.catalogue import severity_of
+from recovery.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,11 +48,15 @@ class Collector:
         count: int = 1,
         **fields: Any,
     ) -> None:
-        """Note a broken rule; `fields` are those of Finding, `count` how often it is broken."""
+        """Note a broken rule; `fields` are those of Finding, `count` how often it is broken.
+
+        KeyError: the book of rules has no such id.
+        """
         topic = fields.get("topic", self._topic)
         if self._topics and topic and topic not in self._topics:
             return
-        severity = severity_of(check_id) if severity is None else severity
+        default = severity_of(check_id)
+        severity = default if severity is None else severity
         key = (check_id, path, severity)
         self.counts[key] += count
         self._kept_counts[key] += 1

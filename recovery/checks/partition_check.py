@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.assignment import check_against_cluster
 from recovery.checks.batches import BatchCheck
-from recovery.checks.circumstances import NORMAL_WHEN_COMPACTED, Circumstances, Refusal
+from recovery.checks.catalogue import NORMAL_WHEN_COMPACTED
+from recovery.checks.circumstances import Circumstances, Refusal
 from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.kraft import check_metadata_log

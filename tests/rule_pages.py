@@ -1,0 +1,82 @@
+"""The pages of docs/rules, written from the book of rules: `python -m tests.rule_pages`."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.checks.catalogue import PAGES, RulePage, explain
+
+if TYPE_CHECKING:
+    from recovery.checks.rule import Rule
+
+DIRECTORY = Path(__file__).parent.parent / "docs" / "rules"
+_MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/checks; edit the rules there. -->"
+_INTRODUCTION = """
+Every id that `eoctl` prints, or that its manual and its code name, with what it says. `eoctl check
+--explain ID` prints the same. Rules with a severity are checked: **error** is lost data, or a broker
+that will misbehave or not start; **warning** is what no healthy broker writes, or what a person has
+to judge; **note** is worth knowing, and harmless. A check gives another severity where the
+circumstances demand it; "excused" says when. The other rules tell what a broker does; what eoctl
+predicts, rebuilds and repairs follows them.
+
+They were read out of Kafka's sources and held against real brokers, 0.10.2 to 4.3.1. Where the two
+differed, what the broker did counts.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by the name of its file."""
+    made = {f"{page.name}.md": _page(page) for page in PAGES}
+    return {"README.md": _index(), **made}
+
+
+def _index() -> str:
+    lines = ["# The book of rules", "", _MADE, _INTRODUCTION]
+    for page in PAGES:
+        families = dict.fromkeys(rule.family for rule in page.rules)
+        lines.append(f"- [{page.title}]({page.name}.md): {', '.join(families)}")
+    lines += ["", "| rule | severity | what holds |", "|---|---|---|"]
+    for page in PAGES:
+        for rule in page.rules:
+            link = f"[{rule.check_id}]({page.name}.md#{rule.check_id.lower()})"
+            lines.append(f"| {link} | {rule.severity or ''} | {rule.title} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(page: RulePage) -> str:
+    parts = [f"# {page.title}\n\n{_MADE}\n"]
+    for _, rules in groupby(page.rules, key=lambda rule: rule.family):
+        parts += map(_section, rules)
+    return "\n".join(parts)
+
+
+def _section(rule: Rule) -> str:
+    said = explain(rule)
+    facts = (
+        ("Severity", said.severity),
+        ("A broker", said.broker_action),
+        ("To put it right", said.fix),
+        ("Excused", said.excused),
+        ("In Kafka", said.kafka_class),
+        ("Shown by", f"tests: {rule.test}" if rule.test else "no test: nothing tells of it"),
+    )
+    lines = [f"## {rule.check_id}\n", *_wrapped(rule.title), ""]
+    for name, words in facts:
+        if words:
+            lines += _wrapped(f"- **{name}**: {words}", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, 100, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+
+
+if __name__ == "__main__":
+    DIRECTORY.mkdir(exist_ok=True)
+    for _name, _text in pages().items():
+        (DIRECTORY / _name).write_text(_text)

@@ -23,7 +23,7 @@ from storage.producer_state import DEFAULT_EXPIRATION_MS
 from storage.writer import PartitionWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from eoctl.clients.target import Target
     from eoctl.clock import Now
@@ -59,7 +59,8 @@ class OpenPartition(NamedTuple):
         store: knows what changes.
         writer: of the partition.
         recovery: the plan that is carried out first; None if the partition was closed.
-        notes: what a person should know of the recovery.
+        notes: what a person should know of the recovery, and of what was acknowledged and is not
+            there: its offsets are given out again.
     """
 
     target: Target
@@ -98,7 +99,18 @@ def open_partition(
         flush=options.flush,
         expiration_ms=options.expiration_ms,
     )
+    notes = (*notes, *_given_again(target, tail))
     return OpenPartition(target, config, codec, tail, store, writer, plan, notes)
+
+
+def _given_again(target: Target, tail: LogTail) -> Iterator[str]:
+    """Tell what was acknowledged of a partition that is appended to, and is not in it."""
+    partition = target.partition
+    if partition is None:
+        return
+    end_offset = tail.end_offset if partition.segments else None
+    for each in partition.acknowledged.not_given(end_offset):
+        yield f"{target.path}: {each}"
 
 
 def clock_of(now: Now) -> Callable[[], int]:

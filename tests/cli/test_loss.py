@@ -508,3 +508,25 @@ def test_an_export_from_a_uri_keeps_to_the_checkpoints(
         rows = [json.loads(line) for line in outcome.text.splitlines()]
         counts.append([row["records"] for row in rows if row.get("topic") == "plain"])
     assert counts[0] == counts[1] == [91]
+
+
+@pytest.mark.parametrize(
+    ("state", "loss"), [("crash", LOSSES[3]), ("crash", LOSSES[4]), ("clean", LOSSES[5])]
+)
+def test_who_appends_is_told_what_the_log_lacks(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    tmp_path: Path,
+    state: str,
+    loss: tuple[Callable[[Path], None], str, str],
+) -> None:
+    """Offsets at its end are given out again, which is known before --apply.
+
+    Below the recovery point that is refused.
+    """
+    damage, name, offsets = loss
+    log_dir = kafka(state, name)
+    damage(log_dir)
+    (tmp_path / "lines").write_text("one\n")
+    outcome = eoctl("produce", log_dir / name, tmp_path / "lines", "--single-copy")
+    assert f"{offsets} are missing" in outcome.errors

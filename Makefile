@@ -40,6 +40,7 @@ test: env
 	scripts/require-tool.sh java >/dev/null || :
 	scripts/require-tool.sh mandoc >/dev/null || :
 	scripts/fetch-kafka-libs.sh || :
+	$(BIN)/python -m tests.kafka.classes || :
 	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory lint
 

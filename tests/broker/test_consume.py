@@ -17,7 +17,7 @@ import pytest
 
 from tests.kafka import client
 from tests.kafka.broker import Broker
-from tests.kafka.jars import java_command
+from tests.kafka.jars import java_command, quick_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,7 +112,7 @@ def test_text_is_that_of_the_console_consumer(
         properties = [f"print.{each}=true" for each in printed] + [f"key.separator={separator}"]
         theirs = subprocess.run(
             java_command(
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", CONSOLE,
+                *quick_start(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", CONSOLE,
                 "--bootstrap-server", served.bootstrap, "--topic", topic, "--partition", "0",
                 "--offset", "earliest", "--timeout-ms", "5000",
                 *(part for each in properties for part in ("--formatter-property", each)),

@@ -13,7 +13,7 @@ import pytest
 from tests.hanging import forget, newest_state
 from tests.kafka import client
 from tests.kafka.broker import Broker
-from tests.kafka.jars import java_command
+from tests.kafka.jars import java_command, quick_start
 from tests.writing import headers_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ WAIT_S = 60.0
 def java_producer(broker: Broker, records_count: int, transaction_ms: int) -> list[str]:
     """Kafka's own producer, which speaks transaction version 2 where the brokers do."""
     return java_command(
+        *quick_start(),
         *(QUIET, "org.apache.kafka.tools.ProducerPerformance", "--topic", TOPIC),
         *("--num-records", str(records_count), "--record-size", "40", "--throughput", "200"),
         *("--transactional-id", STUCK, "--transaction-duration-ms", str(transaction_ms)),
@@ -80,7 +81,7 @@ def set_transaction_version(broker: Broker, version: int) -> None:
     feature = f"transaction.version={version}"
     done = subprocess.run(
         java_command(
-            *(QUIET, "org.apache.kafka.tools.FeatureCommand"),
+            *(*quick_start(), QUIET, "org.apache.kafka.tools.FeatureCommand"),
             *("--bootstrap-server", broker.bootstrap, "downgrade", "--feature", feature),
         ),
         capture_output=True, text=True, check=False, timeout=WAIT_S,

@@ -133,8 +133,8 @@ def surviving_mutants(
     """Leave out each fsync in turn. Returns those whose absence the checker never notices.
 
     Each comes as its number among the fsyncs of the run, and what it syncs; `among` takes such ones
-    that another checker has not noticed, or that are drawn. States of a crash before the fsync that is left out are
-    those of `check_scenario`, and not checked again.
+    that another checker has not noticed, or that are drawn. States of a crash before the fsync that
+    is left out are those of `check_scenario`, and not checked again.
     """
     survivors = []
     # By number: what a text names, as a journal, may have another name in each run.

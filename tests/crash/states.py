@@ -277,8 +277,9 @@ def check_states(
 
     A failed assertion of the checker is a failure; any other exception is an error of the test.
     The checker may change what it gets. Every state has the path of the recorded run: absolute
-    paths in files lead where they did. With a `share` so many are drawn, with the last one. After `failures_max` failures the rest is left out, and so
-    are the states of a crash within the first `skipped_count` operations.
+    paths in files lead where they did. With a `share` so many are drawn, and the last one is among
+    them. After `failures_max` failures the rest is left out, and so are the states of a crash within
+    the first `skipped_count` operations.
     """
     root = work_dir / RUN_NAME
     failures: list[Failure] = []

@@ -27,7 +27,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from .jars import java_command
+from .jars import java_command, quick_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -229,6 +229,7 @@ class Broker:
         command = java_command(
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *([] if any("Archive" in each for each in self.java_options) else quick_start()),
             *_LOGGING,
             *self.java_options,
             "kafka.Kafka",
@@ -261,7 +262,13 @@ class Broker:
         cluster_id = next((found["cluster.id"] for found in known if found), new_uuid())
         arguments = ("format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties_file))
         done = subprocess.run(
-            java_command(*_LOGGING, "kafka.tools.StorageTool", *arguments),
+            java_command(
+                "-XX:TieredStopAtLevel=1",
+                *quick_start(),
+                *_LOGGING,
+                "kafka.tools.StorageTool",
+                *arguments,
+            ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

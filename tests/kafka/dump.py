@@ -10,7 +10,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
-from .jars import java_command
+from .jars import java_command, quick_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,6 +58,7 @@ def dump_log(files: Iterable[Path | str], *options: str) -> DumpResult:
         java_command(
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *quick_start(),
             # Whatever the locale; which of the two counts depends on Java's release.
             "-Dfile.encoding=UTF-8",
             "-Dstdout.encoding=UTF-8",

@@ -51,6 +51,18 @@ def missing_broker() -> str:
     return "Kafka's jars are missing. To fetch them: make kafka-libs"
 
 
+def class_archive() -> Path:
+    """Where the archive of loaded classes of this JVM is, if `tests.kafka.classes` has made it."""
+    java = Path(tool("java")).resolve()
+    return KAFKA_LIBS / f"classes-{java.stat().st_mtime_ns:x}.jsa"
+
+
+def quick_start() -> list[str]:
+    """JVM options that use it, where it is there."""
+    archive = class_archive()
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else []
+
+
 def java_command(*arguments: str) -> list[str]:
     """A call of a class of Kafka's jars: JVM options, class name, its arguments."""
     return [tool("java"), "-cp", f"{KAFKA_LIBS}/*", *arguments]

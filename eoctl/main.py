@@ -195,7 +195,7 @@ def _check_kernel() -> None:
 
 
 def exit_status_of(call: Callable[[], int | None]) -> int:
-    """Run `call` and map its result or exception to the exit status of design 3."""
+    """Run `call` and map its result or exception to an exit status (`storage.errors`)."""
     from eoctl import output
 
     try:

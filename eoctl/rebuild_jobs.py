@@ -37,7 +37,7 @@ def rebuild_jobs(
     """Make the jobs, and notes that say where the clock and the settings come from.
 
     Directories that are being deleted are passed over, and so is the metadata log if it would be
-    changed (design 4.8), unless it is asked for by its name: that is refused.
+    changed, unless it is asked for by its name: that is refused.
 
     Raises:
         UsageError: no partition there.

@@ -136,7 +136,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
 def _require_clean(
     follower: ReplicaLog, leader: ReplicaLog, end_offset: int, acknowledged: int | None
 ) -> None:
-    """Design 4.7: what producers were told is safe goes only if somebody says so."""
+    """What producers were told is safe goes only if somebody says so."""
     if acknowledged is not None and acknowledged <= end_offset:
         return
     what = (

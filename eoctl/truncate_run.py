@@ -250,7 +250,7 @@ def _require_no_other_copy(
     options: TruncateOptions,
     high_watermark: int | None,
 ) -> None:
-    """Design 4.7: what is cut below the high watermark must not live on in another replica."""
+    """What is cut below the high watermark must not live on in another replica (FIX-9)."""
     partition = truncation.partition
     if high_watermark is not None and truncation.cut.end_offset >= high_watermark:
         return

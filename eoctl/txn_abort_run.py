@@ -141,7 +141,7 @@ def _target(path: str, options: AbortOptions) -> Target:
 
 
 def _require_all(path: str, target: Target, options: AbortOptions) -> None:
-    """Design 4.7: where it is known how many replicas there are, each of them gets the marker."""
+    """Where it is known how many replicas there are, each of them gets the marker (FIX-9)."""
     factor = target.replication_factor
     given_count = 1 + len(options.all_replicas)
     if options.all_replicas and not options.single_copy and factor not in {None, given_count}:

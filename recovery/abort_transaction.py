@@ -1,4 +1,4 @@
-"""Plan the ABORT marker that ends an open transaction of one partition (reference 5.8).
+"""Plan the ABORT marker that ends an open transaction of one partition (TXO-1).
 
 The marker is the one that a coordinator would have written: with the epoch of the data and the
 epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's own

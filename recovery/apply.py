@@ -1,4 +1,4 @@
-"""Apply a plan so that nothing is lost, whatever happens meanwhile (design 4).
+"""Apply a plan so that nothing is lost, whatever happens meanwhile.
 
     1  under the locks: nothing unfinished there, every file is what the plan was made for, the
        owner of new files can be kept, the backups fit
@@ -52,8 +52,8 @@ def writing(
 ) -> Iterator[list[str]]:
     """Keep brokers away from the log dirs of these partitions for the length of the block.
 
-    Everything is refused before anything is touched: the metadata log (design 4.8), owners that
-    cannot be kept (4.9), a held lock (4.2).
+    Everything is refused before anything is touched: the metadata log, owners that cannot be
+    kept, a held lock.
 
     Yields:
         The log dirs, by absolute path.

@@ -1,4 +1,4 @@
-"""The open transactions of a partition, and what is to be said of each (reference 5.8, TXO-1).
+"""The open transactions of a partition, and what is to be said of each (TXO-1).
 
 Open is what a broker has as open after its next start: from snapshots and what follows them
 (SNAP-6, SNAP-9). The verdict comes from the coordinator's newest record for the producer id:

@@ -293,7 +293,7 @@ def require_fresh(plan: Plan) -> None:
 
 
 def require_owners(plan: Plan) -> None:
-    """Make sure that undo could give every file its owner back, also from a copy (design 4.9).
+    """Make sure that undo could give every file its owner back, also from a copy.
 
     Raises:
         RefusedError: it could not: only root may.

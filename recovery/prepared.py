@@ -1,7 +1,7 @@
 """Transactions whose outcome is decided and not yet everywhere: PrepareX as the newest record.
 
 The coordinator writes PrepareCommit or PrepareAbort with all partitions of a transaction, then has
-a marker written to each of them, then writes CompleteX (reference 5.3). Stopped in between it goes
+a marker written to each of them, then writes CompleteX. Stopped in between it goes
 on when it is loaded again. Here each listed partition is looked up: is its marker there, is the
 data still open, is there neither, or was the partition not given at all.
 """

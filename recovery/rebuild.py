@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from storage.producer_state import Violation
 
 
-# A `.txnindex` entry: version 0 and the columns of EndedTransactions (reference 2.11).
+# A `.txnindex` entry: version 0 and the columns of EndedTransactions (TXI-1).
 TXN_ENTRY = np.dtype(
     [
         ("version", ">i2"),

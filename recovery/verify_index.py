@@ -2,8 +2,8 @@
 
 Gives what kafka-dump-log lists (an entry's offset is not the last offset of the batch it points to,
 its timestamp is not that batch's maximum) and, apart from it, what is really wrong. The former is
-normal on followers, compacted logs and indexes of brokers up to 1.1 (APP-8, COMP-10, reference
-2.9); the latter has an error with its rule: IDX-3, IDX-4, TIM-2.
+normal on followers, compacted logs and indexes of brokers up to 1.1 (APP-8, COMP-10,
+IDX-3); the latter has an error with its rule: IDX-3, IDX-4, TIM-2.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _is_untrimmed_start(entry: OffsetIndexEntry) -> bool:
 def _header_at(
     segment: Segment, pos: int, log_bytes: int, max_message_bytes: int
 ) -> BatchHeader | None:
-    """Header of the whole batch at `pos` by the file reader's rules (reference 2.2), or None."""
+    """Header of the whole batch at `pos` by the file reader's rules (BAT-2), or None."""
     end_pos = min(log_bytes, pos + max_message_bytes)
     if pos < 0 or pos >= end_pos - record_batch.CRC_POS:
         return None

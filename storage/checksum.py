@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli) and CRC-32 (IEEE) as used on disk (reference 2.7).
+"""CRC-32C (Castagnoli) and CRC-32 (IEEE) as used on disk.
 
 `import crc32c` costs about 28 ms, nearly all of it importlib.metadata looking up its own version.
 Small files must not pay for that, so its extension module is loaded directly when it can be found;

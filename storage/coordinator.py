@@ -1,4 +1,4 @@
-"""A transaction coordinator over the partitions of a log dir (reference 5.2 and 5.3).
+"""A transaction coordinator over the partitions of a log dir (TransactionStateManager).
 
 What it knows of each transactional id is the newest record of the id in `__transaction_state`; a
 record is appended before anything that follows from it is done:

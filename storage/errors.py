@@ -89,7 +89,7 @@ class FormatError(EoctlError):
     """Bytes do not have the shape their format demands.
 
     Attributes:
-        check_id: the rule that is broken (ids of the reference, such as `BAT-2`).
+        check_id: the rule that is broken (an id of docs/rules, such as `BAT-2`).
         pos: position of the fault, in bytes from the start of the buffer (located: of the file).
         path: the file, "" until located.
         expected, found: what the rule demands and what is there, as short text.

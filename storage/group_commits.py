@@ -1,4 +1,4 @@
-"""Committed offsets as a group coordinator appends them to `__consumer_offsets` (reference 5.4).
+"""Committed offsets as a group coordinator appends them to `__consumer_offsets`.
 
 Each commit is one batch with a record for each partition, and sequence number 0: no client sent
 it, so nobody compares that (PROD-12). In a transaction it is a transactional batch of the producer,

@@ -1,7 +1,7 @@
 """Orders that come out of Java's hash maps, and java.lang.String's hash.
 
 Kafka writes producer snapshots in the iteration order of a java.util.HashMap (rule SNAP-8), its
-tools print in such orders, and coordinators pick partitions by String.hashCode (reference 5.7).
+tools print in such orders, and coordinators pick partitions by String.hashCode.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, count: int) -> int:
-    """Which of `count` partitions holds what an internal topic knows of a key (reference 5.7).
+    """Which of `count` partitions holds what an internal topic knows of a key.
 
     Utils.abs(key.hashCode()) % count: the smallest number, whose absolute value does not fit,
     counts as 0.

@@ -1,6 +1,6 @@
 """A log dir: the names of its files and directories, its checkpoints, and how it was stopped.
 
-Names (reference 1.1 to 1.5)
+Names
 
     <topic>-<partition>                          live replica
     <topic>-<partition>.<unique id>-future       being copied from another log dir of the broker
@@ -91,7 +91,7 @@ LOG_FILE_KINDS = frozenset(
 
 
 class FileSuffix(StrEnum):
-    """Why a file is not what its name would otherwise say (reference 1.5)."""
+    """Why a file is not what its name would otherwise say (REC-3, REC-4)."""
 
     NONE = ""
     DELETED = ".deleted"

@@ -216,7 +216,7 @@ class FileStore(PlannedStore):
         self._log: OpenFile | None = None
 
     def _remove_marker(self) -> None:
-        """Design 4.3: with the marker a broker would trust what it finds."""
+        """With the marker a broker would trust what it finds."""
         if self._keeper is not None:
             begun_as = None if Path(self.directory).exists() else self._begun_as
             self._keeper.will_begin(self.directory, begun_as)

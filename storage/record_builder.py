@@ -226,7 +226,7 @@ def build_marker(
 ) -> bytes:
     """Return the control batch that ends a transaction, as a coordinator has it written.
 
-    One record, never compressed, no sequence number (reference 2.8, MemoryRecords).
+    One record, never compressed, no sequence number (MemoryRecords.writeEndTransactionalMarker).
     """
     control_type = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
     key = encode_control_key(control_type)

@@ -1,4 +1,4 @@
-"""What becomes of a transactional id: the state table of a transaction coordinator (reference 5.3).
+"""What becomes of a transactional id: the state table of a transaction coordinator.
 
 Each function takes what is known of an id and an event, and gives what is known afterwards, as it
 is then written to `__transaction_state`; or it raises what a broker answers. Nothing is read or

@@ -1,6 +1,6 @@
 """Open transactions and the last stable offset of a partition, from batch headers alone.
 
-Rules (reference 3.5)
+Rules
   TXN-1  a transaction opens with the first transactional data batch of a producer without an open
          one, at that batch's base offset
   TXN-2  a control batch of the producer ends it, COMMIT or ABORT; without an open one it ends

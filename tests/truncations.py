@@ -1,4 +1,4 @@
-"""What a truncation must leave, worked out slowly from bytes and the reference; imports no planner.
+"""What a truncation must leave, worked out slowly from bytes and rule TRUNC; imports no planner.
 
 A tree is the files of a log dir by their path in it. `expected_tree` cuts one by the rules TRUNC and
 FIX with `struct` and text; `carry_out` does to one what the steps of a plan say.

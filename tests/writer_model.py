@@ -1,6 +1,6 @@
 """A slow model of one partition and its leader: the rules APP, ROLL, PROD, SNAP and TXN once more.
 
-Plain dicts and lists, written from the reference; it shares no code with what it judges, reads no
+Plain dicts and lists, written from docs/rules; it shares no code with what it judges, reads no
 file, and keeps every batch. Times are milliseconds.
 """
 

@@ -1,4 +1,4 @@
-"""What appending commands tell people: what was verified, and what it costs (design 4.5)."""
+"""What appending commands tell people: what was verified, and what it costs."""
 
 from __future__ import annotations
 

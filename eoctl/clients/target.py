@@ -1,6 +1,6 @@
 """The partition that is to be written to: is it the right one, and may it be?
 
-What the cluster's metadata says of it decides: how many replicas there are (design 4.7), whether
+What the cluster's metadata says of it decides: how many replicas there are (FIX-9), whether
 this node and this log dir have one, which topic id the directory must have. What cannot be known
 is refused unless an option says it.
 """
@@ -198,7 +198,7 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
 
 
 def _require_single_copy(path: str, factor: int | None, options: TargetOptions) -> None:
-    """Design 4.7: replicas that diverge below the high watermark are never found by Kafka."""
+    """Replicas that diverge below the high watermark are never found by Kafka (FIX-9)."""
     if factor == 1 or options.single_copy:
         return
     if factor is None:

@@ -69,7 +69,7 @@ class Session:
 
     @property
     def exit_status(self) -> int:
-        """Status of design 3: the gravest of what happened."""
+        """The gravest of what happened."""
         if self.failed_count and not self.dumped_count:
             return EXIT_ACCESS
         if self.failed_count or self.unreadable_count:

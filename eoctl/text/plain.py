@@ -1,6 +1,6 @@
 """kafka-dump-log 4.3.1's lines for batches and records, one at a time: the definition.
 
-Source: reference 6.2; class org.apache.kafka.tools.DumpLogSegments of 4.3.1. The bulk twins in this
+Source: class org.apache.kafka.tools.DumpLogSegments of 4.3.1. The bulk twins in this
 package give the same bytes and are tested against this module.
 """
 

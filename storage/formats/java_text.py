@@ -38,7 +38,7 @@ class NotANumberError(CorruptError):
     """A field that must be a decimal integer is not.
 
     Kept apart because a broker raises another class of error for it, with other consequences
-    (reference REC-2).
+    (REC-2).
     """
 
 

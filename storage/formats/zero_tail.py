@@ -2,7 +2,7 @@
 
 A broker extends the index of the active segment to its full size and maps it into memory, so a
 live or crashed directory has megabytes of zeros behind the last entry. Both kinds share the rule
-that ends them: the first entry after entry 0 whose relative offset is 0 (reference 2.9, 2.10).
+that ends them: the first entry after entry 0 whose relative offset is 0.
 All loops over the zeros run in C: ten MiB of them take a few milliseconds.
 """
 

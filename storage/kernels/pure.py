@@ -2,7 +2,7 @@
 
 `scan_window` is the hot loop: it walks whole and healthy v2 batches inside one buffer and stops at
 the first place that is anything else. `parse_frame`, `verify` and `judge` decide about that place;
-they also are the rules that the loop has inlined. Rules (ids of the reference):
+they also are the rules that the loop has inlined. Rules (docs/rules/log.md):
 
   BAT-2  length >= 14; v2: length >= 49; v1: length >= 22; magic in 0..2
   BAT-1  v2: CRC-32C of bytes 21 to the end; v0, v1: CRC-32 of bytes 16 to the end

@@ -77,7 +77,7 @@ def found_in(log_dir: Path, now_ms: int = LATE_MS, *, is_complete: bool = False)
     ],
 )
 def test_verdicts_of_late_ones(record: TransactionState, verdict: str, log_dir: Path) -> None:
-    """The table of the reference; the newest record counts, and younger ones are not judged so."""
+    """The newest record counts, and younger ones are not judged so."""
     write_record(log_dir, state_of(transaction_status=STATUS.EMPTY, partitions=None))
     write_record(log_dir, record)
     found = found_in(log_dir)

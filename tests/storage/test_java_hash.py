@@ -31,7 +31,7 @@ def test_long_hash(value: int, expected: int) -> None:
 
 
 def test_order_of_a_small_table() -> None:
-    """The example of the reference: 2000 and 1000 in buckets below 3000's."""
+    """A worked example: 2000 and 1000 in buckets below 3000's."""
     assert hash_map_order([1000, 2000, 3000], long_hash) == [2000, 1000, 3000]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MARKER_BYTES = 78
 TWO_IN_A_SEGMENT = LogConfig(segment_bytes=2 * MARKER_BYTES)  # of `txn` or markers
-# Reference 2.8: producer 1000, epoch 0, coordinator epoch 3, leader epoch 7, COMMIT at 102 and
+# A worked example: producer 1000, epoch 0, coordinator epoch 3, leader epoch 7, COMMIT at 102 and
 # ABORT at 103.
 EXAMPLE_MS = 0x18BCFE5680A
 B1 = bytes.fromhex(
@@ -93,7 +93,7 @@ def refused(
 # --- the bytes ------------------------------------------------------------------------------------
 
 
-def test_markers_are_the_reference_examples(directory: Path) -> None:
+def test_markers_are_the_worked_examples(directory: Path) -> None:
     tail = empty_tail(102, 4096)
     writer = open_writer(directory, tail=tail, leader_epoch=7, now_ms=EXAMPLE_MS)
     for is_commit, offset in ((True, 102), (False, 103)):

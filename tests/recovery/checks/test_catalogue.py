@@ -56,6 +56,18 @@ def test_every_id_in_code_manual_and_docs_resolves() -> None:
     assert found == set()
 
 
+def test_no_text_cites_what_the_project_does_not_have() -> None:
+    """A chapter of a paper elsewhere tells a reader nothing: name a rule, or say it."""
+    cited = re.compile(r"\b(design|reference) \d|\bids of the reference\b|\u00a7", re.IGNORECASE)
+    found = {
+        (str(path.relative_to(ROOT)), match[0])
+        for path in sources()
+        for match in cited.finditer(path.read_text())
+        if path != Path(__file__)
+    }
+    assert found == set()
+
+
 def test_every_rule_is_said_once_and_in_full() -> None:
     rules = [rule for page in PAGES for rule in page.rules]
     assert len(rules) == len(RULES)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATES = ["clean", "crash", "recovered", "hard", "hard-clean", "tv2", "tv2-clean"]
 NAME = "__cluster_metadata-0"
 
-# Values of records as the reference has them, byte by byte: frame 1, then api key and version.
+# Values of records byte by byte: frame 1, then api key and version.
 TOPIC = bytes.fromhex("0102000274000102030405060708090a0b0c0d0e0f00")
 NO_OP = bytes.fromhex("01140000")
 BEGIN, END, ABORT = (bytes.fromhex(f"01{key:02x}0000") for key in (23, 24, 25))

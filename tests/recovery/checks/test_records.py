@@ -372,7 +372,7 @@ def test_control_records_without_a_producer(
 
 # --- the coordinators' topics ---------------------------------------------------------------------
 
-# Bytes of the reference's examples.
+# Bytes of worked examples.
 TRANSACTION: Content = (
     bytes.fromhex("0000" "0005" "6d792d7478"),
     bytes.fromhex(

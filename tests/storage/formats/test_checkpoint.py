@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ARCHIVES = ("kafka-4.3.1", "kafka-4.3.1-three-brokers", "kafka-0.10.2-legacy")
-TWO_EPOCHS = b"0\n2\n0 0\n7 100\n"  # reference 2.13
+TWO_EPOCHS = b"0\n2\n0 0\n7 100\n"
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=249)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -42,7 +42,7 @@ NEARLY_A_CHECKPOINT = st.lists(
 ).map(b"".join)
 
 
-def test_example_of_the_reference() -> None:
+def test_worked_example() -> None:
     entries = [LeaderEpochEntry(0, 0), LeaderEpochEntry(7, 100)]
     assert parse_leader_epochs(TWO_EPOCHS) == entries
     assert encode_leader_epochs(entries) == TWO_EPOCHS

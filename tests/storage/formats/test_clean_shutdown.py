@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FILE = b'{"version":0,"brokerEpoch":1234}'
 
 
-def test_example_of_the_reference() -> None:
+def test_worked_example() -> None:
     assert parse_clean_shutdown(FILE) == CleanShutdown(0, 1234)
     assert encode_clean_shutdown(CleanShutdown(0, 1234)) == FILE
     assert broker_epoch(FILE) == 1234

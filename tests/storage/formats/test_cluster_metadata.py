@@ -1,4 +1,4 @@
-"""Records of __cluster_metadata: the reference's examples, secrets, real logs and snapshots."""
+"""Records of __cluster_metadata: the worked examples, secrets, real logs and snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-# The reference's examples: HEX MT, MF.
+# The worked examples.
 TOPIC_BYTES = bytes.fromhex("01 02 00 02 74 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f 00")
 FEATURE_BYTES = bytes.fromhex(
     "01 0c 00 11 6d 65 74 61 64 61 74 61 2e 76 65 72 73 69 6f 6e 00 19 00"

@@ -1,4 +1,4 @@
-"""Codecs: the reference's examples, what other writers produce, what Kafka's readers tolerate."""
+"""Codecs: the worked examples, what other writers produce, what Kafka's readers tolerate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from storage.formats.compression import CHUNK_BYTES, Codec, compress, decompress
 GZIP = bytes.fromhex("1f8b08000000000000ffcb4e4ccb4e04001775bc5b05000000")
 SNAPPY = bytes.fromhex("82534e4150505900000000010000000100000007") + bytes.fromhex("05106b61666b61")
 LZ4 = bytes.fromhex("04224d18604082050000806b61666b6100000000")
-LZ4_V0 = bytes.fromhex("04224d1860401a050000806b61666b6100000000")  # HEX L0 of the reference
+LZ4_V0 = bytes.fromhex("04224d1860401a050000806b61666b6100000000")  # a worked example
 ZSTD = bytes.fromhex("28b52ffd00582900006b61666b61")
 KAFKA = {Codec.NONE: b"kafka", Codec.GZIP: GZIP, Codec.SNAPPY: SNAPPY, Codec.LZ4: LZ4}
 KAFKA[Codec.ZSTD] = ZSTD

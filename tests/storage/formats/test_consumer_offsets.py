@@ -1,4 +1,4 @@
-"""Records of __consumer_offsets: the reference's examples, groups of all kinds, real ones, damage."""
+"""Records of __consumer_offsets: the worked examples, groups of all kinds, real ones, damage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
 T = 1_700_000_000_000
-# The reference's examples: HEX OK, OV, GK, GV, CG, CV.
+# The worked examples.
 OFFSET_KEY = bytes.fromhex("00 01 00 01 67 00 01 74 00 00 00 00")
 OFFSET_VALUE = bytes.fromhex(
     "00 03 00 00 00 00 00 00 00 2a 00 00 00 07 00 00 00 00 01 8b cf e5 68 00"

@@ -1,4 +1,4 @@
-"""Control records: the reference's examples, every fault, and kafka-dump-log's words."""
+"""Control records: the worked examples, every fault, and kafka-dump-log's words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = 1_700_000_000_000
 DIRECTORY_ID = bytes(range(16))
 
-# The reference's examples: HEX B1, B0, LC, SH, SF, KV, VO, E.
+# The worked examples.
 COMMIT_BATCH = bytes.fromhex(
     "00 00 00 00 00 00 00 66 00 00 00 42 00 00 00 07 02 a5 44 cf fa 00 30 00 00 00 00 00 00 01 8b cf"
     "e5 68 0a 00 00 01 8b cf e5 68 0a 00 00 00 00 00 00 03 e8 00 00 ff ff ff ff 00 00 00 01 20 00 00"

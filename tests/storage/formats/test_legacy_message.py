@@ -1,4 +1,4 @@
-"""Messages v0 and v1: the reference's examples, the rules of wrappers, and real 0.10.2 logs."""
+"""Messages v0 and v1: the worked examples, the rules of wrappers, and real 0.10.2 logs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ARCHIVES = ("kafka-4.3.1", "kafka-4.3.1-three-brokers", "kafka-0.10.2-legacy")
 ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 ID = bytes(range(16))
-# Reference 2.15.
+# A worked example.
 V1 = b"""#
 #Tue Nov 14 22:13:20 UTC 2023
 cluster.id=AAECAwQFBgcICQoLDA0ODw
@@ -72,7 +72,7 @@ ANY_TEXT = st.lists(st.sampled_from(TOKENS), max_size=20).map(
 )
 
 
-def test_example_of_the_reference() -> None:
+def test_worked_example() -> None:
     meta = parse_meta_properties(V1)
     assert meta == MetaProperties(
         version=1,

@@ -1,4 +1,4 @@
-"""Offset index: the reference's example, every golden file, kafka-dump-log's lines, and damage."""
+"""Offset index: the worked example, every golden file, kafka-dump-log's lines, and damage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_layout() -> None:
     assert ENTRY.size == ENTRY_BYTES == 8
 
 
-def test_reference_example() -> None:
+def test_worked_example() -> None:
     entries = [OffsetIndexEntry(123 - BASE, 4161), OffsetIndexEntry(151 - BASE, 8345)]
     assert parse_entries(IX) == entries
     assert encode_entries(entries) == IX

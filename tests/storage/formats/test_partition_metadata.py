@@ -33,7 +33,7 @@ ID = bytes(range(16))
 FILE = b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
 
 
-def test_example_of_the_reference() -> None:
+def test_worked_example() -> None:
     assert parse_partition_metadata(FILE) == PartitionMetadata(0, ID)
     assert encode_partition_metadata(PartitionMetadata(0, ID)) == FILE
     assert problems(FILE) == []

@@ -1,4 +1,4 @@
-"""Producer snapshot: the reference's examples, golden files, dump lines, damage."""
+"""Producer snapshot: the worked examples, golden files, dump lines, damage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_layout() -> None:
 
 
 @pytest.mark.parametrize("buf, entries", [(S0, []), (S3, ENTRIES)])
-def test_reference_examples(buf: bytes, entries: list[ProducerEntry]) -> None:
+def test_worked_examples(buf: bytes, entries: list[ProducerEntry]) -> None:
     assert parse_snapshot(buf) == entries
     assert parse_snapshot(memoryview(buf)) == entries
     assert encode_snapshot(entries) == buf

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# Reference 2.17.
+# A worked example.
 V0 = (
     b'{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
     b'"currentVoters":[{"voterId":1}],"data_version":0}'

@@ -1,4 +1,4 @@
-"""Records v2: the reference's examples, every fault, and what kafka-dump-log says of real ones."""
+"""Records v2: the worked examples, every fault, and what kafka-dump-log says of real ones."""
 
 from __future__ import annotations
 

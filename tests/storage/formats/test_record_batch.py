@@ -1,4 +1,4 @@
-"""Record batches v2: the reference's examples, sequence arithmetic, and every golden batch."""
+"""Record batches v2: the worked examples, sequence arithmetic, and every golden batch."""
 
 from __future__ import annotations
 

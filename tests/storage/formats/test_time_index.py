@@ -1,4 +1,4 @@
-"""Time index: the reference's example, every golden file, kafka-dump-log's lines, and damage."""
+"""Time index: the worked example, every golden file, kafka-dump-log's lines, and damage."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_layout() -> None:
     assert ENTRY.size == ENTRY_BYTES == 12
 
 
-def test_reference_example() -> None:
+def test_worked_example() -> None:
     entries = [TimeIndexEntry(T + 9, 120 - BASE), TimeIndexEntry(T + 42, 151 - BASE)]
     assert parse_entries(TI) == entries
     assert encode_entries(entries) == TI

@@ -1,4 +1,4 @@
-"""Records of __transaction_state: the reference's examples, real ones, round trips, damage."""
+"""Records of __transaction_state: the worked examples, real ones, round trips, damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from random import Random
 
 T = 1_700_000_000_000
-# The reference's examples: HEX TK, TV0, TVE, TV1.
+# The worked examples.
 KEY = bytes.fromhex("00 00 00 05 6d 79 2d 74 78")
 ONGOING = TransactionState(
     transactional_id="my-tx",

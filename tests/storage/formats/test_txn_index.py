@@ -1,4 +1,4 @@
-"""Index of aborted transactions: the reference's example, golden files, dump lines, damage."""
+"""Index of aborted transactions: the worked example, golden files, dump lines, damage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_layout() -> None:
     assert ENTRY.size == ENTRY_BYTES == 34
 
 
-def test_reference_example() -> None:
+def test_worked_example() -> None:
     assert parse_entries(TX) == [FIRST, SECOND]
     assert encode_entries([FIRST, SECOND]) == TX
     assert parse_entry(TX, 34) == SECOND

@@ -1,4 +1,4 @@
-"""Variable-length integers: the reference's table, limits, and what a reader must tolerate."""
+"""Variable-length integers: a table of examples, limits, and what a reader must tolerate."""
 
 from __future__ import annotations
 

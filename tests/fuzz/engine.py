@@ -48,7 +48,8 @@ class Target(NamedTuple):
         run: returns or raises one of `allowed`; an `AssertionError` is a broken promise like any
             other exception.
         seeds: inputs to begin with.
-        share_runs: the number of inputs in the share of `make test`, seeds included.
+        share_runs: the number of inputs in `make test-all`, seeds included; `make test` tries all
+            seeds and a third of the rest.
         repair: makes mutated bytes pass the checksums in front of what is to be reached.
         words: worth inserting.
         allowed_bytes: memory that it may take beside what is in proportion to the input.

@@ -1,8 +1,9 @@
-"""A short share of `make fuzz`, the same inputs in every run, without atheris."""
+"""A short share of `make fuzz`, other inputs in every run of `make test`, without atheris."""
 
 from __future__ import annotations
 
 import ast
+import os
 import random
 import re
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.drawn import IS_ALL, times
 
 from .corpus import Corpus
 from .engine import fuzz, run_quietly
@@ -34,9 +37,10 @@ def corpus(golden: Callable[[str], Path]) -> Corpus:
 def test_any_bytes_give_a_value_or_a_format_error(name: str, corpus: Corpus) -> None:
     target = TARGETS[name]
     seeds = target.seeds(corpus)
-    rng = random.Random(f"eoctl {name}")
-    report = fuzz(target, seeds, rng=rng, runs_count=target.share_runs)
-    assert report.runs_count == target.share_runs > len(seeds)
+    rng = random.Random(f"{'eoctl' if IS_ALL else os.environ['EOCTL_SEED']} {name}")
+    runs_count = times(target.share_runs, len(seeds) + (target.share_runs - len(seeds)) // 3)
+    report = fuzz(target, seeds, rng=rng, runs_count=runs_count)
+    assert report.runs_count == runs_count > len(seeds)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -81,7 +81,10 @@ class Scan:
         valid_bytes: end of the last whole batch of the broker's walk, which knows no checksums.
         resynced: rows from now on were found behind a break of the chain.
         wrong_magics: by position, what stands where the checksum proves a batch of magic 2.
+        max_window_bytes: larger batches are looked at one by one.
     """
+
+    max_window_bytes = MAX_WINDOW_BYTES
 
     def __init__(
         self,
@@ -203,7 +206,7 @@ class Scan:
 
     def _cut_batch_bytes(self, pos: int, left: int) -> int:
         """Return the size to load if only the window's end cuts the batch at `pos`, else 0."""
-        window = self._window
+        window, most_bytes = self._window, self.max_window_bytes
         end_pos = window.pos + window.count
         if pos + left < end_pos or end_pos >= self._range.end_pos:
             return 0
@@ -211,11 +214,11 @@ class Scan:
             return HEADER_BYTES
         _, length, _, magic = PREFIX.unpack_from(window.buf, pos - window.pos)
         size = int(length) + LOG_OVERHEAD_BYTES
-        if magic != MAGIC_V2 or size <= left or size > min(MAX_WINDOW_BYTES, self.end_pos - pos):
+        if magic != MAGIC_V2 or size <= left or size > min(most_bytes, self.end_pos - pos):
             return 0
         capacity_bytes = window.capacity_bytes
-        if size * 4 > capacity_bytes < MAX_WINDOW_BYTES:
-            window.grow(min(MAX_WINDOW_BYTES, max(size, capacity_bytes * 2)))
+        if size * 4 > capacity_bytes < most_bytes:
+            window.grow(min(most_bytes, max(size, capacity_bytes * 2)))
         return size
 
     def _first_doubted_row(self, rows: list[ScannedBatch], last_offset: int) -> int | None:

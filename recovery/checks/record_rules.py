@@ -33,18 +33,38 @@ class RecordBounds:
 
     def take(self, record: LogRecord) -> None:
         """Note the next record."""
-        offset, before = record.offset, self._before
+        offset = record.offset
+        self._take_offset(offset, self._before)
+        self._before = offset
+        self.has_tombstone = self.has_tombstone or record.value is None
+        if not self.count or record.timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = record.timestamp_ms
+        self.count += 1
+
+    def take_table(self, records: RecordTable) -> None:
+        """Note the next records, one or more; the same as `take` of each."""
+        offset = records.offset
+        before = np.concatenate(([offset[0] - 1], offset[:-1]))
+        if self._before is not None:
+            before[0] = self._before
+        doubtful = offset <= before
+        if self._is_bounded:
+            doubtful |= (offset < self._first) | (offset > self._last)
+        for row in np.flatnonzero(doubtful).tolist():
+            self._take_offset(int(offset[row]), int(before[row]))
+        self._before = int(offset[-1])
+        self.has_tombstone = self.has_tombstone or bool((records.value_bytes < 0).any())
+        latest_ms = int(records.timestamp_ms.max())
+        self.max_timestamp_ms = max(latest_ms, self.max_timestamp_ms) if self.count else latest_ms
+        self.count += len(offset)
+
+    def _take_offset(self, offset: int, before: int | None) -> None:
         is_outside = self._is_bounded and not self._first <= offset <= self._last
         if is_outside and not self.is_outside:
             self.is_outside = True
             self.wrong_offset = str(offset)
         elif before is not None and offset <= before and not self.wrong_offset:
             self.wrong_offset = f"{offset} after {before}"
-        self._before = offset
-        self.has_tombstone = self.has_tombstone or record.value is None
-        if not self.count or record.timestamp_ms > self.max_timestamp_ms:
-            self.max_timestamp_ms = record.timestamp_ms
-        self.count += 1
 
 
 def has_good_offsets(table: HeaderTable, records: RecordTable) -> Flags:

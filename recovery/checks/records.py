@@ -47,7 +47,7 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.numpy_kernel import rows_of
 from storage.kernels.protocol import HeaderTable
-from storage.kernels.record_table import decode_records
+from storage.kernels.record_table import decode_in_pieces, decode_records
 
 if TYPE_CHECKING:
     from typing import Any
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-# What is decoded at once; more in a single batch than the second number is decoded one by one.
+# What is decoded at once; more in a single batch than the second number is decoded in pieces.
 MAX_RECORDS = 65_536
 MAX_BATCH_RECORDS = 1 << 18
 MAX_BULK_BATCH_BYTES = 16 << 20  # decompressed
@@ -135,7 +135,7 @@ class RecordCheck:
             before = int(ends[done - 1]) if done else 0
             end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
             if int(ends[end - 1]) - before > MAX_BATCH_RECORDS:
-                self._check_batch(batch_at(wanted, done))
+                self._take_huge(rows_of(wanted, done, end), window)
                 done = end
                 continue
             part = rows_of(wanted, done, end)
@@ -175,6 +175,22 @@ class RecordCheck:
         if self._contents is not None:
             self._contents.take_table(taken, records, good)
         return count
+
+    def _take_huge(self, table: HeaderTable, window: BulkWindow) -> None:
+        """Check a batch of very many records in pieces."""
+        batch = batch_at(table, 0)
+        pieces = None
+        if self._contents is None:
+            pieces = decode_in_pieces(
+                table, window.buf, window.file_pos, max_batch_bytes=self._max_batch_bytes
+            )
+        if pieces is None:
+            self._check_batch(batch)
+            return
+        bounds = RecordBounds(batch.header)
+        for piece in pieces:
+            bounds.take_table(piece)
+        self._check_bounds(bounds, batch)
 
     @property
     def _max_bulk_bytes(self) -> int:

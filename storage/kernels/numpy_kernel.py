@@ -83,6 +83,7 @@ COLUMN_DTYPES: dict[str, type[np.generic]] = {
     "crc_ok": np.bool_,
 }
 
+MAX_WINDOW_BYTES = 32 << 20  # so large a batch may hold millions of records, which only tables bear
 WINDOW_BYTES = 2 << 20  # calls cost less per batch than with 1 MiB; 4 MiB leave the cache
 CAREFUL_BYTES = 64 << 10  # what the plain loop walks after a place that was not healthy
 
@@ -259,6 +260,8 @@ class BulkScan(Scan):
     well: what is walked in bulk and then found to lie behind the next bad place stays a fixed share
     of what was good.
     """
+
+    max_window_bytes = MAX_WINDOW_BYTES
 
     def __init__(self, segment: Segment, **options: Any) -> None:
         """Take the options of `Segment.scan`."""

@@ -11,10 +11,14 @@ import pytest
 from storage.formats.compression import compress
 from storage.formats.record_batch import encode_batch
 from storage.formats.varint import encode_varint
+from storage.segment import Segment
 from tests.batches import PLAIN_HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.running import Outcome
 
 ZSTD = 4
 RECORDS_COUNT = 3_000_000
@@ -52,6 +56,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "dump-segment --print-data-log",
         "consume --output jsonl",
         "duplicates",
+        "check --deep --fail-on error",
         "export --engine local --jobs 1 --to %",
     ],
 )
@@ -62,3 +67,37 @@ def test_memory_is_bounded(command: str, partition: Path, tmp_path: Path) -> Non
     status, peak_mib = map(int, done.stdout.split())
     assert status == 0, done.stderr
     assert peak_mib < MOST_MIB
+
+
+@pytest.mark.parametrize("huge", [False, True])
+@pytest.mark.parametrize(
+    "command", ["dump-segment --print-data-log", "consume", "duplicates", "check --deep"]
+)
+def test_a_large_batch_is_no_reason_to_decode_records_one_by_one(
+    command: str,
+    huge: bool,
+    eoctl: Callable[..., Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Larger than the window of a plain scan, and than what is decoded at once."""
+    count = 300_000 if huge else 3
+    value_bytes = 30 if huge else 3 << 20
+    value = encode_varint(value_bytes) + bytes(value_bytes)
+    body = bytearray()
+    for number in range(count):
+        fields = b"\0\0" + encode_varint(number) + NULL + value + b"\0"
+        body += encode_varint(len(fields)) + fields
+    header = PLAIN_HEADER._replace(
+        last_offset_delta=count - 1,
+        records_count=count,
+        max_timestamp_ms=PLAIN_HEADER.base_timestamp_ms,
+    )
+    directory = tmp_path / "topic-0"
+    directory.mkdir()
+    log = encode_batch(header, bytes(body))
+    assert 8 << 20 < len(log) < 32 << 20
+    (directory / f"{0:020d}.log").write_bytes(log)
+    monkeypatch.setattr(Segment, "records", None)
+    outcome = eoctl(*command.split(), directory)
+    assert outcome.status in {0, 1}, outcome.errors

@@ -22,7 +22,7 @@ WRITING = (
             "allowed."
         ),
         kafka="UnifiedLog.analyzeAndValidateRecords",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="APP-3",
@@ -32,7 +32,7 @@ WRITING = (
             "topic is compacted. Timestamps lie within the topic's bounds."
         ),
         kafka="LogValidator",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="APP-4",
@@ -77,7 +77,7 @@ WRITING = (
             "is opened."
         ),
         kafka="LogSegment.append",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="APP-9",
@@ -104,7 +104,7 @@ WRITING = (
             "segment.ms has passed, when an index is full, or when an offset no longer fits."
         ),
         kafka="LogSegment.shouldRoll",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="ROLL-2",
@@ -113,13 +113,13 @@ WRITING = (
             "first batch has none."
         ),
         kafka="LogSegment.timeWaitedForRoll",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="ROLL-3",
         title="On compacted topics max.compaction.lag.ms rolls as well.",
         kafka="LogConfig",
-        test="test_log_config.py",
+        test="test_writer.py",
     ),
     Rule(
         check_id="ROLL-6",

@@ -21,6 +21,7 @@ ROOT = Path(rule_pages.__file__).parent.parent
 TOKEN = re.compile(r"(?<![\w-])([A-Z]{2,5})-\d+[a-z]?(?![\w-])")
 # Names of standards, and of Kafka's proposals and issues; TOPIC and XYZ stand for anything in tests.
 NOT_RULES = frozenset({"CRC", "FLIP", "KAFKA", "KIP", "PIP", "SHA", "TOPIC", "UTF", "XYZ"})
+SHOWN_UNNAMED = {"AUD-1", "CTL-3", "RLM-1", "RLM-2"}  # their tests go by message
 NO_CHECK = {"BAT-15", "EPC-5"}  # nothing tells of them: what they say is normal
 
 
@@ -87,6 +88,9 @@ def test_the_test_that_a_rule_names_is_there(page: Any) -> None:
         *parents, name = rule.test.split("/")
         found = [each for each in tests if each.name == name and {*parents} <= {*each.parts}]
         assert found, rule
+        if rule.severity and rule.check_id not in SHOWN_UNNAMED:
+            named = re.compile(rf"\b{rule.check_id}(?!\w)")
+            assert any(named.search(each.read_text()) for each in found), rule
 
 
 def test_each_page_says_what_the_book_says() -> None:

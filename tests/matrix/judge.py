@@ -39,16 +39,14 @@ class Good(NamedTuple):
 
 def good_batches(path: Path) -> list[Good]:
     """All good batches of a file, in its order; none of what is no file."""
-    try:
-        data = path.read_bytes()
-    except OSError:
+    if not path.is_file():  # a pipe would make us wait
         return []
-    return list(_walk(data))
+    return list(_walk(path.read_bytes()))
 
 
 def is_good_at(path: Path, pos: int) -> bool:
     """Is there a good batch?"""
-    data = path.read_bytes()
+    data = path.read_bytes() if path.is_file() else b""
     return pos + LEAST_BYTES <= len(data) and _good_at(data, pos) is not None
 
 

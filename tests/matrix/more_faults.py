@@ -5,6 +5,7 @@ As in tests/damage/planted, nothing of ours is imported.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from tests.damage.planted import layout
@@ -72,3 +73,18 @@ def base_offset_raised_before_a_segment(log_dir: Path) -> Expected:
     batch = layout.batch_at(log, -1)
     layout.flip(log, batch.pos + 5, 0x40)
     return Expected("SEG-1", f"rolled-0/{log.name}")
+
+
+@MORE.plants("clean", "plain-0", "plain-1")
+def log_is_a_fifo(log_dir: Path) -> Expected:
+    """Who opens it without care waits for ever."""
+    (log_dir / LOG).unlink()
+    os.mkfifo(log_dir / LOG)
+    return Expected("", LOG)
+
+
+@MORE.plants("clean", "plain-0", "plain-1")
+def log_is_a_directory(log_dir: Path) -> Expected:
+    (log_dir / LOG).unlink()
+    (log_dir / LOG).mkdir()
+    return Expected("", LOG)

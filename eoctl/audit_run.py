@@ -88,7 +88,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
     total_bytes = sum(each.file_bytes for each in wanted)
-    engine = choose_engine(options.engine, total_bytes)
+    engine = choose_engine(options.engine, sum(each.data_bytes() for each in wanted))
     splits = split_places(wanted, options.split_bytes or _split_bytes(engine, options, total_bytes))
     notes.append(engine.why)
     if known:

@@ -62,7 +62,8 @@ def require_file(to: str, name: str, file_bytes: int) -> None:
 
 
 def _size_of(pieces: Iterable[ExportPiece]) -> int:
-    return sum(each.split.end_pos - each.split.start_pos for each in pieces)
+    places = {each.split.place.path: each.split.place for each in pieces}
+    return sum(each.data_bytes() for each in places.values())
 
 
 class ExportRun:
@@ -78,7 +79,7 @@ class ExportRun:
         """Do all of it."""
 
         def stabilities(work: list[StabilityJob]) -> list[Stability]:
-            size = sum(place.file_bytes for job in work for place in job.places)
+            size = sum(place.data_bytes() for job in work for place in job.places)
             found = dict(engine.map(run_stability, work, size))
             return [found[number] for number in range(len(work))]
 

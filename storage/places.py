@@ -14,6 +14,7 @@ Log dirs of different clusters may state one node id: `directory` still tells th
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -61,6 +62,14 @@ class SegmentPlace(NamedTuple):
     file_bytes: int
     modified_ns: int
     end_offset: int | None = None
+
+    def data_bytes(self) -> int:
+        """How much of it is there to be read, without holes; all, where that is not known."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - it may be a URI
+        except OSError:
+            return self.file_bytes
+        return min(self.file_bytes, found.st_blocks * 512)
 
     @property
     def has_sequences(self) -> bool:

@@ -183,6 +183,21 @@ def test_a_limit_that_is_asked_for_is_kept(
     assert b"lastOffset: 149" not in outcome.stdout
 
 
+@pytest.mark.parametrize("command", ["export --to !", "spark-audit"])
+def test_a_hole_is_no_reason_to_start_spark(
+    command: str,
+    golden: Callable[[str], Path],
+    eoctl: Callable[..., Outcome],
+    tmp_path: Path,
+) -> None:
+    log_dir = log_dir_with(
+        golden("kafka-4.3.1") / "crash", tmp_path / "kafka", "between", HOLE_BYTES
+    )
+    words = command.replace("!", str(tmp_path / "out")).split()
+    outcome = eoctl(*words, log_dir / "idem-none-0")
+    assert "engine: local, as 0.0 MiB to read" in outcome.errors
+
+
 def test_a_cut_and_its_undo(
     golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:

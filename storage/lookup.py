@@ -73,8 +73,12 @@ class _ToldBatches:
 class DoubtfulOffsets(_ToldBatches):
     """Tells which batches have an offset that cannot be right."""
 
-    def __init__(self, scan: Scan | TableScan | BulkScan) -> None:
-        super().__init__(scan, OFFSET_CHECK_IDS)
+    def __init__(
+        self,
+        scan: Scan | TableScan | BulkScan,
+        check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
+    ) -> None:
+        super().__init__(scan, check_ids)
 
 
 class LostRecords(_ToldBatches):

@@ -151,7 +151,7 @@ class BatchCheck:
     def _look_for_gaps(self, table: HeaderTable, is_doubtful: NDArray[np.bool_]) -> None:
         """SEG-4; inside a segment a gap is what a repair leaves, and every reader takes it."""
         circumstances = self._circumstances
-        ends = np.concatenate(([circumstances.end_offset], table.last_offset[:-1] + 1))
+        ends = np.concatenate(([circumstances.reach_offset], table.last_offset[:-1] + 1))
         is_gap = table.base_offset > ends
         if table.magic[0] < MAGIC_V2 or (table.magic < MAGIC_V2).any():
             # A compressed message has the offset of its last record: it begins below.

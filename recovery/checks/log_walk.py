@@ -13,7 +13,7 @@ from recovery.segment_walk import MIN_TABLE_ROWS
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.lookup import DoubtfulOffsets, LostRecords
+from storage.lookup import OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,8 @@ class LogWalk:
             end_offset=self._end_offset,
         )
         found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
-        self._doubtful = DoubtfulOffsets(scan)
+        # One that is only too high for its segment is where the log ends: checkpoints follow it.
+        self._doubtful = DoubtfulOffsets(scan, OFFSET_CHECK_IDS - {"SEG-3"})
         told = read_pos = 0
         for part in scan.parts():
             found.look_at(scan)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
-from recovery.apply import apply_plan
-from recovery.journal import Status
-from recovery.plan import encode_plan
+from recovery.changes.apply import apply_plan
+from recovery.changes.journal import Status
+from recovery.changes.plan import encode_plan
 from storage import fsio
 from storage.errors import UsageError
 from storage.file_attributes import FileAttributes
@@ -18,8 +18,8 @@ from storage.file_attributes import FileAttributes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.applied import Applied
-    from recovery.plan import Plan
+    from recovery.changes.applied import Applied
+    from recovery.changes.plan import Plan
     from storage.fsio import FileSystem
     from storage.partition_store import FileChange
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl.output import OutputFormat
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

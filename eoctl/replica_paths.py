@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from eoctl.clock import resolve_now
-from recovery.journal import unfinished_path
+from recovery.changes.journal import unfinished_path
 from storage.discovery import select_partition
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata

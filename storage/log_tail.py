@@ -11,7 +11,7 @@ directory itself, whether the log dir has its clean-shutdown marker or not:
     above it: it would pass for that of another log that grows to there
   - what that snapshot has for the last batch of a producer does not lie between two segments
   - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
-Everything else is refused: it has to be recovered first (`recovery.load`).
+Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
 
 The index entries of the last segment are counted again from its batches, so that what is written
 at the next roll or close is what a recovery would write (FIX-2).
@@ -46,7 +46,7 @@ RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again
 
 
 class NotClosedError(RefusedError):
-    """A partition that a broker would recover first; `recovery.load` does what it would."""
+    """A partition that a broker would recover first, as `recovery.repair.broker_start` does."""
 
 
 class LogTail(NamedTuple):

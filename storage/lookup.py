@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.numpy_kernel import BulkScan, TableScan
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
     from storage.segment import Segment
 
 CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked

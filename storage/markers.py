@@ -2,7 +2,7 @@
 
 The key of its record alone says what a marker is: neither a consumer (CompletedFetch) nor a group
 coordinator that loads offsets looks at the value, while a broker that replays the log wants a whole
-one (`recovery.end_markers`).
+one (`recovery.replay.end_markers`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ An empty control batch, what compaction leaves of a marker, says nothing of its 
 it known: with epoch -1, timestamp -1 and no batch, which the next load of a snapshot drops again
 (PROD-9, SNAP-7; what LogSegment.recover of Kafka 4.3.1 does).
 
-Nothing is read or written here; `recovery.replay` is the bulk twin, tested against this module.
+Nothing is read or written here; `recovery.replay.bulk_state` is the bulk twin, tested against this
+module.
 """
 
 from __future__ import annotations

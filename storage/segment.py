@@ -32,8 +32,8 @@ from storage.formats.record_batch import (
     record_sequence,
     record_timestamp_ms,
 )
+from storage.kernels.scan import Scan
 from storage.positioned_file import PositionedFile
-from storage.scan import Scan
 
 if TYPE_CHECKING:
     import os

@@ -6,7 +6,7 @@ Per batch at position p with last offset o and maximum timestamp m:
     `.index` gets (o, p); `.timeindex` gets the remembered pair if its timestamp is above that of
     the last entry there (-1 at first);
 when the segment is rolled or closed the remembered pair is tried once more (ROLL-6).
-Source: LogSegment.append. `recovery.index_builder` does the same for tables of batches.
+Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for tables of batches.
 """
 
 from __future__ import annotations

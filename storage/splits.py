@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.scan import Scan
     from storage.places import SegmentPlace
-    from storage.scan import Scan
     from storage.segment import Segment
 
 CANDIDATES_COUNT = 4  # entries to try from where a piece shall begin on, and as many before it

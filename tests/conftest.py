@@ -176,4 +176,4 @@ def eoctl(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
 @pytest.fixture(autouse=True)
 def _processes_always_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests give to several processes is small: they would hardly ever be started."""
-    monkeypatch.setattr("recovery.segment_workers.MIN_SHARED_BYTES", 0)
+    monkeypatch.setattr("recovery.rebuild.segment_workers.MIN_SHARED_BYTES", 0)

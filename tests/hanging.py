@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.coordinator_log import CoordinatorLog
-from recovery.state_history import Clock
+from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.replay.snapshots import Clock
 from storage.formats.transaction_state import TransactionStatus, encode_key, encode_value
 from storage.log_config import LogConfig
 from storage.log_dir import read_log_dir

@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from recovery.rebuild import RebuildSettings
-from recovery.rebuild_many import RebuildJob, rebuild_one
+from recovery.rebuild.derive import RebuildSettings
+from recovery.rebuild.many import RebuildJob, rebuild_one
 from storage.discovery import select_partition
 from storage.formats import cluster_metadata as metadata
 from storage.formats.checkpoint import (

@@ -7,10 +7,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.checks.catalogue import PAGES, RulePage, explain
+from recovery.rules.catalogue import PAGES, RulePage, explain
 
 if TYPE_CHECKING:
-    from recovery.checks.rule import Rule
+    from recovery.rules.rule import Rule
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "rules"
 _MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/checks; edit the rules there. -->"

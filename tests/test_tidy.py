@@ -27,10 +27,10 @@ FORBIDDEN_IMPORTS = {
 }
 # Module -> what it may import nevertheless: Arrow is what records are handed on in.
 MAY_IMPORT = {
-    "recovery/export_piece.py": {"pyarrow"},
-    "recovery/json_lines.py": {"pyarrow"},
-    "recovery/record_columns.py": {"pyarrow"},
-    "recovery/record_reader.py": {"pyarrow"},
+    "recovery/export/piece.py": {"pyarrow"},
+    "recovery/export/json_lines.py": {"pyarrow"},
+    "recovery/records/columns.py": {"pyarrow"},
+    "recovery/records/reader.py": {"pyarrow"},
 }
 # storage/formats is pure: bytes in, value out.
 IMPURE_IMPORTS = {
@@ -56,7 +56,7 @@ MAY_CHANGE_FILES = {"storage/fsio.py"}
 EXCEPTIONS = {
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
     # A file without a name, and the directory that it is in.
-    "recovery/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
+    "recovery/duplicates/spill.py": {"tempfile.TemporaryFile", "tempfile.gettempdir"},
     "eoctl/spark/session.py": {"tempfile.TemporaryDirectory"},  # for what executors fetch
     "eoctl/text/pipeline.py": {"open for writing", "os.write"},  # pipes, and stdout by its number
 }

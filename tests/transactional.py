@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eoctl.changing import ChangeOptions
-from eoctl.clients.open_partition import WriteOptions
-from eoctl.clients.open_partitions import OpenPartitions
-from eoctl.clients.target import TargetOptions
-from eoctl.clients.transactional import Transactional, TransactionalOptions
+from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
+from eoctl.clients.partitions.open_partition import WriteOptions
+from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clock import resolve_now, wall_ms
-from recovery.append_close import close_appends
-from recovery.append_journal import AppendJournal
+from recovery.changes.append_close import close_appends
+from recovery.changes.append_journal import AppendJournal
 from storage import fsio
 from storage.broker_lock import take
 from storage.coordinator import TransactionCoordinator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from recovery.rebuild import rebuild_partition
+from recovery.rebuild.derive import rebuild_partition
 from storage.fsio import TEMP_SUFFIX
 from tests.writer_model import snapshot_entries
 from tests.writing import content, headers_of, partition_at
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from recovery.rebuild import RebuildSettings
+    from recovery.rebuild.derive import RebuildSettings
     from tests.writer_model import Model
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from recovery.apply import apply_plan
-from recovery.load import plan_recovery
-from recovery.plan import make_plan, source_of
+from recovery.changes.apply import apply_plan
+from recovery.changes.plan import make_plan, source_of
+from recovery.repair.broker_start import plan_recovery
 from storage.discovery import discover
 from storage.formats.compression import Codec
 from storage.formats.partition_metadata import format_uuid
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recovery.load import Recovery
-    from recovery.plan import Step
-    from recovery.state_history import Clock
+    from recovery.changes.plan import Step
+    from recovery.repair.broker_start import Recovery
+    from recovery.replay.snapshots import Clock
     from storage.fsio import OpenFile, StrPath
 
 NOW_MS = 1_800_000_000_000

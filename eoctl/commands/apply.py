@@ -30,9 +30,9 @@ def command(
     """
     from eoctl.changing import ChangeOptions, apply_one, how_to_undo, show_price
     from eoctl.output import Report, emit, line, message, use_format
-    from recovery.apply import finish
-    from recovery.journal import JOURNAL_NAME, read_journal
-    from recovery.plan import read_plan
+    from recovery.changes.apply import finish
+    from recovery.changes.journal import JOURNAL_NAME, read_journal
+    from recovery.changes.plan import read_plan
     from storage.broker_lock import take
     from storage.errors import UsageError
     from storage.fsio import FileSystem

@@ -17,7 +17,7 @@ from eoctl.options import (
     given_paths,
 )
 from eoctl.output import OutputFormat
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
 
@@ -79,14 +79,14 @@ def command(
             raise UsageError(
                 "--explain takes no PATH", next_step=f"eoctl check --explain {explain}"
             )
-        from eoctl.explain import explain_rules
+        from eoctl.runs.explain import explain_rules
 
         return explain_rules(explain, output)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl check PATH...")
     if deep and fast:
         raise UsageError("--deep and --fast exclude each other")
-    from eoctl.check_run import CheckRequest, run_check
+    from eoctl.runs.check import CheckRequest, run_check
 
     return run_check(
         CheckRequest(

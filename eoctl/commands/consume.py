@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
-from eoctl.clients.commit_mode import Commit
-from eoctl.clients.inputs import BytesAs
+from eoctl.clients.text.inputs import BytesAs
+from eoctl.commit_mode import Commit
 from eoctl.output import OutputFormat
-from recovery.read_options import AbortedSource, Isolation
+from recovery.records.read_options import AbortedSource, Isolation
 from storage.errors import UsageError
 
 
@@ -95,11 +95,11 @@ def command(
     Control records are never among them. With --isolation read_committed neither are those of
     aborted transactions, nor any from the first open one on. The log is not changed.
     """
-    from eoctl.clients.consume_bounds import parse_end, parse_start
-    from eoctl.clients.consume_run import PrintOptions, consume
-    from eoctl.clients.consumer import ConsumeOptions
-    from eoctl.clients.record_writers import TextOptions
+    from eoctl.clients.log.consume_bounds import parse_end, parse_start
+    from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.text.record_writers import TextOptions
     from eoctl.output import use_format
+    from eoctl.runs.consume import PrintOptions, consume
 
     use_format(output)
     wanted = ConsumeOptions(
@@ -114,14 +114,14 @@ def command(
     of_group = None
     if group is not None:
         from eoctl.changing import ChangeOptions
-        from eoctl.clients.group_position import GroupOptions
+        from eoctl.runs.group_position import GroupOptions
 
         change = ChangeOptions(apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped)
         of_group = GroupOptions(group, metadata_dir, single_copy, change)
     elif apply:
         raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:
-        from eoctl.clients.consume_exec import ExecOptions, consume_with_program
+        from eoctl.runs.consume_exec import ExecOptions, consume_with_program
 
         _check_position(checkpoint, commit, group, is_applied=apply)
         execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)

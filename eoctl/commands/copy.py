@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
-from eoctl.clients.compare_mode import Compare
+from eoctl.compare_mode import Compare
 from eoctl.output import OutputFormat
-from recovery.read_options import Isolation
+from recovery.records.read_options import Isolation
 
 if TYPE_CHECKING:
-    from eoctl.clients.copy_run import CopyResult
+    from eoctl.runs.copy import CopyResult
 
 
 def command(
@@ -75,12 +75,12 @@ def command(
     be running on SRC, which is only read.
     """
     from eoctl.changing import ChangeOptions
-    from eoctl.clients.consume_bounds import EndKind, parse_end, parse_start
-    from eoctl.clients.consumer import ConsumeOptions
-    from eoctl.clients.copy_run import CopyOptions, copy
-    from eoctl.clients.open_partition import WriteOptions
-    from eoctl.clients.target import TargetOptions
+    from eoctl.clients.log.consume_bounds import EndKind, parse_end, parse_start
+    from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.partitions.open_partition import WriteOptions
+    from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import use_format
+    from eoctl.runs.copy import CopyOptions, copy
     from storage.errors import UsageError
     from storage.partition_store import FlushPolicy
 
@@ -116,8 +116,8 @@ def command(
 
 def _report(result: CopyResult, output: OutputFormat) -> None:
     from eoctl.changing import show_appended
-    from eoctl.clients.copy_run import CopyReport
     from eoctl.output import Report
+    from eoctl.runs.copy import CopyReport
 
     report = Report("copy", CopyReport._fields, result.reports)
     show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)

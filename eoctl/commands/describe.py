@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl.in_use import notes_in_use
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
+from eoctl.runs.in_use import notes_in_use
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -21,7 +21,7 @@ from storage.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.describe import Description
+    from recovery.look.describe import Description
     from storage.discovery import Discovery
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
@@ -45,9 +45,9 @@ def command(
     too. Unknown is printed as unknown (null in jsonl), never as 0.
     """
     from eoctl.output import Report, emit, line, use_format, while_read
-    from recovery.clusters import Clusters, find_metadata
-    from recovery.describe import PartitionSummary, SegmentSummary
-    from recovery.remote_segments import RemoteSegment
+    from recovery.cluster.clusters import Clusters, find_metadata
+    from recovery.cluster.remote_segments import RemoteSegment
+    from recovery.look.describe import PartitionSummary, SegmentSummary
     from storage.discovery import discover
 
     use_format(output)
@@ -75,7 +75,7 @@ class _Run:
     """Describes one partition after the other and keeps what is said at the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
-        from recovery.absent import lost_partitions
+        from recovery.cluster.absent import lost_partitions
 
         self._found = found
         self._clusters = clusters
@@ -98,8 +98,8 @@ class _Run:
 
     def descriptions(self) -> Iterator[Description]:
         from eoctl.progress import Progress
-        from recovery.describe import describe_partition, unlisted
-        from recovery.remote_segments import RemoteSegments
+        from recovery.cluster.remote_segments import RemoteSegments
+        from recovery.look.describe import describe_partition, unlisted
         from storage.partition import Partition
 
         remote = RemoteSegments(self._found.log_dirs)

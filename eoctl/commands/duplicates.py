@@ -9,8 +9,8 @@ import typer
 
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
-from recovery.findings import Severity
-from recovery.read_options import Isolation
+from recovery.records.read_options import Isolation
+from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
 MIB = 1 << 20
@@ -65,13 +65,13 @@ def command(
     Proved: two batches of one producer id and epoch share sequences, at different offsets.
     Suspected: two records say the same within the window, and no session kept retries out.
     """
-    from eoctl.duplicates_run import DuplicatesRun
     from eoctl.durations import parse_duration_ms
     from eoctl.output import Report, emit, use_format, while_read
-    from recovery.duplicate_rows import Duplicate, DuplicateKind
-    from recovery.duplicates import DuplicateOptions
-    from recovery.record_digests import parse_record_id
-    from recovery.spill import spill_space
+    from eoctl.runs.duplicates import DuplicatesRun
+    from recovery.duplicates.record_digests import parse_record_id
+    from recovery.duplicates.rows import Duplicate, DuplicateKind
+    from recovery.duplicates.search import DuplicateOptions
+    from recovery.duplicates.spill import spill_space
     from storage.discovery import discover
 
     use_format(output)

@@ -19,8 +19,8 @@ from eoctl.options import (
     given_paths,
 )
 from eoctl.output import OutputFormat
-from recovery.export_options import ExportCodec, ExportFormat, ExportOptions, Until
-from recovery.read_options import RECORD_COLUMNS, Isolation
+from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
+from recovery.records.read_options import RECORD_COLUMNS, Isolation
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
 from storage.uris import is_uri
 
@@ -81,10 +81,10 @@ def command(
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.engine import EngineOptions, EngineRun
     from eoctl.output import Report, emit, use_format
+    from eoctl.runs.engine import EngineOptions, EngineRun
     from eoctl.spark.session import parse_settings
-    from recovery.export_plan import check_columns
+    from recovery.export.plan import check_columns
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
@@ -118,7 +118,7 @@ def command(
     )
     check_columns(options)
     _check_requirements()
-    from eoctl.export_run import ExportRun  # needs pyarrow
+    from eoctl.runs.export import ExportRun  # needs pyarrow
 
     run = ExportRun(options)
     with EngineRun(

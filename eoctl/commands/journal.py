@@ -15,8 +15,8 @@ from eoctl.output import OutputFormat
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.journal import Journal
-    from recovery.journal_list import KeptJournal
+    from recovery.changes.journal import Journal
+    from recovery.changes.journals import KeptJournal
     from storage.errors import EoctlError
 
 LIST_COLUMNS = ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path")
@@ -54,7 +54,7 @@ def command(
     Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
     """
     from eoctl.output import Report, emit, error, use_format
-    from recovery.journal_list import list_journals
+    from recovery.changes.journals import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
     use_format(output)
@@ -101,7 +101,7 @@ def _list_row(kept: KeptJournal) -> Sequence[Any]:
 
 
 def _open_ends(kept: Sequence[KeptJournal]) -> list[str]:
-    from recovery.journal import ways_out
+    from recovery.changes.journal import ways_out
 
     return [
         f"{each.flagged_in[0]}: is not at the end of a change: {ways_out(each.journal)}"
@@ -121,7 +121,7 @@ def _problems(kept: Sequence[KeptJournal]) -> list[str]:
 
 
 def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
-    from recovery.steps import state_of
+    from recovery.changes.steps import state_of
 
     for journal in [each.journal for each in kept if each.journal is not None]:
         for step in journal.steps:
@@ -140,7 +140,7 @@ def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
 
 def _made_rows(journal: Journal) -> Iterator[Sequence[Any]]:
     """Files that a run has made which appends, as far as its end tells."""
-    from recovery.file_facts import is_still
+    from recovery.changes.file_facts import is_still
 
     steps = {each.path for each in journal.steps}
     ends = {} if journal.appends is None else journal.appends.ends
@@ -158,7 +158,7 @@ def _pruned(
     """Rows, notes, and the errors of those that could not be removed: they keep no other one."""
     import time
 
-    from recovery.journal_list import remove_journal, why_it_stays
+    from recovery.changes.journals import remove_journal, why_it_stays
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
 

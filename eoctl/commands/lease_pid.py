@@ -13,8 +13,8 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eoctl.clients.lease_run import Answer
-    from eoctl.clients.producer_id_topic import IdOptions
+    from eoctl.clients.coordinators.producer_id_topic import IdOptions
+    from eoctl.runs.lease import Answer
 
 LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
 AppId = Annotated[str, typer.Option(metavar="ID", help="Whose producer id it is.")]
@@ -67,8 +67,8 @@ def acquire(
 
     It cannot be undone: what was given out may be in use.
     """
-    from eoctl.clients import lease_run
-    from eoctl.clients.topic_partitions import require_legal
+    from eoctl.clients.partitions.topic_partitions import require_legal
+    from eoctl.runs import lease as lease_run
     from storage.fsio import FileSystem
 
     topics, numbers = topic or [], partition or []
@@ -114,7 +114,7 @@ def renew(
 
     It cannot be undone: what was given out may be in use.
     """
-    from eoctl.clients import lease_run
+    from eoctl.runs import lease as lease_run
     from storage.fsio import FileSystem
 
     chosen = _options(
@@ -147,7 +147,7 @@ def release(
 
     It cannot be undone: what was given out may be in use.
     """
-    from eoctl.clients import lease_run
+    from eoctl.runs import lease as lease_run
     from storage.fsio import FileSystem
 
     chosen = _options(
@@ -161,8 +161,8 @@ def list_leases(
     log_dir: LogDir, now: Now = None, output: options.Output = OutputFormat.TEXT
 ) -> int:
     """List all leases, and how far the sequence of ids has come; takes no lock."""
-    from eoctl.clients import lease_run
     from eoctl.output import Report, emit, line, use_format
+    from eoctl.runs import lease as lease_run
 
     use_format(output)
     answer, sequence = lease_run.list_leases(log_dir, now)
@@ -188,7 +188,7 @@ def expire(
 
     It cannot be undone: what was given out may be in use.
     """
-    from eoctl.clients import lease_run
+    from eoctl.runs import lease as lease_run
     from storage.fsio import FileSystem
 
     chosen = _options(
@@ -215,7 +215,7 @@ def _options(
     now: str | None,
     producer_expiry_ms: int | None,
 ) -> IdOptions:
-    from eoctl.clients.producer_id_topic import IdOptions
+    from eoctl.clients.coordinators.producer_id_topic import IdOptions
     from eoctl.output import use_format
 
     use_format(output)

@@ -15,7 +15,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from recovery.locate import Location, Search
+    from recovery.look.locate import Location, Search
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     """
     from eoctl.clock import parse_time_ms
     from eoctl.output import Report, emit, use_format, while_read
-    from recovery.locate import Location, Search
+    from recovery.look.locate import Location, Search
     from storage.discovery import discover
     from storage.log_dir import FileKind, classify
     from storage.partition import Partition

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
-from eoctl.clients.inputs import BytesAs, InputFormat
+from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
-    from eoctl.clients.produce_report import ProduceResult
+    from eoctl.runs.produce_report import ProduceResult
 
 
 ALL_RECORDS = 2**62  # of the input: one transaction
@@ -139,15 +139,15 @@ def command(
     recovered first. By default the plan is shown; --apply does it, and no broker may be running.
     """
     from eoctl.changing import ChangeOptions
-    from eoctl.clients.link import parse_faults
-    from eoctl.clients.open_partition import WriteOptions
-    from eoctl.clients.produce_run import ProduceOptions, Source, produce
-    from eoctl.clients.streams import open_input, separator_bytes
-    from eoctl.clients.target import TargetOptions
-    from eoctl.clients.topic_producer import Transactions
+    from eoctl.clients.partitions.open_partition import WriteOptions
+    from eoctl.clients.partitions.target import TargetOptions
+    from eoctl.clients.producing.link import parse_faults
+    from eoctl.clients.producing.topic_producer import Transactions
+    from eoctl.clients.text.streams import open_input, separator_bytes
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
+    from eoctl.runs.produce import ProduceOptions, Source, produce
     from storage.errors import UsageError
     from storage.partition_store import FlushPolicy
 
@@ -170,7 +170,7 @@ def command(
         )
     transactional = None
     if transactional_id is not None:
-        from eoctl.clients.transactional import TransactionalOptions
+        from eoctl.clients.coordinators.transactional import TransactionalOptions
 
         transactional = TransactionalOptions(
             transactional_id, transaction_timeout_ms, version=transaction_version
@@ -217,8 +217,8 @@ def command(
 
 def _report(result: ProduceResult, output: OutputFormat) -> None:
     from eoctl.changing import show_appended
-    from eoctl.clients.produce_report import ProduceReport
     from eoctl.output import Report
+    from eoctl.runs.produce_report import ProduceReport
 
     reports = [Report("append", ProduceReport._fields, result.reports)]
     if result.link is not None:

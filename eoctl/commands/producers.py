@@ -20,8 +20,8 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recovery.census import Census, PartitionProducers
-    from recovery.state_history import Clock
+    from recovery.look.census import Census, PartitionProducers
+    from recovery.replay.snapshots import Clock
     from storage.discovery import Discovery, Selected
 
 HOUR_COLUMNS = ("topic", "hour", "hour_start_ms", "new_producers_count")
@@ -53,8 +53,8 @@ def command(
     """
     from eoctl.clock import format_time_ms, resolve_now
     from eoctl.output import Report, emit, line, message, use_format
-    from recovery.census import Census, count_producers, new_by_hour
-    from recovery.state_history import Clock
+    from recovery.look.census import Census, count_producers, new_by_hour
+    from recovery.replay.snapshots import Clock
     from storage.discovery import discover
     from storage.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -118,7 +118,7 @@ def verified(*, is_whole: bool) -> str:
 
 
 def _row(counted: Counted, clock: Clock) -> Sequence[object]:
-    from recovery.census import count_producers
+    from recovery.look.census import count_producers
 
     census: Census = count_producers([counted.found.producers], clock)
     is_complete = not counted.found.notes
@@ -128,8 +128,8 @@ def _row(counted: Counted, clock: Clock) -> Sequence[object]:
 def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     """Read all partitions; those that cannot be listed become problems."""
     from eoctl.progress import Progress
-    from recovery.absent import lost_partitions
-    from recovery.census import read_producers
+    from recovery.cluster.absent import lost_partitions
+    from recovery.look.census import read_producers
     from storage.partition import Partition
 
     problems = [*map(str, found.problems), *map(str, lost_partitions(found.whole))]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.changing import ChangeOptions
-    from recovery.rebuild_diff import FileDifference
-    from recovery.rebuild_many import RebuildJob, RebuildResult
-    from recovery.recovery_price import RecoveryPrice
-    from recovery.write_derived import Derived
+    from recovery.rebuild.diff import FileDifference
+    from recovery.rebuild.many import RebuildJob, RebuildResult
+    from recovery.rebuild.write_derived import Derived
+    from recovery.replay.price import RecoveryPrice
     from storage.log_dir import LogDir
 
 MAX_INT = 2**31 - 1  # Kafka's type of these settings
@@ -80,9 +80,9 @@ def command(
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import Report, emit, use_format, while_read
-    from eoctl.rebuild_jobs import rebuild_jobs
-    from recovery.absent import lost_partitions
-    from recovery.rebuild_many import rebuild_many
+    from eoctl.runs.rebuild import rebuild_jobs
+    from recovery.cluster.absent import lost_partitions
+    from recovery.rebuild.many import rebuild_many
     from storage.discovery import discover
 
     use_format(output)
@@ -103,7 +103,7 @@ def command(
         is_applied=apply or save_plan is not None,
     )
     if to is not None:
-        from recovery.write_derived import require_elsewhere
+        from recovery.rebuild.write_derived import require_elsewhere
 
         for each in work:
             require_elsewhere(to, each.selected)
@@ -126,7 +126,7 @@ def command(
 
 def _arguments(partition_path: str) -> dict[str, Any]:
     """What tells an unfinished rebuild of a partition from other plans."""
-    from recovery.plan import absolute_path
+    from recovery.changes.plan import absolute_path
 
     return {"partition": absolute_path(partition_path)}
 
@@ -174,9 +174,9 @@ class _Run:
         """Rows of results that are written in place, under the locks; a plan a partition."""
         from eoctl.changing import apply_one, how_to_undo, how_to_undo_all
         from eoctl.output import message
-        from recovery.apply import resume, writing
-        from recovery.rebuild_many import rebuild_many
-        from recovery.write_derived import Derived, derived_plan
+        from recovery.changes.apply import resume, writing
+        from recovery.rebuild.many import rebuild_many
+        from recovery.rebuild.write_derived import Derived, derived_plan
         from storage.fsio import FileSystem
 
         fs = FileSystem()
@@ -212,9 +212,9 @@ class _Run:
     def saved(self, work: Sequence[RebuildJob], jobs: int, path: str) -> Iterator[Sequence[Any]]:
         """Rows of results whose writing is planned: one plan for all of them."""
         from eoctl.changing import save_plan
-        from recovery.plan import absolute_path
-        from recovery.rebuild_many import rebuild_many
-        from recovery.write_derived import Derived, derived_plan
+        from recovery.changes.plan import absolute_path
+        from recovery.rebuild.many import rebuild_many
+        from recovery.rebuild.write_derived import Derived, derived_plan
 
         derived: list[Derived] = []
         for result in rebuild_many(work, jobs):
@@ -237,7 +237,7 @@ class _Run:
 
         Worked out once for a log dir, and told.
         """
-        from recovery.recovery_price import recovery_price
+        from recovery.replay.price import recovery_price
 
         if log_dir is None:
             return None
@@ -298,7 +298,7 @@ class _Run:
 
     @staticmethod
     def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:
-        from recovery.write_derived import write_elsewhere
+        from recovery.rebuild.write_derived import write_elsewhere
         from storage.fsio import FileSystem
 
         rebuilt = [(each.name, each.rebuilt) for each in result.differences]

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from eoctl.changing import ChangeOptions
-    from recovery.plan import Plan
-    from recovery.recover_state import RecoveredState
-    from recovery.state_history import Clock
+    from recovery.changes.plan import Plan
+    from recovery.replay.recover_state import RecoveredState
+    from recovery.replay.snapshots import Clock
     from storage.discovery import Selected
 
 COLUMNS = (
@@ -66,9 +66,9 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.clock import resolve_now
     from eoctl.output import Report, emit, use_format
-    from recovery.older_brokers import stores_data_times
-    from recovery.recover_state import recover_state
-    from recovery.state_history import Clock
+    from recovery.rebuild.older_brokers import stores_data_times
+    from recovery.replay.recover_state import recover_state
+    from recovery.replay.snapshots import Clock
     from storage.discovery import select_partition
     from storage.partition import Partition
     from storage.producer_state import DEFAULT_EXPIRATION_MS
@@ -87,7 +87,7 @@ def command(
         [] if selected.log_dir is None else [selected.log_dir.path],
     )
     if to is not None:
-        from recovery.write_derived import require_elsewhere
+        from recovery.rebuild.write_derived import require_elsewhere
 
         require_elsewhere(to, selected)
     expiration_ms = DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms
@@ -137,8 +137,8 @@ class _Run:
     def __init__(
         self, recovered: RecoveredState, clock: Clock, notes: list[str], *, is_older: bool
     ) -> None:
-        from recovery.older_brokers import DATA_TIMES
-        from recovery.recover_state import EntryState, compare_entries
+        from recovery.rebuild.older_brokers import DATA_TIMES
+        from recovery.replay.recover_state import EntryState, compare_entries
 
         self.recovered = recovered
         on_disk = recovered.disk_entries
@@ -182,7 +182,7 @@ class _Run:
         """Producers as the tool prints them; on stderr what differs on disk."""
         from eoctl.dump.index_text import producer_line
         from eoctl.output import line
-        from recovery.recover_state import EntryState
+        from recovery.replay.recover_state import EntryState
 
         for entry in self.recovered.entries:
             line(producer_line(entry))
@@ -241,10 +241,10 @@ class _Run:
         """
         from eoctl.changing import apply_one, how_to_undo, save_plan
         from eoctl.output import message
-        from recovery.apply import resume, writing
-        from recovery.plan import absolute_path
-        from recovery.recovery_price import recovery_price
-        from recovery.write_derived import Derived, derived_plan
+        from recovery.changes.apply import resume, writing
+        from recovery.changes.plan import absolute_path
+        from recovery.rebuild.write_derived import Derived, derived_plan
+        from recovery.replay.price import recovery_price
         from storage.fsio import FileSystem
         from storage.partition import Partition
 

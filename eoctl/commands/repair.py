@@ -9,12 +9,12 @@ import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
-from recovery.strategies import Strategy  # noqa: TC001
+from recovery.repair.strategies import Strategy  # noqa: TC001
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
-    from eoctl.repair_run import PlannedRepair, RepairRun
+    from eoctl.runs.repair import PlannedRepair, RepairRun
 
 MAX_INT = 2**31 - 1  # Kafka's type of these settings
 
@@ -57,7 +57,7 @@ def command(
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.repair_run import RepairOptions, RepairRun
+    from eoctl.runs.repair import RepairOptions, RepairRun
 
     use_format(output)
     change = ChangeOptions(
@@ -119,7 +119,7 @@ def _apply(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputForma
     """Plan and apply under the locks: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
     from eoctl.output import message
-    from recovery.apply import resume, writing
+    from recovery.changes.apply import resume, writing
     from storage.fsio import FileSystem
 
     fs = FileSystem()
@@ -142,7 +142,7 @@ def _report(
 ) -> int:
     from eoctl.changing import show_plan
     from eoctl.output import Report, emit, error, line, message
-    from eoctl.repair_run import RepairReport
+    from eoctl.runs.repair import RepairReport
 
     rows = [each._replace(applied=is_applied and each.steps_count > 0) for each in planned.rows]
     try:

@@ -13,8 +13,8 @@ from storage.errors import EXIT_OK, UsageError
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
-    from eoctl.rejoin_run import PlannedRejoin, RejoinOptions
-    from eoctl.replicas_run import CompareRun
+    from eoctl.runs.rejoin import PlannedRejoin, RejoinOptions
+    from eoctl.runs.replicas import CompareRun
 
 
 class ReplicasAction(StrEnum):
@@ -70,7 +70,7 @@ def command(
     )
     change.check()
     if action is ReplicasAction.COMPARE:
-        from eoctl.replicas_run import CompareRun
+        from eoctl.runs.replicas import CompareRun
 
         is_changing = change != ChangeOptions()
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
@@ -78,7 +78,7 @@ def command(
         run = CompareRun(paths, now=now, expiration_ms=producer_expiry_ms)
         _report_comparison(run, output)
         return run.status
-    from eoctl.rejoin_run import FollowRule, RejoinOptions
+    from eoctl.runs.rejoin import FollowRule, RejoinOptions
 
     if leader is None or len(paths) != 1:
         raise UsageError(
@@ -104,7 +104,7 @@ def command(
 
 def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
     from eoctl.output import Report, emit, line, message
-    from eoctl.replicas_run import ChoiceRow, ComparisonRow, LostTransactionRow, ReplicaRow
+    from eoctl.runs.replicas import ChoiceRow, ComparisonRow, LostTransactionRow, ReplicaRow
 
     reports = [
         Report("replica", ReplicaRow._fields, run.replicas, is_whole=True),
@@ -125,7 +125,7 @@ def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
 
 def _show(path: str, wanted: RejoinOptions, change: ChangeOptions, output: OutputFormat) -> None:
     from eoctl.changing import save_plan
-    from eoctl.rejoin_run import FollowRule, plan_run
+    from eoctl.runs.rejoin import FollowRule, plan_run
 
     planned = plan_run(path, wanted)
     notes = []
@@ -143,8 +143,8 @@ def _show(path: str, wanted: RejoinOptions, change: ChangeOptions, output: Outpu
 def _apply(path: str, wanted: RejoinOptions, change: ChangeOptions, output: OutputFormat) -> None:
     """Plan and apply under the lock: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
-    from eoctl.rejoin_run import PlannedRejoin, arguments_of, plan_run
-    from recovery.apply import resume, writing
+    from eoctl.runs.rejoin import PlannedRejoin, arguments_of, plan_run
+    from recovery.changes.apply import resume, writing
     from storage.discovery import select_partition
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
@@ -173,7 +173,7 @@ def _report(
 ) -> None:
     from eoctl.changing import show_plan
     from eoctl.output import Report, emit, line, message
-    from eoctl.rejoin_run import RejoinRow
+    from eoctl.runs.rejoin import RejoinRow
 
     rows = [each._replace(applied=is_applied) for each in planned.rows]
     try:

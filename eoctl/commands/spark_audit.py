@@ -19,7 +19,7 @@ from eoctl.options import (
     given_paths,
 )
 from eoctl.output import OutputFormat
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
 
@@ -74,11 +74,11 @@ def command(
     Every batch is read and its checksum verified, by processes on this machine or by Spark, which
     needs Java 17 or later and pyspark 4.
     """
-    from eoctl.audit_run import AuditOptions, exit_status, run_audit
-    from eoctl.engine import EngineOptions
     from eoctl.output import Report, emit, message, use_format
+    from eoctl.runs.audit import AuditOptions, exit_status, run_audit
+    from eoctl.runs.engine import EngineOptions
     from eoctl.spark.session import parse_settings
-    from recovery.audit import COLUMNS
+    from recovery.audit.reports import COLUMNS
 
     use_format(output)
     wanted = given_paths(paths, server_properties)

@@ -12,7 +12,7 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
-    from eoctl.truncate_run import PlannedTruncation, TruncateOptions
+    from eoctl.runs.truncate import PlannedTruncation, TruncateOptions
 
 MAX_OFFSET = 2**63 - 1
 
@@ -73,8 +73,8 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
-    from eoctl.truncate_run import TruncateOptions
-    from recovery.truncation_target import TargetKind
+    from eoctl.runs.truncate import TruncateOptions
+    from recovery.truncate.target import TargetKind
 
     use_format(output)
     change = ChangeOptions(
@@ -116,7 +116,7 @@ def command(
 
 def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
     from eoctl.changing import save_plan
-    from eoctl.truncate_run import plan_run
+    from eoctl.runs.truncate import plan_run
 
     planned = plan_run(path, wanted)
     notes = []
@@ -134,8 +134,8 @@ def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: Out
 def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
     """Plan and apply under the locks: a broker may have run since somebody looked."""
     from eoctl.changing import apply_one, how_to_undo
-    from eoctl.truncate_run import PlannedTruncation, arguments_of, plan_run
-    from recovery.apply import resume, writing
+    from eoctl.runs.truncate import PlannedTruncation, arguments_of, plan_run
+    from recovery.changes.apply import resume, writing
     from storage.discovery import select_partition
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
@@ -165,7 +165,7 @@ def _report(
 ) -> None:
     from eoctl.changing import show_plan
     from eoctl.output import Report, emit, line, message
-    from eoctl.truncate_run import TruncationReport
+    from eoctl.runs.truncate import TruncationReport
 
     rows = [each._replace(applied=is_applied) for each in planned.rows]
     try:

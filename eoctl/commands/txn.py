@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
-from eoctl.clients.inputs import BytesAs, InputFormat
+from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
-from recovery.findings import Severity
-from recovery.read_options import Isolation
+from recovery.records.read_options import Isolation
+from recovery.rules.findings import Severity
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, UsageError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
-    from eoctl.txn_run import TxnWorld
+    from eoctl.runs.txn_readers import TxnWorld
 
 CoordinatorDir = Annotated[
     list[str] | None,
@@ -44,7 +44,7 @@ def _world(
     now: str | None,
     max_timeout_ms: int,
 ) -> TxnWorld:
-    from eoctl.txn_run import TxnOptions, open_world
+    from eoctl.runs.txn_readers import TxnOptions, open_world
 
     wanted = given_paths(paths, server_properties)
     if not wanted:
@@ -67,7 +67,7 @@ def list_transactions(
 ) -> int:
     """List the open transactions of partitions."""
     from eoctl.output import Report, emit, use_format
-    from eoctl.txn_run import LIST_COLUMNS, list_rows
+    from eoctl.runs.txn_readers import LIST_COLUMNS, list_rows
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
@@ -90,8 +90,8 @@ def describe(
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
     from eoctl.output import Report, emit, line, use_format
-    from eoctl.txn_reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
-    from eoctl.txn_run import LIST_COLUMNS, list_rows
+    from eoctl.runs.txn_readers import LIST_COLUMNS, list_rows
+    from eoctl.runs.txn_reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
 
     use_format(output)
     if (transactional_id is None) == (producer_id is None):
@@ -131,7 +131,7 @@ def hanging(
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
     from eoctl.output import Report, emit, use_format
-    from eoctl.txn_run import HANGING_COLUMNS, hanging_row
+    from eoctl.runs.txn_readers import HANGING_COLUMNS, hanging_row
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
@@ -163,7 +163,7 @@ def torn(
 ) -> int:
     """Find transactions whose partitions contradict each other, or their coordinator."""
     from eoctl.output import Report, emit, use_format
-    from eoctl.txn_reports import TORN_COLUMNS, torn_rows
+    from eoctl.runs.txn_reports import TORN_COLUMNS, torn_rows
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
@@ -186,7 +186,12 @@ def stats(
 ) -> int:
     """Count the transactions of partitions, and the ids of coordinators by status."""
     from eoctl.output import Report, emit, line, use_format
-    from eoctl.txn_reports import COORDINATOR_COLUMNS, STATS_COLUMNS, coordinator_rows, stats_rows
+    from eoctl.runs.txn_reports import (
+        COORDINATOR_COLUMNS,
+        STATS_COLUMNS,
+        coordinator_rows,
+        stats_rows,
+    )
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
@@ -228,8 +233,8 @@ def abort(
     """End a hanging transaction with the ABORT marker that a coordinator would have written."""
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.txn_abort_run import AbortOptions, apply_abort, show_abort
-    from eoctl.txn_run import TxnOptions
+    from eoctl.runs.txn_abort import AbortOptions, apply_abort, show_abort
+    from eoctl.runs.txn_readers import TxnOptions
 
     use_format(output)
     change = ChangeOptions(
@@ -264,10 +269,10 @@ def complete(
 ) -> int:
     """Do what the coordinator would: write missing markers, abort what has timed out."""
     from eoctl.changing import ChangeOptions, show_appended
-    from eoctl.clients.complete_run import CompleteOptions, CompleteReport, complete_transactions
-    from eoctl.clients.open_partition import WriteOptions
-    from eoctl.clients.target import TargetOptions
+    from eoctl.clients.partitions.open_partition import WriteOptions
+    from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report, use_format
+    from eoctl.runs.txn_complete import CompleteOptions, CompleteReport, complete_transactions
     from storage.partition_store import FlushPolicy
 
     use_format(output)
@@ -340,12 +345,12 @@ def run(
 ) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
     from eoctl.changing import ChangeOptions, show_appended
-    from eoctl.clients.consume_bounds import parse_start
-    from eoctl.clients.open_partition import WriteOptions
-    from eoctl.clients.target import TargetOptions
-    from eoctl.clients.transactional import TransactionalOptions
-    from eoctl.clients.transform_run import TransformOptions, TransformReport, transform
+    from eoctl.clients.coordinators.transactional import TransactionalOptions
+    from eoctl.clients.log.consume_bounds import parse_start
+    from eoctl.clients.partitions.open_partition import WriteOptions
+    from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report, use_format
+    from eoctl.runs.txn_run import TransformOptions, TransformReport, transform
     from storage.partition_store import FlushPolicy
 
     use_format(output)

@@ -10,7 +10,7 @@ from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
-    from recovery.journal import Journal
+    from recovery.changes.journal import Journal
 
 COLUMNS = ("plan_id", "command", "status", "steps", "path")
 
@@ -36,9 +36,9 @@ def command(
     """
     from eoctl.output import Report, emit, use_format
     from eoctl.progress import Progress
-    from recovery.journal import read_journal
-    from recovery.journal_order import all_later
-    from recovery.undo import check_undo, undo
+    from recovery.changes.journal import read_journal
+    from recovery.changes.journal_order import all_later
+    from recovery.changes.undo import check_undo, undo
     from storage.broker_lock import take
     from storage.errors import EoctlError
     from storage.fsio import FileSystem

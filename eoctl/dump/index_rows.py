@@ -12,7 +12,7 @@ from eoctl.dump.index_text import (
     time_index_sanity_error,
 )
 from eoctl.dump.rows import closing_rows
-from recovery.verify_index import (
+from recovery.rebuild.verify_index import (
     NOT_FOUND,
     CheckedIndexEntry,
     check_last_index_offset,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from eoctl.dump.rows import Row
     from eoctl.dump.session import Session
-    from recovery.verify_index import CheckedTimeEntry
+    from recovery.rebuild.verify_index import CheckedTimeEntry
     from storage.formats.producer_snapshot import ProducerEntry
 
 

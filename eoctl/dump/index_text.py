@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from eoctl import output
 from eoctl.dump.session import absolute_path
-from recovery import verify_index
+from recovery.rebuild import verify_index
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
 from storage.log_dir import FileKind, classify

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from eoctl.dump.options import DumpOptions
     from eoctl.dump.session import Session
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
     from storage.segment import LogRecord, Segment
 
 BULK_MIN_BYTES = 1024 * 1024  # below this, importing numpy takes longer than it saves

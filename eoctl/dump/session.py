@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from eoctl import output
-from recovery.checks.catalogue import severity_of
-from recovery.findings import Severity
+from recovery.rules.catalogue import severity_of
+from recovery.rules.findings import Severity
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError
 from storage.java_hash import hash_map_order, string_hash
 from storage.kernels.protocol import Verdict, VerdictKind

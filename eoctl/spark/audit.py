@@ -1,7 +1,7 @@
 """The audit on Spark: a task summarizes splits, then one task per directory joins them.
 
 Only packed summaries cross to the JVM. Where a seam cannot be resolved without its batches, the
-joining task reads a segment again (see `recovery.partition_summary`).
+joining task reads a segment again (see `recovery.summaries.partition`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.session import job_errors
 from eoctl.spark.source_options import splits_text
-from recovery.partition_summary import PartitionSummary, ReadPiece, join_partition
-from recovery.summary_codec import (
+from recovery.summaries.codec import (
     pack_partition,
     unpack_partition,
     unpack_piece,
     unpack_split,
 )
+from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

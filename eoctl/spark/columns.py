@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from recovery.read_findings import ReadFinding
+    from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
     from storage.places import Listing, SegmentPlace
 
@@ -67,7 +67,7 @@ def ddl_of_records(columns: Sequence[str]) -> str:
     """Return the schema of some columns of records in Spark's words."""
     import pyarrow as pa
 
-    from recovery.record_columns import record_schema
+    from recovery.records.columns import record_schema
 
     types = {
         pa.string(): "string",

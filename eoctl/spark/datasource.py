@@ -65,9 +65,9 @@ from eoctl.spark.source_options import (
     read_splits,
     wants_filters,
 )
-from recovery.export_options import Until
-from recovery.local_audit import tasks_of
-from recovery.read_options import Isolation, ReadOptions
+from recovery.audit.local import tasks_of
+from recovery.export.options import Until
+from recovery.records.read_options import Isolation, ReadOptions
 from storage.errors import AccessError, UsageError
 from storage.split_pruning import prune_splits
 
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from eoctl.spark.source_options import SourceOptions
-    from recovery.export_plan import Limits
+    from recovery.export.plan import Limits
     from storage.acknowledged import Acknowledged
     from storage.splits import Split
 
@@ -171,7 +171,7 @@ class RecordsReader(SplitsReader):
         limits = self._limits(splits, {} if listing is None else listing.acknowledged)
         stable_offsets: dict[str, int] = {}
         if self._is_committed_only:
-            from recovery.outcomes import last_stable_offset
+            from recovery.transactions.outcomes import last_stable_offset
 
             if listing is None:
                 raise UsageError("isolation=read_committed looks at whole partitions: give a path")
@@ -199,7 +199,7 @@ class RecordsReader(SplitsReader):
         is_hw = self.until is Until.HW
         if not (is_hw or self._is_committed_only):
             return {}
-        from recovery.export_plan import limits_of
+        from recovery.export.plan import limits_of
 
         limits = limits_of({each.place.directory: None for each in splits}, listed)
         if is_hw:
@@ -216,7 +216,7 @@ class RecordsReader(SplitsReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the records of a task."""
-        from recovery.record_reader import RecordReader
+        from recovery.records.reader import RecordReader
 
         if not isinstance(partition, SplitsInput):
             return
@@ -279,8 +279,8 @@ class FindingsReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per bad stretch; of very many the first ones, and a row that says so."""
-        from recovery.read_findings import ReadFinding
-        from recovery.segment_summary import read_split
+        from recovery.summaries.read_findings import ReadFinding
+        from recovery.summaries.segment import read_split
 
         piece = read_split(split)
         findings = list(piece.findings)
@@ -300,8 +300,8 @@ class AuditReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give the row of a split."""
-        from recovery.segment_summary import read_split
-        from recovery.summary_codec import pack_piece, pack_split
+        from recovery.summaries.codec import pack_piece, pack_split
+        from recovery.summaries.segment import read_split
 
         place = split.place
         row = (*place[:4], pack_split(split), pack_piece(read_split(split)))

@@ -7,7 +7,7 @@ import zlib
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS, Isolation
 from storage.errors import UsageError
 from storage.places import SegmentPlace, list_places
 from storage.split_pruning import Bounds

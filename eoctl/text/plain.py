@@ -14,7 +14,7 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import ScannedBatch
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
     from storage.segment import LogRecord
 
 

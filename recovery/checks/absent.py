@@ -9,16 +9,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.absent import find_absent, find_unassigned
-from recovery.findings import Severity
+from recovery.cluster.absent import find_absent, find_unassigned
+from recovery.rules.findings import Severity
 from storage.log_dir import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recovery.absent import AbsentPartition
     from recovery.checks.collector import Collector
-    from recovery.clusters import Clusters
+    from recovery.cluster.absent import AbsentPartition
+    from recovery.cluster.clusters import Clusters
     from storage.log_dir import LogDir
 
 # Of the checkpoints that name a partition, the first of these tells of its loss.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from recovery.checks import broker_version as releases
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS

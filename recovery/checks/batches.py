@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.checks.log_dir_release import REFUSES
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.formats.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
-    from recovery.read_findings import ReadFinding
+    from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable, Verdict
     from storage.partition_files import SegmentFiles
 

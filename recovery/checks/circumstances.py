@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.recover_state import first_recovered
+from recovery.replay.recover_state import first_recovered
 from storage.errors import AccessError
 from storage.log_config import read_log_config
 from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, StoppedState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from recovery.checks.catalogue import severity_of
-from recovery.findings import Finding, Severity
+from recovery.rules.catalogue import severity_of
+from recovery.rules.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection

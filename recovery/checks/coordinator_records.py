@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.checks import broker_version as releases
-from recovery.end_markers import batch_at
-from recovery.findings import Severity
+from recovery.replay.end_markers import batch_at
+from recovery.rules.findings import Severity
 from storage.errors import FormatError, UnsupportedError
 from storage.formats import consumer_offsets, share_group_state, transaction_state
 from storage.formats.coordinator_record import parse_prefix

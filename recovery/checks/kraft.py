@@ -26,7 +26,7 @@ from recovery.checks.assignment import read_topic_id
 from recovery.checks.broker_version import DYNAMIC_QUORUM, is_before
 from recovery.checks.kraft_release import CANNOT_LOAD, ReleaseCheck
 from recovery.checks.log_dir_release import REFUSES
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType, parse_control_key
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
     from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.scan import Scan
     from storage.partition import Partition
-    from storage.scan import Scan
     from storage.segment import Segment
 
 _SNAPSHOT_NEWEST = CANNOT_LOAD

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from recovery.checks import broker_version as releases
 from recovery.checks.broker_version import BrokerVersion, highest_record_version, supported_levels
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.errors import FormatError
 from storage.formats import api_message_frame as frame
 from storage.formats import cluster_metadata as records

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.checks import broker_version as releases
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.log_dir import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from recovery.checks import broker_version as releases
 from recovery.checks.log_dir_release import REFUSES, check_release, check_same_properties
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.discovery import duplicate_partitions, is_foreign
 from storage.errors import FormatError
 from storage.formats.checkpoint import offset_checkpoint_problems

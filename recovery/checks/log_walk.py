@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from recovery.end_markers import batch_at, has_marker, marker_rows, read_good_markers, read_marker
-from recovery.producer_columns import MarkerColumns
-from recovery.read_findings import FindingsList
-from recovery.segment_walk import MIN_TABLE_ROWS
+from recovery.replay.end_markers import (
+    batch_at,
+    has_marker,
+    marker_rows,
+    read_good_markers,
+    read_marker,
+)
+from recovery.replay.producer_columns import MarkerColumns
+from recovery.replay.segment_walk import MIN_TABLE_ROWS
+from recovery.summaries.read_findings import FindingsList
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch

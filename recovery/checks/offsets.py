@@ -9,7 +9,7 @@ import numpy as np
 
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.errors import FormatError
 from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
 from storage.formats.java_text import NotANumberError

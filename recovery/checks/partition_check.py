@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.checks.assignment import check_against_cluster
 from recovery.checks.batches import BatchCheck
-from recovery.checks.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.checks.circumstances import Circumstances, Refusal
 from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
@@ -20,10 +19,11 @@ from recovery.checks.log_walk import LogWalk
 from recovery.checks.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
 from recovery.checks.state_files import check_snapshots, read_txn_index
-from recovery.end_markers import (
+from recovery.replay.end_markers import (
     REFUSED_CHECK_ID,
 )
-from recovery.findings import Severity
+from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
+from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
 from storage.segment import open_segment
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.log_walk import Stop
     from recovery.checks.records import RecordCheck
-    from recovery.producer_columns import MarkerColumns
+    from recovery.replay.producer_columns import MarkerColumns
     from storage.cluster_image import ClusterImage
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.partition import Partition

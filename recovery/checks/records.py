@@ -26,9 +26,9 @@ from recovery.checks.record_rules import (
     has_good_offsets,
     has_its_max_timestamp,
 )
-from recovery.decoded_records import lost_base_offset, sound_records
-from recovery.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
-from recovery.findings import Severity
+from recovery.replay.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
+from recovery.rules.findings import Severity
+from storage.decoded_records import lost_base_offset, sound_records
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
 from storage.formats.control_record import (

@@ -15,9 +15,9 @@ import numpy as np
 
 from recovery.checks.circumstances import Refusal
 from recovery.checks.sequences import SequenceCheck
-from recovery.findings import Severity
-from recovery.recover_state import EntryState, compare_entries
-from recovery.replay import BulkState
+from recovery.replay.bulk_state import BulkState
+from recovery.replay.recover_state import EntryState, compare_entries
+from recovery.rules.findings import Severity
 from storage.formats.txn_index import ENTRY_BYTES, FIELD_POS
 from storage.kernels.numpy_kernel import rows_of
 from storage.producer_state import DEFAULT_EXPIRATION_MS, AppendError
@@ -26,9 +26,9 @@ from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
-    from recovery.producer_columns import MarkerColumns
-    from recovery.recover_state import EntryDifference
-    from recovery.replay import EndedTransactions
+    from recovery.replay.bulk_state import EndedTransactions
+    from recovery.replay.producer_columns import MarkerColumns
+    from recovery.replay.recover_state import EntryDifference
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable

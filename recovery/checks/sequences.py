@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.findings import Severity
-from recovery.producer_columns import group_rows, group_starts
+from recovery.replay.producer_columns import group_rows, group_starts
+from recovery.rules.findings import Severity
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
-    from recovery.replay import BulkState
+    from recovery.replay.bulk_state import BulkState
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]

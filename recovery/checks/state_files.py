@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.findings import Severity
+from recovery.rules.findings import Severity
 from storage.formats import producer_snapshot, txn_index
 
 if TYPE_CHECKING:

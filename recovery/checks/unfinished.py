@@ -10,8 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.findings import Finding, Severity
-from recovery.journal import (
+from recovery.changes.journal import (
     UNFINISHED_NAME,
     Status,
     read_journal,
@@ -19,6 +18,7 @@ from recovery.journal import (
     ways_out,
     ways_out_of,
 )
+from recovery.rules.findings import Finding, Severity
 from storage.broker_lock import LOCK_FILE_NAME, probe
 from storage.errors import AccessError, CorruptError
 

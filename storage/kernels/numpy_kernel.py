@@ -30,11 +30,11 @@ from storage.formats.record_batch import (
     MIN_BATCH_LENGTH,
 )
 from storage.kernels import pure
+from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
-from storage.offset_order import LOOK_COUNT, Span
+from storage.kernels.scan import Scan
 from storage.positioned_file import ReadWindow
-from storage.scan import Scan
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator

@@ -12,7 +12,7 @@ they also are the rules that the loop has inlined. Rules (docs/rules/log.md):
   SEG-1  last offset < base offset of the next segment, where that is known
   SEG-3  last offset - base offset of the segment <= 2^31 - 1
   BAT-3  v2: base offset > last offset before; v0, v1: offset > last offset before; and no
-         contradiction to the batches behind (`storage.offset_order`)
+         contradiction to the batches behind (`storage.kernels.offset_order`)
   BAT-10 (suspicion) v2: attribute bits 7 to 15 are zero
   BAT-14 (suspicion) v2: leader epoch >= the last known one before, or -1 (unknown)
 

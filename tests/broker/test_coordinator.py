@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.coordinator_log import CoordinatorLog
+from recovery.cluster.coordinator_log import CoordinatorLog
 from storage.formats.transaction_state import TransactionStatus
 from storage.log_dir import read_log_dir
 from tests.kafka import client

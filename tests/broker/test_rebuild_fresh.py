@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.clusters import Clusters
-from recovery.rebuild import RebuildSettings, rebuild_partition
-from recovery.recover_state import recover_state
-from recovery.state_history import Clock
+from recovery.cluster.clusters import Clusters
+from recovery.rebuild.derive import RebuildSettings, rebuild_partition
+from recovery.replay.recover_state import recover_state
+from recovery.replay.snapshots import Clock
 from storage.discovery import discover
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.log_dir import DirState

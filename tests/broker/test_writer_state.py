@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from recovery.recover_state import recover_state
-from recovery.state_history import Clock
+from recovery.replay.recover_state import recover_state
+from recovery.replay.snapshots import Clock
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.fsio import FileSystem
 from storage.log_config import HOUR_MS, LogConfig

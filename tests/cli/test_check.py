@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from recovery.check import PartitionRow
-from recovery.findings import Finding
+from recovery.fsck.one_pass import PartitionRow
+from recovery.rules.findings import Finding
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 from tests.changes import in_80_columns

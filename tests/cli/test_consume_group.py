@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from recovery.group_offsets import find_group_offsets
+from recovery.cluster.group_offsets import find_group_offsets
 from storage.java_hash import coordinator_partition
 from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, read_log_dir
 from tests.changes import held, notes_of, rows_of

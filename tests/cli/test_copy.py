@@ -41,7 +41,7 @@ def rows_of(text: str) -> list[dict[str, Any]]:
 @pytest.fixture(params=[1 << 20, 0], ids=["one by one", "many at once"])
 def windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How the batches of a small log are read."""
-    monkeypatch.setattr("eoctl.clients.log_walk.BULK_MIN_BYTES", request.param)
+    monkeypatch.setattr("eoctl.clients.log.log_walk.BULK_MIN_BYTES", request.param)
 
 
 @pytest.fixture
@@ -175,8 +175,8 @@ def test_many_at_once_are_as_one_by_one(
              240)  # fmt: skip
     made = []
     for bulk_bytes, run_batches in ((0, 2), (1 << 30, 2), (0, 1 << 30)):
-        monkeypatch.setattr("eoctl.clients.log_walk.BULK_MIN_BYTES", bulk_bytes)
-        monkeypatch.setattr("eoctl.clients.copier.MIN_RUN_BATCHES", run_batches)
+        monkeypatch.setattr("eoctl.clients.log.log_walk.BULK_MIN_BYTES", bulk_bytes)
+        monkeypatch.setattr("eoctl.clients.copying.copier.MIN_RUN_BATCHES", run_batches)
         copy = Copy(eoctl, source, make_log_dir(tmp_path / str(len(made))) / "t-0")
         row = copy.report("--now", "2026-11-21T03:00:00Z", *small)
         del row["session"], row["path"]
@@ -301,9 +301,9 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
     """Two at once, where a file system has no locks: the second one takes the session over."""
     from contextlib import nullcontext
 
-    from eoctl.clients.copier import Copier
+    from eoctl.clients.copying.copier import Copier
 
-    monkeypatch.setattr("eoctl.clients.appending.take", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("eoctl.clients.partitions.appending.take", lambda *_, **__: nullcontext())
     copy.report()
     write(copy.source, None, None)
     take = Copier.take
@@ -313,7 +313,7 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
         first, *rest = block.batches
         take(self, block._replace(batches=(first,), next_offset=block.next_offset))
         monkeypatch.setattr(Copier, "take", take)
-        monkeypatch.setattr("eoctl.clients.copier.ANCHOR_BYTES", 1)
+        monkeypatch.setattr("eoctl.clients.copying.copier.ANCHOR_BYTES", 1)
         second.append({"ours": self.producer_epoch})
         keeper = self.keeper
         session = keeper.begun
@@ -329,8 +329,8 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_epochs_run_out(copy: Copy) -> None:
-    from eoctl.clients.copy_session import SessionKeeper
-    from recovery.append_journal import AppendJournal
+    from eoctl.clients.copying.session import SessionKeeper
+    from recovery.changes.append_journal import AppendJournal
     from storage.fsio import FileSystem
 
     copy.report()
@@ -542,7 +542,7 @@ def test_a_compacted_destination_wants_keys(copy: Copy, monkeypatch: pytest.Monk
     from storage.log_config import LogConfig
 
     monkeypatch.setattr(
-        "eoctl.clients.target.read_log_config",
+        "eoctl.clients.partitions.target.read_log_config",
         lambda *_, **__: LogConfig(is_compacted=True),
     )
     assert copy.report()["records"] == 30

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-import recovery.describe
-from recovery.describe import PartitionSummary, SegmentSummary
+import recovery.look.describe
+from recovery.look.describe import PartitionSummary, SegmentSummary
 from tests.damage.planted import layout
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def test_tables_give_the_same(
 ) -> None:
     for path in (golden("kafka-4.3.1") / state, golden("kafka-0.10.2-legacy")):
         plain = eoctl("describe", path, "--output", "jsonl", "--segments")
-        monkeypatch.setattr(recovery.describe, "BULK_BYTES", 0)
+        monkeypatch.setattr(recovery.look.describe, "BULK_BYTES", 0)
         assert eoctl("describe", path, "--output", "jsonl", "--segments") == plain
         monkeypatch.undo()
 

@@ -20,9 +20,9 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from eoctl.engine import ChosenEngine, EngineRun
-from recovery.export_piece import PieceResult
-from recovery.piece_workers import _Worker
+from eoctl.runs.engine import ChosenEngine, EngineRun
+from recovery.export.piece import PieceResult
+from recovery.work.processes import _Worker
 from tests.audit_logs import Batch, write_segments
 from tests.spark.running import spark
 
@@ -431,8 +431,8 @@ def test_a_directory_that_is_not_shared(
                         path.write_bytes(b"other")
                 yield number, result
 
-    monkeypatch.setattr("eoctl.engine.EngineRun", Elsewhere)
-    monkeypatch.setattr("eoctl.export_run.PATIENCE_S", (0.0, 0.0))
+    monkeypatch.setattr("eoctl.runs.engine.EngineRun", Elsewhere)
+    monkeypatch.setattr("eoctl.runs.export.PATIENCE_S", (0.0, 0.0))
     for gone, what in ((True, "is not there"), (False, "has 5 bytes")):
         outcome = eoctl("export", kafka / "txn-0", "--to", "out", *([] if gone else ["--resume"]))
         assert (outcome.status, outcome.stdout) == (3, b"")

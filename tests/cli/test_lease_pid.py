@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from recovery.journal import UNFINISHED_NAME
+from recovery.changes.journal import UNFINISHED_NAME
 from storage.formats.producer_id_record import FIRST_ID
 from storage.producer_ids import DIRECTORY_NAME
 from storage.producer_state import AppendError

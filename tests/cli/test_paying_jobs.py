@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery import piece_workers, segment_workers
-from recovery.segment_workers import paying_jobs
+from recovery.rebuild import segment_workers
+from recovery.rebuild.segment_workers import paying_jobs
+from recovery.work import processes as piece_workers
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.clients.identity import FIRST_OWN_PRODUCER_ID, choose_identity, own_producer_id
-from eoctl.clients.produce_report import ProduceReport
+from eoctl.clients.partitions.identity import (
+    FIRST_OWN_PRODUCER_ID,
+    choose_identity,
+    own_producer_id,
+)
+from eoctl.runs.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producer_state import CachedBatch, ProducerState, ProducerStateManager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.clients.produce_session import load_session
+from eoctl.clients.producing.produce_session import load_session
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC
 

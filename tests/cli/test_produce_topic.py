@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.clients.partitioner import partition_for_key
+from eoctl.clients.producing.partitioner import partition_for_key
 from storage.discovery import discover
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record import RecordHeader

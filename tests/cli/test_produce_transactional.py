@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.coordinator_log import CoordinatorLog
+from recovery.cluster.coordinator_log import CoordinatorLog
 from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
 from tests.changes import notes_of, rows_of
 from tests.crash.trees import difference, tree_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.census import heap_bytes, is_live, read_producers
-from recovery.state_history import Clock
+from recovery.look.census import heap_bytes, is_live, read_producers
+from recovery.replay.snapshots import Clock
 from storage.formats.producer_snapshot import parse_snapshot
 from tests.changes import in_80_columns, notes_of, rows_of, table, unpacked
 from tests.truncations import open_partition

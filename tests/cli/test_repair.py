@@ -28,7 +28,7 @@ from tests.damage.faults import read_batches
 from tests.damage.planted import FAULTS
 from tests.damage.planted.layout import edit_body
 from tests.kafka.broker import copy_log_dir
-from tests.recovery.test_load import COMPARED, TARGETS, WRITTEN_ON
+from tests.recovery.repair.test_broker_start import COMPARED, TARGETS, WRITTEN_ON
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery import apply
+from recovery.changes import apply
 from tests.changes import (
     held,
     in_80_columns,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from recovery.audit import COLUMNS
+from recovery.audit.reports import COLUMNS
 from storage.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
 from tests.dump_counts import counts_of
@@ -353,7 +353,7 @@ def test_a_partition_without_segments_and_one_that_goes(
         return real(*arguments)
 
     real = split_places
-    monkeypatch.setattr("eoctl.audit_run.split_places", removing)
+    monkeypatch.setattr("eoctl.runs.audit.split_places", removing)
     outcome = eoctl("spark-audit", root, "--output", "jsonl")
     assert outcome.status == 0
     assert [row["batches"] for row in rows_of(outcome)] == [0, 0, 2]

@@ -30,7 +30,7 @@ MOMENTS = [
     "eoctl.main",
     "numpy.exceptions",
     "numpy",
-    "recovery.spill",
+    "recovery.duplicates.spill",
 ]
 
 

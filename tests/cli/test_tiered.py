@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.remote_segments import RemoteSegments
+from recovery.cluster.remote_segments import RemoteSegments
 from storage.discovery import select_partition
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.partition import Partition

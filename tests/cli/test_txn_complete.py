@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.coordinator_log import CoordinatorLog
+from recovery.cluster.coordinator_log import CoordinatorLog
 from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
 from storage.transaction_metadata import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
 from tests.changes import held, notes_of, rows_of

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.clients import filter_program
-from eoctl.clients.group_offsets import GroupOffsets
+from eoctl.clients.coordinators.group_offsets import GroupOffsets
+from eoctl.clients.programs import filter_program
 from eoctl.clock import wall_ms
-from recovery.coordinator_log import CoordinatorLog
-from recovery.group_offsets import find_group_offsets
+from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.cluster.group_offsets import find_group_offsets
 from storage.log_dir import (
     GROUPS_TOPIC,
     TRANSACTION_STATE_TOPIC,

@@ -301,7 +301,7 @@ def test_what_was_interrupted_names_both_ways(
     for way in ("undo", "apply", "again"):
         with monkeypatch.context() as patch:
             interrupt(patch, method, call=call)
-            patch.setattr("recovery.append_journal.AppendJournal.close", lambda _: None)
+            patch.setattr("recovery.changes.append_journal.AppendJournal.close", lambda _: None)
             eoctl(*shlex.split(situation.call))
         if not leftovers(root / situation.log_dir):
             assert difference(before, state_of(root)) == []
@@ -375,7 +375,7 @@ def test_closing_the_run_of_another_command_is_said(
 ) -> None:
     place(APPENDS["produce after a crash"])
     with monkeypatch.context() as patch:
-        patch.setattr("recovery.append_journal.AppendJournal.close", lambda _: None)
+        patch.setattr("recovery.changes.append_journal.AppendJournal.close", lambda _: None)
         eoctl("txn", "run", "killed/txn-0", "--to", "killed/ctp-out-0", *FILTER, "--apply")
     outcome = eoctl(*shlex.split(call))
     assert outcome.status == 0, outcome.errors
@@ -388,7 +388,7 @@ def test_what_a_broker_went_on_with_is_not_taken_back(
     """A run was killed, and a broker has run: its files stay, and both ways say so."""
     root = place(APPENDS["produce"])
     with monkeypatch.context() as patch:
-        patch.setattr("recovery.append_journal.AppendJournal.close", lambda _: None)
+        patch.setattr("recovery.changes.append_journal.AppendJournal.close", lambda _: None)
         assert eoctl(*shlex.split(APPENDS["produce"].call)).status == 0
     (root / "kafka/recovery-point-offset-checkpoint").write_text("0\n0\n")
     (journal,) = (root / "kafka.eoctl").iterdir()

@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.journal import JOURNAL_NAME, UNFINISHED_NAME
+from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME
 from storage.formats.transaction_state import (
     TransactionState,
     TransactionStatus,

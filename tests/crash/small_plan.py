@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from recovery.apply import apply_plan
-from recovery.plan import make_plan, remove_step, replace_step, truncate_step
-from recovery.undo import undo
+from recovery.changes.apply import apply_plan
+from recovery.changes.plan import make_plan, remove_step, replace_step, truncate_step
+from recovery.changes.undo import undo
 from storage.broker_lock import take
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recovery.plan import Plan
+    from recovery.changes.plan import Plan
     from storage.fsio import FileSystem
 
 PLAN_ID = "20261121T000000.000Z-test-0001"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.append_close import close_appends
-from recovery.append_journal import AppendJournal
-from recovery.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
-from recovery.undo import undo
+from recovery.changes.append_close import close_appends
+from recovery.changes.append_journal import AppendJournal
+from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
+from recovery.changes.undo import undo
 from storage.log_config import LogConfig
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.partition_store import FileStore, FlushPolicy
@@ -209,7 +209,7 @@ def test_each_fsync_is_needed(
     name: str, before: dict[str, Entry], scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of an append's own files are what `test_writer_crash` is about."""
-    monkeypatch.setattr("recovery.append_journal.new_id", lambda _: JOURNAL_ID)
+    monkeypatch.setattr("recovery.changes.append_journal.new_id", lambda _: JOURNAL_ID)
     scenario = SCENARIOS[name](before)
     texts = [f"{n}: {text}" for n, text in enumerate(syncs_of(record(scenario, scratch)))]
     if name != "undo":

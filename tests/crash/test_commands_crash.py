@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.journal import Status, read_journal
+from recovery.changes.journal import Status, read_journal
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.commands import CHANGES, Runs
 from tests.crash.faults import UnsyncedFileSystem

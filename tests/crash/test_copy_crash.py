@@ -40,8 +40,8 @@ def test_every_state_leads_on(
 ) -> None:
     """An anchor before each batch but the first one, a roll among them, and the close."""
     mended: list[object] = []
-    monkeypatch.setattr("eoctl.clients.copier.ANCHOR_BYTES", 1)
-    monkeypatch.setattr("eoctl.clients.batch_reader.GATHERED_BYTES", 1)
+    monkeypatch.setattr("eoctl.clients.copying.copier.ANCHOR_BYTES", 1)
+    monkeypatch.setattr("eoctl.clients.log.batch_reader.GATHERED_BYTES", 1)
 
     def call(fs: FileSystem, *arguments: object) -> Outcome:
         monkeypatch.setattr("storage.fsio.FileSystem", lambda: fs)

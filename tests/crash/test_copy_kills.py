@@ -29,12 +29,12 @@ KILLS_OF_A_KIND = 15  # a kind of call among so many at least
 ROUNDS_COUNT = 6
 # An anchor after each block, blocks of a few batches, and whatever is imported once.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "eoctl.clients.copier": {"ANCHOR_BYTES": 300},
-    "eoctl.clients.batch_reader": {"GATHERED_BYTES": 300},
+    "eoctl.clients.copying.copier": {"ANCHOR_BYTES": 300},
+    "eoctl.clients.log.batch_reader": {"GATHERED_BYTES": 300},
     "eoctl.commands.copy": {},
-    "eoctl.clients.copy_run": {},
-    "recovery.load": {},
-    "recovery.transaction_view": {},
+    "eoctl.runs.copy": {},
+    "recovery.repair.broker_start": {},
+    "recovery.transactions.view": {},
 }
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100)
 
@@ -128,8 +128,8 @@ def test_killed_at_any_moment_and_begun_again(
 
     settings = dict(SETTINGS)
     if case.is_bulk:
-        settings["eoctl.clients.log_walk"] = {"BULK_MIN_BYTES": 0}
-        settings["eoctl.clients.copier"] = {"ANCHOR_BYTES": 300, "MIN_RUN_BATCHES": 2}
+        settings["eoctl.clients.log.log_walk"] = {"BULK_MIN_BYTES": 0}
+        settings["eoctl.clients.copying.copier"] = {"ANCHOR_BYTES": 300, "MIN_RUN_BATCHES": 2}
 
     def run(call: tuple[object, ...], **more: Any) -> dict[str, Any]:
         return server.run(*call, settings=settings, **more)

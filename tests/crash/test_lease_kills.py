@@ -24,8 +24,8 @@ EXPIRY_MS = 50
 REWRITES: dict[str, Any] = {"COMPACT_BYTES": 0, "COMPACT_RATIO": 0}
 MODULES: dict[str, dict[str, Any]] = {
     "eoctl.commands.lease_pid": {},
-    "eoctl.clients.lease_run": {},
-    "recovery.recover_state": {},
+    "eoctl.runs.lease": {},
+    "recovery.replay.recover_state": {},
 }
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
-from recovery.plan import parse_plan
+from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
+from recovery.changes.plan import parse_plan
 from storage.fsio import TEMP_SUFFIX
 from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
@@ -229,6 +229,6 @@ def test_each_fsync_is_needed(name: str, made: Made, scratch: Path) -> None:
 
 
 def test_the_plan_is_the_same_after_a_journey_through_json(made: Made) -> None:
-    from recovery.plan import encode_plan
+    from recovery.changes.plan import encode_plan
 
     assert parse_plan(encode_plan(made.plan), "plan.json") == made.plan

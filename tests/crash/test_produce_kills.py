@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from eoctl.clients.partitioner import partition_for_key
+from eoctl.clients.producing.partitioner import partition_for_key
 from storage.discovery import discover
 from storage.log_tail import read_tail
 from storage.partition import Partition
@@ -31,11 +31,11 @@ KILLS_COUNT = times(300, 96)
 LINES_COUNT = 60
 # Saved after each block of records, and whatever is imported once.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "eoctl.clients.topic_producer": {"SAVE_SECONDS": 0, "RECORDS_PER_LOOK": 7},
-    "eoctl.clients.inputs": {"BLOCK_BYTES": 300},
+    "eoctl.clients.producing.topic_producer": {"SAVE_SECONDS": 0, "RECORDS_PER_LOOK": 7},
+    "eoctl.clients.text.inputs": {"BLOCK_BYTES": 300},
     "eoctl.commands.produce": {},
-    "eoctl.clients.produce_run": {},
-    "recovery.load": {},
+    "eoctl.runs.produce": {},
+    "recovery.repair.broker_start": {},
 }
 SMALL = ("--batch-bytes", 200, "--segment-bytes", 900, "--index-interval-bytes", 100)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.clients.transactional import Transactional
-from recovery.append_journal import AppendJournal
+from eoctl.clients.coordinators.transactional import Transactional
+from recovery.changes.append_journal import AppendJournal
 from storage.fsio import FileSystem
 from storage.log_dir import TRANSACTION_STATE_TOPIC
 from tests.crash.scenario import Scenario, check_scenario, refusing_nothing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.group_offsets import find_group_offsets
+from recovery.cluster.group_offsets import find_group_offsets
 from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, read_log_dir
 from tests.drawn import times
 from tests.read_log import read_log
@@ -28,8 +28,8 @@ PARTITIONS_COUNT = 2
 GROUP = "g"
 SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.commands.txn": {},
-    "eoctl.clients.transform_run": {},
-    "recovery.load": {},
+    "eoctl.runs.txn_run": {},
+    "recovery.repair.broker_start": {},
 }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.rebuild import RebuildSettings, rebuild_partition
+from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from storage import fsio
 from storage.discovery import discover
 from storage.errors import RefusedError

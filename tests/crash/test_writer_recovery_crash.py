@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from recovery.rebuild import RebuildSettings
-from recovery.state_history import Clock
+from recovery.rebuild.derive import RebuildSettings
+from recovery.replay.snapshots import Clock
 from storage.log_config import LogConfig
 from storage.log_tail import NotClosedError, read_tail
 from storage.partition_store import FlushPolicy

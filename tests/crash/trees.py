@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.journal import UNFINISHED_NAME
+from recovery.changes.journal import UNFINISHED_NAME
 from storage.broker_lock import LOCK_FILE_NAME
 from storage.fsio import TEMP_SUFFIX
 

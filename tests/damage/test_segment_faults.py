@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
     from tests.damage.faults import Fault
 
 # Small files of every kind: codecs, transactions with markers, legacy formats, KRaft's own log.

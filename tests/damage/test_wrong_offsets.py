@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.salvage_scan import salvage_segment
+from recovery.repair.salvage_scan import salvage_segment
 from tests.damage.faults import Batch, read_batches
 from tests.running import runner
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tempfile
 from typing import TYPE_CHECKING
 
-from recovery.duplicate_rows import DuplicateKind
-from recovery.duplicates import DuplicateOptions, DuplicateSearch
-from recovery.record_digests import parse_record_id
-from recovery.spill import SpillSpace
+from recovery.duplicates.record_digests import parse_record_id
+from recovery.duplicates.rows import DuplicateKind
+from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
+from recovery.duplicates.spill import SpillSpace
 from storage.discovery import discover
 
 from .engine import Target

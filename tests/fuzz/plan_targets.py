@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgpack
 from crc32c import crc32c
 
-from recovery.file_facts import FileFacts
-from recovery.journal import (
+from recovery.changes.file_facts import FileFacts
+from recovery.changes.journal import (
     BackupKind,
     DirectoryFacts,
     Journal,
@@ -18,7 +18,7 @@ from recovery.journal import (
     encode_journal,
     parse_journal,
 )
-from recovery.plan import Action, Plan, Step, encode_plan, parse_plan
+from recovery.changes.plan import Action, Plan, Step, encode_plan, parse_plan
 from storage.errors import RefusedError, UsageError
 
 from .engine import Target

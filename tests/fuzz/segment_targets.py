@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eoctl.text import renderers
-from recovery import verify_index
-from recovery.describe import describe_partition
+from recovery.look.describe import describe_partition
+from recovery.rebuild import verify_index
 from storage import lookup
 from storage.cluster_image import load_cluster_image
 from storage.discovery import discover
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
 
     from .corpus import Corpus
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from recovery.partition_summary import ReadPiece, join_partition
-from recovery.segment_summary import read_split
-from recovery.summary_codec import pack_piece, pack_summary, unpack_piece
+from recovery.summaries.codec import pack_piece, pack_summary, unpack_piece
+from recovery.summaries.partition import ReadPiece, join_partition
+from recovery.summaries.segment import read_split
 from storage.places import list_places, open_place
 from storage.splits import Split
 

@@ -15,7 +15,7 @@ from eoctl.clock import parse_time_ms
 from eoctl.dump.options import DumpOptions
 from eoctl.dump.run import dump_paths
 from eoctl.output import OutputFormat
-from recovery.verify_index import check_time_index
+from recovery.rebuild.verify_index import check_time_index
 from storage.errors import CorruptError, FormatError, UsageError
 from storage.formats.time_index import TimeIndexEntry
 from storage.lookup import find_time
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage.errors import AccessError
-    from storage.scan import Scan
+    from storage.kernels.scan import Scan
 
 
 def batch(base_offset: int, body: bytes = b"", *, leader_epoch: int = 0, count: int = 0) -> bytes:

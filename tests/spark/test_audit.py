@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 import eoctl.spark.audit
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.session import SparkJobError, packages_root
-from recovery.read_findings import GONE
+from recovery.summaries.read_findings import GONE
 from storage.places import list_places, open_place
 from storage.splits import split_places
 from tests.audit_logs import Batch, define, write_segments

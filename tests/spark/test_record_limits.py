@@ -15,11 +15,11 @@ from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 from eoctl.spark.datasource import PushedRecordsReader, RecordsReader
 from eoctl.spark.source_options import splits_text
-from recovery.export import run_export
-from recovery.export_options import ExportOptions, Until
-from recovery.export_piece import export_piece
-from recovery.export_plan import plan_export
-from recovery.read_options import Isolation
+from recovery.export.options import ExportOptions, Until
+from recovery.export.piece import export_piece
+from recovery.export.plan import plan_export
+from recovery.export.run import run_export
+from recovery.records.read_options import Isolation
 from storage.errors import UsageError
 from storage.places import list_places
 from storage.splits import split_places

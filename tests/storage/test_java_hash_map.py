@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from recovery.producer_columns import ProducerColumns, may_have_trees, spread_hashes
+from recovery.replay.producer_columns import ProducerColumns, may_have_trees, spread_hashes
 from storage.java_hash import long_hash
 from storage.java_hash_map import JavaHashMap
 

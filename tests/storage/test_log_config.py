@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.clusters import Clusters
+from recovery.cluster.clusters import Clusters
 from storage.cluster_image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from storage.discovery import discover
 from storage.errors import RefusedError

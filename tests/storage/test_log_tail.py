@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.state_history import Clock
+from recovery.replay.snapshots import Clock
 from storage.discovery import discover
 from storage.errors import RefusedError
 from storage.log_config import LogConfig, read_log_config
@@ -70,7 +70,7 @@ def test_every_partition_of_a_stopped_broker_is_closed(
 def test_index_entries_are_counted_as_a_broker_has_them(golden: Callable[[str], Path]) -> None:
     """The whole log of `clean` was recovered, so its indexes are those of a recovery."""
     log_dir = golden("kafka-4.3.1") / "clean"
-    from recovery.clusters import Clusters
+    from recovery.cluster.clusters import Clusters
 
     found = discover([log_dir])
     image = Clusters(found.log_dirs).image_for(found.log_dirs[0])

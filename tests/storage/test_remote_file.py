@@ -255,7 +255,7 @@ def test_a_scan_of_a_split_reads_its_range(tree: WatchedHandler) -> None:
 
 def test_cutting_reads_a_small_part(tree: WatchedHandler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.splits.CHAIN_BYTES", 40_000)
-    monkeypatch.setattr("storage.scan.WINDOW_BYTES", 40_000)
+    monkeypatch.setattr("storage.kernels.scan.WINDOW_BYTES", 40_000)
     place, splits = make_segment(tree.root)
     assert len(splits) == 4
     log_ranges = [each for each in tree.ranges if each.path.endswith(".log")]

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage import resync
 from storage.errors import (
     AccessError,
     CorruptError,
@@ -25,6 +24,7 @@ from storage.errors import (
     TruncatedError,
     UnsupportedError,
 )
+from storage.kernels import resync
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.segment import LogRecord, open_segment, parse_base_offset
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recovery.index_builder import IndexBuilder
+from recovery.rebuild.index_builder import IndexBuilder
 from storage.formats import time_index
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of

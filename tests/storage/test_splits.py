@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from recovery.index_builder import IndexBuilder
+from recovery.rebuild.index_builder import IndexBuilder
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries, parse_entries
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of

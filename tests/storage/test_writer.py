@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recovery.rebuild import RebuildSettings, rebuild_partition
+from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from storage.batch_run import RunColumns
 from storage.errors import AccessError, RefusedError
 from storage.formats.compression import Codec

@@ -23,10 +23,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from recovery.rebuild import RebuildSettings
-from recovery.state_history import Clock
-from recovery.truncate import plan_truncation
-from recovery.truncation_target import TargetKind, TargetRequest
+from recovery.rebuild.derive import RebuildSettings
+from recovery.replay.snapshots import Clock
+from recovery.truncate.plan import plan_truncation
+from recovery.truncate.target import TargetKind, TargetRequest
 from storage.formats.compression import Codec
 from storage.log_config import LogConfig
 from storage.log_tail import NotClosedError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.consumer import ConsumeOptions, Consumer
-from recovery.read_options import ReadOptions
-from recovery.record_reader import RecordReader
-from recovery.salvage_scan import salvage_segment
-from recovery.segment_summary import summarize_split
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from recovery.records.read_options import ReadOptions
+from recovery.records.reader import RecordReader
+from recovery.repair.salvage_scan import salvage_segment
+from recovery.summaries.segment import summarize_split
 from storage.discovery import select_partition
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.lookup import END_KINDS

@@ -11,8 +11,8 @@ import pytest
 from recovery.checks.assignment import check_against_cluster
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
-from recovery.clusters import Clusters
-from recovery.findings import Finding, Severity
+from recovery.cluster.clusters import Clusters
+from recovery.rules.findings import Finding, Severity
 from storage.discovery import discover, select_partition
 from storage.partition import Partition
 

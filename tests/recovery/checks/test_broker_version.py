@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.check import CheckJob, CheckResult, check_one
 from recovery.checks.broker_version import LINES, BrokerVersion, is_before, parse_broker_version
 from recovery.checks.partition_check import CheckOptions
-from recovery.clusters import Clusters
+from recovery.cluster.clusters import Clusters
+from recovery.fsck.one_pass import CheckJob, CheckResult, check_one
 from storage.discovery import discover
 from storage.errors import UsageError
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.clock import resolve_now
-from recovery.check import CheckJob, CheckResult, check_one
 from recovery.checks.partition_check import CheckOptions
-from recovery.clusters import Clusters
-from recovery.start_changes import StartAction
+from recovery.cluster.clusters import Clusters
+from recovery.fsck.one_pass import CheckJob, CheckResult, check_one
+from recovery.start.changes import StartAction
 from storage.discovery import discover
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.kraft import check_metadata_log
-from recovery.findings import Finding, Severity
+from recovery.rules.findings import Finding, Severity
 from storage.discovery import discover, select_partition
 from storage.partition import Partition
 

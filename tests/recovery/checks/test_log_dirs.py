@@ -15,8 +15,8 @@ from recovery.checks.absent import check_absent
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_leftovers, check_log_dirs
-from recovery.clusters import Clusters
-from recovery.findings import Finding, Severity
+from recovery.cluster.clusters import Clusters
+from recovery.rules.findings import Finding, Severity
 from storage.discovery import select_partition
 from storage.log_dir import read_log_dir
 from storage.partition import Partition

@@ -15,7 +15,7 @@ from recovery.checks import records as records_module
 from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.records import RecordCheck
-from recovery.findings import Finding, Severity
+from recovery.rules.findings import Finding, Severity
 from storage.discovery import discover
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.partition import Partition

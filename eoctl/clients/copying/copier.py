@@ -1,0 +1,436 @@
+"""Copies one partition into another: an idempotent producer of its own, with a session.
+
+The producer id is the copier's, never one of the source: ids are those of a cluster. It follows
+from what is copied into what, so that a session that was lost finds what it had written. Each batch
+of the source becomes one of the destination (`copied_batch`), whose offsets are dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.copying.compare import Range
+from eoctl.clients.copying.copied_batch import run_columns, stamp, stamp_run
+from eoctl.clients.copying.resume import Destination, last_batch, resume
+from eoctl.clients.copying.session import Anchor, PartitionOf, Session, own_id
+from eoctl.clients.log.batch_reader import LeftOut, TableBatches
+from eoctl.clients.log.consume_bounds import StartKind
+from eoctl.clients.partitions.identity import EPOCHS_COUNT
+from eoctl.clients.partitions.target import read_topic_id
+from storage.errors import RefusedError
+from storage.formats.partition_metadata import format_uuid
+from storage.formats.record_batch import increment_sequence
+from storage.log_dir import PartitionDir
+from storage.partition import Partition
+from storage.producer_state import NO_EPOCH, AppendError
+from storage.record_builder import ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.clients.copying.resume import Resumed
+    from eoctl.clients.copying.session import LastBatch, SessionKeeper
+    from eoctl.clients.log.batch_consumer import BatchConsumer
+    from eoctl.clients.log.batch_reader import BatchBlock, LogBatch
+    from eoctl.clients.log.consumer import ConsumeOptions
+    from eoctl.clients.partitions.open_partition import OpenPartition
+    from storage.formats.record_batch import BatchHeader
+
+ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash
+MIN_RUN_BATCHES = 4  # fewer are not worth the overhead of a run
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a run has copied; offsets are None if that is nothing.
+
+    Attributes:
+        encoded_batches: those among the batches that did not go as bytes.
+        left_out: what of the source was passed over.
+    """
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0
+    encoded_batches: int = 0
+    base_offset: int | None = None
+    last_offset: int | None = None
+    left_out: LeftOut = field(default_factory=LeftOut)
+
+
+class Beginning(NamedTuple):
+    """Where a run began: in the source, and in the destination."""
+
+    source_offset: int
+    end_offset: int
+
+
+class Copier:
+    """Copies a partition, from where its session has come to.
+
+    Args:
+        consumer: of the source.
+        options: with which it was made.
+        opened: the destination.
+        keeper: of the session.
+        producer_id: that the user gave.
+
+    Attributes:
+        resumed: where the run goes on.
+        began: the same, for the comparison at the end.
+        copied: by this run.
+        source_offset: the first one that is not copied.
+        producer_id, producer_epoch: of this run; no epoch before its first batch.
+
+    Raises:
+        AppendError, RefusedError, UsageError: it cannot go on, or is not known where.
+        DamageError, AccessError: one of the two cannot be read.
+    """
+
+    def __init__(
+        self,
+        consumer: BatchConsumer,
+        options: ConsumeOptions,
+        opened: OpenPartition,
+        keeper: SessionKeeper,
+        producer_id: int | None,
+    ) -> None:
+        self.consumer = consumer
+        self.opened = opened
+        self.keeper = keeper
+        self.copied = Copied()
+        self._options = options
+        self._source = PartitionOf.of(consumer.partition)
+        self._destination = self._destination_of()
+        self.producer_id, self._has_new_id = self._choose_id(producer_id)
+        self.producer_epoch = NO_EPOCH
+        self.resumed = self._resume() if keeper.session is not None else self._begin()
+        self.source_offset = self.resumed.source_offset
+        self.began = Beginning(self.source_offset, opened.tail.end_offset)
+        consumer.require_from(self.source_offset)
+        if self.resumed.last is not None:
+            self._require_unchanged(self.resumed.last)
+        consumer.start(self.source_offset)
+        self._last = self.resumed.last
+        # Not in `_last` yet; the batch is there until the end of its block.
+        self._last_sent: tuple[LogBatch, BatchHeader, int] | None = None
+        self._sequence = 0
+        self._anchored_bytes = 0
+
+    # --- who ---
+
+    def _destination_of(self) -> PartitionOf:
+        target = self.opened.target
+        meta = None if target.log_dir is None else target.log_dir.meta
+        topic_id = target.topic_id or read_topic_id(Path(target.path))
+        return PartitionOf(
+            None if meta is None else meta.cluster_id,
+            None if topic_id is None else format_uuid(topic_id),
+            *target.name[:2],
+        )
+
+    def _choose_id(self, given: int | None) -> tuple[int, bool]:
+        """The one place that decides who the copier is: the id, and whether it is new to it."""
+        session = self.keeper.session
+        if session is None:
+            return own_id(self._source, self._destination) if given is None else given, True
+        self._require_same(session)
+        known = session.last_anchor
+        if given in (None, known.producer_id):
+            return known.producer_id, False
+        if known.producer_epoch + 1 < EPOCHS_COUNT:
+            raise RefusedError(
+                f"{self.keeper.path}: the session has producer id {known.producer_id}, not {given}",
+                next_step="leave out --producer-id, or name another --session",
+            )
+        assert given is not None
+        return given, True
+
+    def _require_same(self, session: Session) -> None:
+        start = self._options.start
+        pairs = [
+            ("source", session.source, self._source),
+            ("destination", session.destination, self._destination),
+        ]
+        for name, before, now in pairs:
+            if before.is_other(now):
+                raise RefusedError(
+                    f"{self.keeper.path}: the session's {name} is {before}, not {now}",
+                    next_step="name another --session",
+                )
+        isolation = str(self._options.isolation)
+        if session.isolation != isolation:
+            raise RefusedError(
+                f"{self.keeper.path}: the session was begun with --isolation {session.isolation},"
+                f" not {isolation}",
+                next_step="give the same, or name another --session",
+            )
+        if start.kind is StartKind.OFFSET and start.number != session.start_offset:
+            raise RefusedError(
+                f"{self.keeper.path}: the session was begun at offset {session.start_offset}, not"
+                f" {start.number}",
+                next_step="leave out --from, or name another --session",
+            )
+
+    # --- where ---
+
+    @property
+    def _log(self) -> Destination:
+        opened = self.opened
+        target, tail = opened.target, opened.tail
+        partition, cleaned_end_offset, flushed_end_offset = None, 0, 0
+        if target.partition is not None:
+            directory = target.partition.directory
+            partition = Partition(directory, target.log_dir)
+            if target.log_dir is not None:
+                cleaned = target.log_dir.cleaner_offsets or {}
+                cleaned_end_offset = cleaned.get(directory.topic_partition, 0)
+                flushed_end_offset = target.log_dir.recovery_point(directory) or 0
+        start_offset = None if partition is None else partition.local_log_start_offset
+        epochs = {each.producer_id: each.producer_epoch for each in tail.producers}
+        return Destination(
+            target.path,
+            partition,
+            tail.end_offset if start_offset is None else start_offset,
+            tail.end_offset,
+            cleaned_end_offset,
+            flushed_end_offset,
+            epochs,
+            opened.config.is_log_append_time,
+        )
+
+    def _resume(self) -> Resumed:
+        log = self._log
+        found = resume(self.keeper.begun, log, self.consumer)
+        if self._has_new_id:
+            self._require_unknown(log)
+            found = found._replace(last_epoch=NO_EPOCH)
+        return found
+
+    def _require_unknown(self, log: Destination) -> None:
+        if self.producer_id in log.epochs:
+            raise RefusedError(
+                f"{log.path}: knows producer id {self.producer_id} already, and the session does"
+                " not",
+                next_step="another --producer-id",
+            )
+
+    def _begin(self) -> Resumed:
+        """Begin a session; if it was lost, go on where it can be proved that it was."""
+        log = self._log
+        start_offset = self.consumer.start()
+        first = Anchor(start_offset, log.start_offset, self.producer_id)
+        isolation = str(self._options.isolation)
+        session = Session(self._source, self._destination, isolation, start_offset, (first,))
+        try:
+            found = resume(session, log, self.consumer, is_lost=True)
+        except RefusedError as exc:
+            raise self._lost(log, exc.message) from exc
+        is_known = self.producer_id in log.epochs
+        if not found.verified_batches and not (is_known and log.start_offset):
+            # What is there is not the copier's.
+            found = found._replace(
+                anchors=(first._replace(end_offset=log.end_offset),),
+                last_epoch=log.epochs.get(self.producer_id, NO_EPOCH),
+            )
+        else:
+            self._require_proof(log, start_offset)
+        self.keeper.save(session._replace(anchors=found.anchors))
+        return found
+
+    def _require_proof(self, log: Destination, start_offset: int) -> None:
+        """Equal batches prove nothing unless both logs are known from where the copy began."""
+        if log.start_offset:
+            what = f"its log starts at offset {log.start_offset}, and what was below is not known"
+            raise self._lost(log, what)
+        if start_offset and self._options.start.kind is not StartKind.OFFSET:
+            what = f"that the copy began at offset {start_offset} of the source is not known"
+            raise self._lost(log, what)
+
+    def _lost(self, log: Destination, why: str) -> RefusedError:
+        return RefusedError(
+            f"{log.path}: producer {self.producer_id} of this copy has written to it, its session"
+            f" {self.keeper.path} is not there, and how far it had come cannot be proved: {why}",
+            next_step="--session FILE, if it is elsewhere; --from OFFSET says where it began;"
+            " --producer-id ID copies all of it once more",
+        )
+
+    # --- copying ---
+
+    def blocks(self) -> Iterator[BatchBlock]:
+        """Give what is there of the source by now, to be taken block by block.
+
+        Raises:
+            RefusedError, DamageError, AccessError: what follows cannot be had.
+        """
+        return self.consumer.blocks()
+
+    def take(self, block: BatchBlock) -> None:
+        """Copy some batches.
+
+        Raises:
+            AppendError: what a broker answers.
+            RefusedError, FormatError, AccessError: the copy ends before one of them.
+        """
+        if self.producer_epoch != NO_EPOCH:
+            self.keeper.require_mine()
+        batches = block.batches
+        while isinstance(batches, TableBatches) and len(batches):
+            batches = batches[self._send_some(batches) :]
+        for each in batches:
+            self._send(each)
+        self.copied.left_out = self.copied.left_out.plus(block.left_out)
+        self._last_batch()
+        self.source_offset = block.next_offset
+        if self.copied.bytes - self._anchored_bytes >= ANCHOR_BYTES:
+            self._save_anchor()
+
+    def _send_some(self, batches: TableBatches) -> int:
+        """Send the first one, or as many as can be sent at once; returns how many."""
+        writer, count = self.opened.writer, 0
+        if self.producer_epoch != NO_EPOCH and not self.opened.config.is_compacted:
+            count = min(writer.room_for(run_columns(batches.table)), batches.joined_count)
+        if count < MIN_RUN_BATCHES:
+            self._send(batches[0])
+            return 1
+        last = batches[count - 1]
+        identity = ProducerIdentity(self.producer_id, self.producer_epoch, self._sequence)
+        run = stamp_run(batches[:count], identity, writer.end_offset, writer.leader_epoch)
+        writer.append_run(run)
+        header = run.headers[-1]
+        self._sent(last, header, header.last_offset)
+        self._sequence = increment_sequence(header.last_sequence, 1)
+        done = self.copied
+        done.records += header.last_offset - run.headers[0].base_offset + 1
+        done.batches += count
+        done.bytes += len(run.data)
+        return count
+
+    def _sent(self, last: LogBatch, header: BatchHeader, last_offset: int) -> None:
+        """Note the last batch that was sent, by its header and its last offset in the log."""
+        self.source_offset = last.header.last_offset + 1
+        self._last_sent = last, header, last_offset
+        self.copied.last_offset = last_offset
+
+    def _send(self, batch: LogBatch) -> None:
+        if self.producer_epoch == NO_EPOCH:
+            self._begin_epoch()
+        writer, done = self.opened.writer, self.copied
+        if self.opened.config.is_compacted:
+            self._require_keys(batch)
+        identity = ProducerIdentity(self.producer_id, self.producer_epoch, self._sequence)
+        header, data = stamp(batch, identity)
+        appended = writer.append_copy(header, data)
+        self._sent(batch, header, appended.last_offset)
+        count = batch.records_count
+        self._sequence = increment_sequence(self._sequence, count)
+        done.records += count
+        done.batches += 1
+        done.bytes += header.batch_bytes
+        done.encoded_batches += batch.own_records is not None
+        if done.base_offset is None:
+            done.base_offset = appended.base_offset
+
+    def _require_keys(self, batch: LogBatch) -> None:
+        """APP-3: a compacted topic takes no record without a key."""
+        for each in batch.records():
+            if each.key is None:
+                error = AppendError(
+                    "INVALID_RECORD",
+                    f"{self.opened.target.path}: is compacted, and the record at offset"
+                    f" {each.offset} of the source has no key",
+                    producer_id=self.producer_id,
+                    offset=self.opened.writer.end_offset,
+                )
+                error.next_step = "copy it into a topic with cleanup.policy=delete"
+                raise error
+
+    # --- session ---
+
+    def _begin_epoch(self) -> None:
+        """Take an epoch that was never used: whoever goes on with an older one is fenced."""
+        epoch = self.resumed.last_epoch + 1
+        if epoch >= EPOCHS_COUNT:
+            raise RefusedError(
+                f"{self.keeper.path}: producer id {self.producer_id} has no epoch left: each run"
+                f" takes one, and there are {EPOCHS_COUNT}",
+                next_step="--producer-id ID with one that the destination does not know",
+            )
+        self.producer_epoch = epoch
+        session = self.keeper.begun._replace(anchors=self.resumed.anchors)
+        self.keeper.save(session.with_anchor(self._anchor()))
+
+    def _anchor(self) -> Anchor:
+        return Anchor(
+            self.source_offset,
+            self.opened.writer.end_offset,
+            self.producer_id,
+            self.producer_epoch,
+            self._sequence,
+            self._last_batch(),
+        )
+
+    def _last_batch(self) -> LastBatch | None:
+        if self._last_sent is not None:
+            original, header, last_offset = self._last_sent
+            self._last, self._last_sent = last_batch(original, header, last_offset), None
+        return self._last
+
+    def _save_anchor(self, *, is_clean: bool = False) -> None:
+        self._anchored_bytes = self.copied.bytes
+        self.keeper.save(self.keeper.begun.with_anchor(self._anchor(), is_clean=is_clean))
+
+    def has_more(self) -> bool:
+        """Look whether the source has changed; it must have what was copied of it."""
+        if not self.consumer.has_more():
+            return False
+        last = self._last_batch()
+        if last is not None:
+            self._require_unchanged(last)
+        return True
+
+    def _require_unchanged(self, last: LastBatch) -> None:
+        self.consumer.require_batch(last.source_offset, last.source_digest)
+
+    def close(self) -> None:
+        """Close the destination, and note how far the copy has come.
+
+        Raises:
+            AccessError, AppendError, RefusedError: the session is as it was; the log decides.
+        """
+        writer = self.opened.writer
+        is_ready = writer.is_ready
+        writer.close()
+        if is_ready and self.producer_epoch != NO_EPOCH:
+            self._save_anchor(is_clean=True)
+
+    # --- afterwards ---
+
+    @property
+    def producer_ids(self) -> set[int]:
+        """All that the session has had."""
+        return {each.producer_id for each in self.keeper.begun.anchors}
+
+    def closed_log(self) -> Destination:
+        """The destination as it is when it was closed."""
+        opened, log = self.opened, self._log
+        directory = PartitionDir(opened.target.path, opened.target.name)
+        if not Path(directory.path).is_dir():  # nothing was written
+            return log
+        partition = Partition(directory, opened.target.log_dir)
+        start_offset = partition.local_log_start_offset
+        return log._replace(
+            partition=partition,
+            start_offset=log.start_offset if start_offset is None else start_offset,
+            end_offset=opened.writer.end_offset,
+        )
+
+    def part(self, *, is_all: bool) -> Range:
+        """What of the source this run has copied, or the whole session."""
+        start = self.began
+        if is_all:
+            first = self.keeper.begun.anchors[0]
+            start = Beginning(first.source_offset, first.end_offset)
+        return Range(start.source_offset, self.source_offset, start.end_offset)

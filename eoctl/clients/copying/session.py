@@ -1,0 +1,280 @@
+"""The session of a copy: whose copy it is, and anchors from which its position can be found.
+
+An anchor says: when the source had been copied up to `source_offset`, the destination's log ended
+at `end_offset`, and whatever the producer `producer_id` sends in `producer_epoch` from `sequence`
+on is what follows in the source. It is durable before the first batch that it speaks of. What is
+in the destination is never taken from the file: its log decides (`copy_resume`).
+
+Each run has a producer epoch of its own, from its first batch on. The file lies outside of every
+log dir, and is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
+from eoctl.clients.partitions.session_file import SessionFormat
+from recovery.changes.backups import default_place
+from storage import fsio
+from storage.discovery import require_outside_log_dirs
+from storage.errors import RefusedError
+from storage.producer_state import NO_EPOCH, AppendError
+
+if TYPE_CHECKING:
+    from recovery.changes.append_journal import AppendJournal
+    from storage.fsio import FileSystem
+    from storage.partition import Partition
+
+MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the latest
+PLACE_NAME = "copies"
+NAME_CHARS = 200  # of the partition in the name of a file
+_ID_BITS = 61
+NEXT_STEP = "name another --session, or give the arguments that this one was begun with"
+_FILE = SessionFormat("eoctl copy session", 1, "the session of a copy", NEXT_STEP)
+
+
+class PartitionOf(NamedTuple):
+    """A partition, wherever its directory lies; an id that is not known is None."""
+
+    cluster_id: str | None
+    topic_id: str | None
+    topic: str
+    partition: int
+
+    @classmethod
+    def of(cls, partition: Partition) -> PartitionOf:
+        """Tell what a directory is."""
+        log_dir = partition.log_dir
+        meta = None if log_dir is None else log_dir.meta
+        cluster_id = None if meta is None else meta.cluster_id
+        return cls(cluster_id, partition.topic_id(), partition.topic, partition.partition)
+
+    def is_other(self, found: PartitionOf) -> bool:
+        """Whether two are known to be different."""
+        return any(
+            mine != theirs and None not in (mine, theirs)
+            for mine, theirs in zip(self, found, strict=True)
+        )
+
+    def __str__(self) -> str:
+        ids = f"topic id {self.topic_id or 'unknown'}, cluster {self.cluster_id or 'unknown'}"
+        return f"{self.topic}-{self.partition} ({ids})"
+
+
+class LastBatch(NamedTuple):
+    """The last batch that was copied.
+
+    Attributes:
+        source_offset: the last one of the batch in the source.
+        source_digest: of its records (`batch_consumer.records_digest`).
+        offset: the last one in the destination.
+        producer_id, producer_epoch, sequence: of its last record there.
+    """
+
+    source_offset: int
+    source_digest: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+class Anchor(NamedTuple):
+    """See above; `last` is None before the first batch of the session."""
+
+    source_offset: int
+    end_offset: int
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    sequence: int = 0
+    last: LastBatch | None = None
+
+
+class Session(NamedTuple):
+    """What the file holds.
+
+    Attributes:
+        source, destination: the partitions.
+        isolation: of what is copied.
+        start_offset: where in the source it began.
+        anchors: by age.
+        is_clean: the run that saved it has ended: the producer has nothing behind the last anchor.
+    """
+
+    source: PartitionOf
+    destination: PartitionOf
+    isolation: str
+    start_offset: int
+    anchors: tuple[Anchor, ...]
+    is_clean: bool = False
+
+    @property
+    def last_anchor(self) -> Anchor:
+        """The latest one."""
+        return self.anchors[-1]
+
+    def with_anchor(self, anchor: Anchor, *, is_clean: bool = False) -> Session:
+        """Return it with one more anchor, and without some of the older ones."""
+        anchors = (*self.anchors, anchor)
+        if len(anchors) > MAX_ANCHORS:
+            anchors = (anchors[0], *anchors[-MAX_ANCHORS + 1 :])
+        return self._replace(anchors=anchors, is_clean=is_clean)
+
+
+def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
+    """Where the session of a copy into a partition of a log dir lies when nobody says where."""
+    digest = hashlib.sha256(repr(tuple(source)).encode()).hexdigest()[:16]
+    place = Path(default_place(log_dir_path), PLACE_NAME)
+    return str(place / f"{name[:NAME_CHARS]}.from-{digest}.session")
+
+
+def own_id(source: PartitionOf, destination: PartitionOf) -> int:
+    """Return the producer id of a copy, which no broker hands out.
+
+    It is in the range of `identity.random_producer_id`: new in every log but that of the copy.
+    """
+    digest = hashlib.sha256(repr((tuple(source), tuple(destination))).encode()).digest()
+    number = int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS)
+    return FIRST_OWN_PRODUCER_ID + (1 << _ID_BITS) + number
+
+
+class SessionKeeper:
+    """The session at a path.
+
+    Args:
+        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
+        path: of the file.
+        like: the directory whose owner, group and mode missing directories of the path get.
+
+    Attributes:
+        session: None if there is none yet.
+
+    Raises:
+        RefusedError: it lies in a log dir, or is no session of a copy.
+        AccessError: it cannot be read.
+    """
+
+    def __init__(self, journal: AppendJournal | None, path: str, like: str) -> None:
+        require_outside_log_dirs(path, "name a file elsewhere")
+        self.path = path
+        self._journal = journal
+        self._like = like
+        self.session = _load(path)
+        self._seen = _state(path)
+
+    @property
+    def begun(self) -> Session:
+        """The session, which was found or begun."""
+        if self.session is None:
+            raise ValueError("the session has not begun")
+        return self.session
+
+    def save(self, session: Session) -> None:
+        """Put it in the place of the one before, durably.
+
+        Raises:
+            AppendError: another copier has taken over.
+            RefusedError, AccessError: it cannot be written.
+        """
+        if self._journal is not None:
+            self.require_mine()
+            self._make_place(self._journal.fs)
+            self._journal.keep_session(self.path)
+            _FILE.save(self._journal.fs, self.path, session._asdict())
+            self._seen = _state(self.path)
+        self.session = session
+
+    def require_mine(self) -> None:
+        """Make sure that no other copier goes on with the session.
+
+        Raises:
+            AppendError: INVALID_PRODUCER_EPOCH, as the log would answer the next batch.
+            RefusedError: the file was removed, or is another one.
+        """
+        if self._journal is None or _state(self.path) == self._seen:
+            return
+        found, mine = _load(self.path), self.session
+        if found is not None and mine is not None:
+            theirs, ours = found.last_anchor, mine.last_anchor
+            if theirs.producer_epoch > ours.producer_epoch:
+                raise fenced(self.path, theirs.producer_id, ours.producer_epoch, theirs)
+        raise RefusedError(f"{self.path}: somebody else has removed or replaced it")
+
+    def _make_place(self, fs: FileSystem) -> None:
+        missing = []
+        place = Path(self.path).absolute().parent
+        while not place.is_dir():
+            missing.append(place)
+            place = place.parent
+        for each in reversed(missing):
+            fsio.make_dir_like(fs, each, self._like)
+            fsio.sync_dir(fs, each.parent)
+
+
+def fenced(path: str, producer_id: int, epoch: int, found: Anchor) -> AppendError:
+    """Return what a broker answers to a copier that another one has followed."""
+    error = AppendError(
+        "INVALID_PRODUCER_EPOCH",
+        f"{path}: epoch {epoch} of producer {producer_id} is below {found.producer_epoch}: another"
+        " copier has gone on with the session",
+        producer_id=producer_id,
+        offset=found.end_offset,
+    )
+    error.next_step = "go on with the session file of the other one"
+    return error
+
+
+def _state(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - once a block
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _load(path: str) -> Session | None:
+    fields = _FILE.load(path)
+    if fields is None:
+        return None
+    try:
+        session = Session(**{name: fields[name] for name in Session._fields})
+        session = session._replace(
+            source=PartitionOf(*session.source),
+            destination=PartitionOf(*session.destination),
+            anchors=tuple(_anchor(each) for each in session.anchors),
+        )
+        _check(session)
+    except (ValueError, TypeError, KeyError) as exc:
+        raise _FILE.damaged(path, exc) from exc
+    return session
+
+
+def _anchor(values: Any) -> Anchor:
+    anchor = Anchor(*values)
+    return anchor if anchor.last is None else anchor._replace(last=LastBatch(*anchor.last))
+
+
+def _check(session: Session) -> None:
+    """See that all is of its type: what a file holds may be anything."""
+    numbers: list[object] = [session.start_offset]
+    for each in session.anchors:
+        numbers += each[:-1]
+        numbers += each.last or ()
+    if not session.anchors:
+        raise ValueError("there is no anchor")
+    if not all(type(each) is int and -1 <= each < 2**63 for each in numbers):
+        raise ValueError("a number is none, or out of range")
+    for each in session.anchors:
+        last = each.last
+        if last and not (last.source_offset < each.source_offset and last.offset < each.end_offset):
+            raise ValueError("an anchor is not behind its last batch")
+    for *ids, topic, number in map(list[object], (session.source, session.destination)):
+        texts = [topic, *(each for each in ids if each is not None)]
+        if not all(isinstance(each, str) for each in texts) or type(number) is not int:
+            raise ValueError("a partition is none")
+    if {type(session.isolation), type(session.is_clean)} != {str, bool}:
+        raise ValueError("a setting is none")

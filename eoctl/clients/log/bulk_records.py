@@ -1,0 +1,167 @@
+"""The records of a window full of batches, decoded many at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eoctl.clients.log.consumed import CREATE_TIME, LOG_APPEND_TIME, MAX_ROWS
+from eoctl.clients.log.table_records import Decoded, TableRecords
+from recovery.replay.end_markers import batch_at
+from recovery.transactions.outcomes import is_data_of_transaction
+from storage.formats.record_batch import CONTROL_MASK, LOG_APPEND_TIME_MASK
+from storage.kernels.numpy_kernel import rows_of, table_of
+from storage.kernels.protocol import HeaderTable
+from storage.kernels.record_table import decode_in_pieces, decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from storage.kernels.numpy_kernel import BulkWindow
+    from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.record_table import RecordTable
+
+    Ints = NDArray[np.int64]
+    IsHidden = Callable[[HeaderTable], NDArray[np.bool_]] | None
+
+MAX_RECORDS = 65_536  # of a decoded table
+
+
+class Stop(NamedTuple):
+    """How far a window is read.
+
+    Attributes:
+        pos: where to go on, in the file; the batch there may have been given in part.
+        next_offset: the first one that was not given.
+        is_over: the end that was asked for is reached.
+    """
+
+    pos: int
+    next_offset: int
+    is_over: bool
+
+
+def stop_in(table: HeaderTable, end_offset: int) -> Stop:
+    """Tell how far batches may be read, if `end_offset` is the first that is not wanted."""
+    taken = int(np.searchsorted(table.base_offset, end_offset))
+    if not taken:
+        return Stop(int(table.pos[0]), end_offset, is_over=True)
+    last = taken - 1
+    pos, next_offset = int(table.pos[last]), int(table.last_offset[last]) + 1
+    if next_offset > end_offset:
+        return Stop(pos, end_offset, is_over=True)
+    is_over = taken < table.row_count or next_offset == end_offset
+    pos += int(table.batch_bytes[last])
+    return Stop(pos, end_offset if is_over else next_offset, is_over)
+
+
+def records_of_window(
+    window: BulkWindow, next_offset: int, end_offset: int, is_hidden: IsHidden
+) -> Iterator[TableRecords | ScannedBatch]:
+    """Give the records in [next_offset, end_offset); odd and huge batches are left to the caller.
+
+    Args:
+        window: healthy batches.
+        next_offset: the first record that is wanted.
+        end_offset: the first that is not any more.
+        is_hidden: as `visible` takes it.
+    """
+    table = window.table
+    is_wanted = (table.attributes & CONTROL_MASK) == 0
+    is_wanted &= (table.records_count > 0) & (table.last_offset >= next_offset)
+    is_wanted &= table.base_offset < end_offset
+    wanted = visible(HeaderTable._make(column[is_wanted] for column in table), is_hidden)
+    ends = np.cumsum(wanted.records_count, dtype=np.int64)
+    done = 0
+    while done < wanted.row_count:
+        before = int(ends[done - 1]) if done else 0
+        end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
+        part = rows_of(wanted, done, end)
+        if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
+            yield from _of_huge_batch(part, window, next_offset, end_offset)
+            done = end
+            continue
+        records = decode_records(part, window.buf, window.file_pos)
+        part = rows_of(part, 0, records.batch_count)
+        yield from _of_batches(part, records, next_offset, end_offset)
+        done += records.batch_count
+
+
+def _of_huge_batch(
+    table: HeaderTable, window: BulkWindow, next_offset: int, end_offset: int
+) -> Iterator[TableRecords | ScannedBatch]:
+    """Give the records of one batch in pieces."""
+    pieces = decode_in_pieces(table, window.buf, window.file_pos)
+    if pieces is None:
+        yield batch_at(table, 0)
+        return
+    waiting: RecordTable | None = None  # of the last piece it is known what is behind it
+    for piece in pieces:
+        if waiting is not None:
+            yield from _of_piece(table, waiting, next_offset, end_offset, int(piece.offset[0]))
+        waiting = piece
+    if waiting is not None:
+        behind_offset = int(table.last_offset[0]) + 1
+        yield from _of_piece(table, waiting, next_offset, end_offset, behind_offset)
+
+
+def _of_piece(
+    table: HeaderTable, piece: RecordTable, next_offset: int, end_offset: int, behind_offset: int
+) -> Iterator[TableRecords]:
+    rows = np.flatnonzero((piece.offset >= next_offset) & (piece.offset < end_offset))
+    yield from _of_rows(table, piece, rows, min(behind_offset, end_offset))
+
+
+def visible(table: HeaderTable, is_hidden: IsHidden) -> HeaderTable:
+    """Leave out the transactional data batches that are hidden (None: nothing is)."""
+    if is_hidden is None:
+        return table
+    hidden = is_data_of_transaction(table)
+    if hidden.any():
+        hidden &= is_hidden(table)
+    if not hidden.any():
+        return table
+    return HeaderTable._make(column[~hidden] for column in table)
+
+
+def is_visible(batch: ScannedBatch, is_hidden: IsHidden) -> bool:
+    """Tell whether a single batch is not hidden."""
+    return bool(visible(table_of([batch]), is_hidden).row_count)
+
+
+def _of_batches(
+    table: HeaderTable, records: RecordTable, next_offset: int, end_offset: int
+) -> Iterator[TableRecords | ScannedBatch]:
+    """Give decoded batches, and in between those that were not taken."""
+    start = 0
+    for row in (*np.flatnonzero(~records.is_whole).tolist(), table.row_count):
+        if row > start:
+            is_all = (start, row) == (0, table.row_count)
+            part = records if is_all else records.part(start, row)
+            rows = np.flatnonzero((part.offset >= next_offset) & (part.offset < end_offset))
+            behind_offset = min(int(table.last_offset[row - 1]) + 1, end_offset)
+            yield from _of_rows(rows_of(table, start, row), part, rows, behind_offset)
+        if row < table.row_count:
+            yield batch_at(table, row)
+        start = row + 1
+
+
+def _of_rows(
+    table: HeaderTable, records: RecordTable, rows: Ints, behind_offset: int
+) -> Iterator[TableRecords]:
+    """Give records in pieces of one timestamp type each; `behind_offset` is behind all of them."""
+    if not len(rows):
+        return
+    is_append_time = (table.attributes[records.batch_row[rows]] & LOG_APPEND_TIME_MASK) != 0
+    edges = (np.flatnonzero(np.diff(is_append_time)) + 1).tolist()
+    decoded = Decoded(records)
+    for start, end in zip([0, *edges], [*edges, len(rows)], strict=True):
+        kind = LOG_APPEND_TIME if is_append_time[start] else CREATE_TIME
+        for place in range(start, end, MAX_ROWS):
+            piece = rows[place : min(place + MAX_ROWS, end)]
+            is_last = place + len(piece) == len(rows)
+            next_offset = behind_offset if is_last else int(records.offset[piece[-1]]) + 1
+            yield TableRecords(kind, decoded, piece, next_offset)

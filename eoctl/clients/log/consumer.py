@@ -1,0 +1,382 @@
+"""A consumer over a partition directory: from where to where, at which isolation level, on and on.
+
+`LogConsumer` is what consumers have in common, `Consumer` the one that is given records. A
+read_committed consumer ends before the last stable offset, and is not given what was aborted
+(`recovery.transactions.view`). Bounds, as far as checkpoints know them, are those of a client:
+nothing below the log start, and with `--until hw` nothing from the high watermark on.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic, NamedTuple
+
+from eoctl.clients.log.consume_bounds import End, EndKind, Start, StartKind
+from eoctl.clients.log.log_damage import DamageError
+from eoctl.clients.log.log_reader import LogReader
+from eoctl.clients.log.log_walk import Given, LogWalk
+from eoctl.clients.log.log_watch import LogWatch
+from recovery.records.read_options import AbortedSource, Isolation
+from storage.discovery import select_partition
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
+from storage.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from eoctl.clients.log.bulk_records import IsHidden
+    from eoctl.clients.log.log_reader import AnyRecords
+    from recovery.transactions.view import TransactionView
+    from storage.acknowledged import Missing
+    from storage.kernels.protocol import HeaderTable
+
+RELISTS_MAX = 5
+TAIL_GRACE_S = 2.0  # an append under way is over by then
+
+
+class ConsumeOptions(NamedTuple):
+    """What the command line says."""
+
+    start: Start = Start()
+    end: End = End()
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    aborted_from: AbortedSource = AbortedSource.LOG
+    follow: bool = False
+    max_messages: int | None = None
+    skip_corrupt: bool = False
+
+
+class Consumed(NamedTuple):
+    """What was given so far. `next_offset` is where another consumer would go on."""
+
+    records: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    next_offset: int = 0
+
+
+class LogConsumer(ABC, Generic[Given]):
+    """Gives what a partition has, once.
+
+    Attributes:
+        partition: as it is listed now.
+        view: its transactions; None if nothing depends on them.
+        consumed: so far.
+        reader: None before `start`.
+    """
+
+    def __init__(self, path: str, options: ConsumeOptions, tell: Callable[[str], None]) -> None:
+        """Find the partition. `tell` takes sentences for people.
+
+        Raises:
+            UsageError: the path leads to no partition, or to several; no high watermark is known.
+            AccessError: it cannot be read.
+        """
+        self._path = path
+        self._options = options
+        self._tell = tell
+        self.partition = Partition.of(select_partition(path))
+        self._high_watermark = self.partition.high_watermark
+        if options.end.kind is EndKind.HW and self._high_watermark is None:
+            raise UsageError(
+                f"{path}: its high watermark is not known: no checkpoint around it names it",
+                next_step="--until log-end, or an offset",
+            )
+        self._start_at = 0  # the first offset that was asked for
+        start = options.start
+        if start.kind is StartKind.OFFSET and self._hides(start.number):
+            self.partition.ignores_log_start = True
+        self._is_committed = options.isolation is Isolation.READ_COMMITTED
+        self.view: TransactionView | None = None
+        if self._is_committed or options.end.kind is EndKind.LSO:
+            self.view = self._new_view()
+        self.consumed = Consumed()
+        self.reader: LogWalk[Given] | None = None
+
+    def _hides(self, offset: int) -> bool:
+        """Whether an offset is on disk and below a log start that cannot be right (OFS-1)."""
+        log_start_offset = self.partition.log_start_offset
+        if log_start_offset is None or offset >= log_start_offset:
+            return False
+        hidden = [each for each in self.partition.not_given() if each.is_on_disk]
+        for each in hidden:
+            self._tell(f"{self.partition.path}: {each.why}: what is below it is given all the same")
+        return bool(hidden)
+
+    def not_given(self) -> list[Missing]:
+        """Tell what of the offsets that were asked for is not given, although it was acknowledged.
+
+        What damage has cost is told while reading; this is what no file has, or a log start hides.
+        """
+        end = self._options.end
+        to_offset = end.number if end.kind is EndKind.OFFSET else None
+        if end.kind is EndKind.HW:
+            to_offset = self._high_watermark
+        is_earliest = self._options.start.kind is StartKind.EARLIEST
+        from_offset = 0 if is_earliest else self._start_at
+        cut = (
+            each.within(from_offset, to_offset)
+            for each in self.partition.not_given()
+            if not (each.is_on_disk and self.partition.ignores_log_start)
+        )
+        return [each for each in cut if each is not None]
+
+    def status(self, not_given: Sequence[Missing]) -> int:
+        """Exit status of what was read; `not_given` as the method of that name says."""
+        reader = self.reader
+        is_skipped = reader is not None and reader.skipped
+        if self.partition.problems or is_skipped or not_given:
+            return EXIT_SKIPPED
+        is_wrong = reader is not None and (reader.noted or reader.wrong_end is not None)
+        return EXIT_FINDINGS if is_wrong else EXIT_OK
+
+    def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
+        """Give the words for what `status` stands for, and what else there is to be known."""
+        partition = self.partition
+        yield from map(str, (*partition.problems, *partition.notes))
+        for each in [] if self.reader is None else self.reader.noted:
+            yield f"damaged, and given: {each}"
+        if self.reader is not None and self.reader.wrong_end is not None:
+            yield f"behind the last batch: {self.reader.wrong_end}"
+        yield from (f"{partition.path}: {each}" for each in not_given)
+
+    def _new_view(self) -> TransactionView:
+        from recovery.transactions.view import TransactionView
+
+        is_hw = self._options.end.kind is EndKind.HW
+        view = TransactionView(
+            self.partition,
+            high_watermark=self._high_watermark if is_hw else None,
+            source=self._options.aborted_from,
+        )
+        view.update()
+        return view
+
+    # --- bounds ---
+
+    @property
+    def log_end_offset(self) -> int:
+        """One above the last good batch."""
+        if self.view is not None:
+            return self.view.log_end_offset
+        end = self.partition.log_end()
+        return 0 if end is None else max(end.offset, self.partition.local_log_start_offset or 0)
+
+    @property
+    def end_offset(self) -> int:
+        """What is below it may be consumed by now; MAX_OFFSET: to the end of the log."""
+        kind, number = self._options.end
+        if kind is EndKind.HW:
+            number = self._high_watermark or 0
+        if self.view is not None and (self._is_committed or kind is EndKind.LSO):
+            number = min(number, self.view.last_stable_offset)
+        return number
+
+    def start(self, offset: int | None = None) -> int:
+        """Begin at `offset`, or where the options say; returns where that is.
+
+        Raises:
+            UsageError: there is no such offset yet.
+            AccessError: a segment cannot be read.
+        """
+        offset = self._start_offset() if offset is None else offset
+        self._tell_remote(offset)
+        self.consumed = Consumed(next_offset=offset)
+        self._start_at = offset
+        self.reader = self._new_reader(offset, self._is_hidden if self._is_committed else None)
+        return offset
+
+    def _tell_remote(self, offset: int) -> None:
+        """Say what a client of a broker would be given beside what is in the directory."""
+        remote, log_dir = self.partition.remote_range, self.partition.log_dir
+        kind, number = self._options.start
+        wanted = number if kind is StartKind.OFFSET else offset
+        if remote is None or log_dir is None:
+            return
+        if kind is not StartKind.EARLIEST and wanted >= remote.end_offset:
+            return
+        from recovery.cluster.remote_segments import RemoteSegments
+
+        self._tell(f"{RemoteSegments([log_dir]).tell(self.partition)}: they are not given")
+
+    @abstractmethod
+    def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogWalk[Given]:
+        """Make what reads from an offset on."""
+
+    def _start_offset(self) -> int:
+        log_start_offset = self.partition.local_log_start_offset or 0
+        kind, number = self._options.start
+        if kind is StartKind.EARLIEST:
+            return log_start_offset
+        log_end_offset = self.log_end_offset
+        if kind is StartKind.LATEST:
+            return max(min(self.end_offset, log_end_offset), log_start_offset)
+        if kind is StartKind.TIME:
+            found = self.partition.find_timestamp(number)
+            if found is not None:
+                return found.offset
+            self._tell(f"no record is that late: beginning at the log end, offset {log_end_offset}")
+            return log_end_offset
+        if number > log_end_offset:
+            raise UsageError(
+                f"{self._path}: the log ends at offset {log_end_offset}, below {number}",
+                next_step="--from latest",
+            )
+        if number < log_start_offset and self.partition.remote_range is None:
+            self._tell(
+                f"the log starts at offset {log_start_offset}: a consumer is given nothing below"
+            )
+        return max(number, log_start_offset)
+
+    def _is_hidden(self, table: HeaderTable) -> NDArray[np.bool_]:
+        assert self.view is not None
+        return self.view.is_hidden(table)
+
+    # --- records ---
+
+    def records(self) -> Iterator[Given | None]:
+        """Give all records; None when all that is there was given, before waiting for more.
+
+        Raises:
+            DamageError: unless it is to be skipped.
+            AccessError: a segment cannot be read.
+        """
+        reader = self.reader
+        assert reader is not None
+        if self._is_full():
+            return
+        if not self._options.follow:
+            yield from self._pass(reader)
+            if not self._is_full():
+                self._look_behind(reader)
+                reader.finish()
+            return
+        watch = LogWatch(self.partition)
+        while True:
+            yield from self._pass(reader)
+            if self._is_full() or reader.next_offset >= self._options.end.number:
+                return
+            yield None
+            self._wait(watch, reader)
+
+    def _pass(self, reader: LogWalk[Given]) -> Iterator[Given]:
+        """Read once to the end that there is now; segments may vanish meanwhile."""
+        for attempt in range(RELISTS_MAX):
+            try:
+                for records in reader.read(self.end_offset):
+                    yield self._count(records)
+                    if self._is_full():
+                        return
+            except DamageError as exc:
+                # What was cut and written anew while nobody looked is damage at the old place.
+                is_at_place = exc.damage.start_pos == reader.place[1]
+                if attempt or not (self._options.follow and is_at_place):
+                    raise
+                reader.seek(reader.next_offset)
+                continue
+            except AccessError as exc:
+                is_gone = exc.errno == errno.ENOENT and attempt + 1 < RELISTS_MAX
+                if not (is_gone and self.partition.refresh()):
+                    raise
+                self._find_again(reader)
+                continue
+            self.consumed = self.consumed._replace(next_offset=reader.next_offset)
+            return
+
+    def _is_full(self) -> bool:
+        """Was all given that is wanted?"""
+        return False
+
+    @abstractmethod
+    def _count(self, given: Given) -> Given:
+        """Count what is given, and return what of it is wanted."""
+
+    def _look_behind(self, reader: LogWalk[Given]) -> None:
+        """Meet the damage at the end of a log that is read to its last stable offset."""
+        view, next_offset = self.view, reader.next_offset
+        is_to_end = self._options.end.kind in (EndKind.LOG_END, EndKind.LSO)
+        if view is not None and is_to_end and view.last_stable_offset == view.log_end_offset:
+            for _ in reader.read():  # appended since
+                break
+            reader.next_offset = next_offset
+
+    # --- following ---
+
+    def _wait(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
+        """Wait for the log to change, and take that in."""
+        tail_since_s = time.monotonic()
+        while not watch.wait():
+            if reader.tail and time.monotonic() - tail_since_s > TAIL_GRACE_S:
+                reader.finish()
+        self._take_in(watch, reader)
+
+    def _take_in(self, watch: LogWatch, reader: LogWalk[Given]) -> None:
+        """List the partition again, which has changed."""
+        if self._options.end.kind is EndKind.HW:
+            self._high_watermark = Partition.of(select_partition(self._path)).high_watermark
+            if self.view is not None:
+                self.view.high_watermark = self._high_watermark
+        places = [reader.place] + ([] if self.view is None else [self.view.place])
+        if not watch.refresh(each for each in places if each[0] >= 0):
+            self._find_again(reader)
+            if self.view is not None:
+                self.view = self._new_view()
+        elif self.view is not None:
+            self.view.update()
+
+    def _find_again(self, reader: LogWalk[Given]) -> None:
+        """The place where to go on is gone: the log was cut at its end or at its start."""
+        offset = reader.next_offset
+        first_offset = self.partition.local_log_start_offset or 0
+        end = self.partition.log_end()
+        end_offset = first_offset if end is None else max(end.offset, first_offset)
+        if offset > end_offset:
+            self._meet_truncation(offset, end_offset)
+            offset = end_offset
+        elif offset < first_offset:
+            self._meet_deletion(offset, first_offset)
+            offset = first_offset
+        reader.seek(offset)
+
+    def _meet_truncation(self, offset: int, end_offset: int) -> None:
+        """The log ends below `offset` now, where reading was to go on."""
+        self._tell(
+            f"the log was truncated to offset {end_offset}: going on from there; offsets up to"
+            f" {offset - 1} were consumed already and may come again with other records"
+        )
+
+    def _meet_deletion(self, offset: int, first_offset: int) -> None:
+        """The log starts above `offset` now, where reading was to go on."""
+        self._tell(f"offsets {offset} to {first_offset - 1} are gone: the log starts there now")
+
+
+class Consumer(LogConsumer["AnyRecords"]):
+    """Gives the records of one partition, once."""
+
+    def _new_reader(self, offset: int, is_hidden: IsHidden) -> LogReader:
+        return LogReader(
+            self.partition,
+            offset,
+            skip_corrupt=self._options.skip_corrupt,
+            is_hidden=is_hidden,
+        )
+
+    def _is_full(self) -> bool:
+        limit = self._options.max_messages
+        return limit is not None and self.consumed.records >= limit
+
+    def _count(self, given: AnyRecords) -> AnyRecords:
+        """Count records, cut to what is wanted."""
+        before = self.consumed
+        if self._options.max_messages is not None:
+            given = given.part(0, self._options.max_messages - before.records)
+        first = given.first_offset if before.first_offset is None else before.first_offset
+        self.consumed = Consumed(
+            before.records + given.row_count, first, given.last_offset, given.next_offset
+        )
+        return given

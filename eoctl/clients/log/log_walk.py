@@ -1,0 +1,269 @@
+"""Walks the batches of a partition from an offset on, and again from where it came to.
+
+The damage on the way is what a consumer's fetches would meet. What is given of the batches is the
+affair of the classes that build on this: records (`log_reader`), or batches (`batch_reader`).
+
+Batches are found by the index where its entry leads to a good batch, and walked from there; most
+come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset that cannot
+be right, content that does not decode) nothing is given: either the walk ends there with a
+DamageError, or it is passed over and noted. Damage in front of the first record that is wanted is
+none of a consumer's business.
+"""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts
+from storage import lookup
+from storage.errors import AccessError
+from storage.kernels.protocol import ScannedBatch, VerdictKind
+from storage.log_dir import FileKind, classify
+from storage.partition import floor_of
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from eoctl.clients.log.bulk_records import IsHidden
+    from storage.kernels.numpy_kernel import BulkWindow
+    from storage.kernels.scan import Scan
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+    from storage.segment import Segment
+
+MAX_OFFSET = 2**63 - 1
+BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
+
+Given = TypeVar("Given")
+
+
+class LogWalk(ABC, Generic[Given]):
+    """Reads on from `next_offset` with every call of `read`.
+
+    Attributes:
+        next_offset: of the next record; above all batches that were passed.
+        skipped: what was passed over.
+        noted: batches that were given though something of them that no checksum covers is wrong.
+        wrong_end: bytes behind the last batch of a log that was closed: no record is missed.
+        tail: damage at the end of the log that no good batch follows: an append under way looks
+            like that, too. The next `read` looks at it again; `finish` takes it for what it is.
+    """
+
+    gives_proven = False  # records are the same whatever the frame says; bytes of batches are not
+
+    def __init__(
+        self,
+        partition: Partition,
+        next_offset: int,
+        *,
+        skip_corrupt: bool = False,
+        is_hidden: IsHidden = None,
+    ) -> None:
+        """`is_hidden` tells which transactional data batches are not to be given."""
+        self.next_offset = next_offset
+        self.skipped: list[Damage] = []
+        self.noted: list[Damage] = []
+        self.wrong_end: Damage | None = None
+        self.tail: list[Damage] = []
+        self._partition = partition
+        self._skip_corrupt = skip_corrupt
+        self._is_hidden = is_hidden
+        self._base_offset = -1  # of the segment to go on in; -1: to be found
+        self._pos = 0  # in it
+        self._floor_offset = 0  # behind the batch that lies before the one that is read
+        self._is_before_first = True  # no batch from `next_offset` on was met yet
+        self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
+
+    def seek(self, offset: int) -> None:
+        """Go on at another offset."""
+        self.next_offset = offset
+        self._base_offset, self._pos = -1, 0
+        self._is_before_first = True
+        self._waiting, self.tail = [], []
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Base offset of the segment where the next `read` goes on, and the position in it."""
+        return self._base_offset, self._pos
+
+    def read(self, end_offset: int = MAX_OFFSET) -> Iterator[Given]:
+        """Give what there is below `end_offset`, as the partition is listed now.
+
+        Raises:
+            DamageError: unless it is to be skipped.
+            AccessError: a segment has gone since the listing (ENOENT).
+        """
+        self.tail = []
+        files = self._locate()
+        if files is None:
+            self._miss_unlisted(-1, end_offset)
+        while files is not None and self.next_offset < end_offset:
+            is_over = yield from self._read_segment(files, end_offset)
+            if is_over:
+                return
+            later = self._after(files)
+            later_offset = MAX_OFFSET if later is None else later.base_offset
+            self._miss_unlisted(files.base_offset, min(later_offset, end_offset))
+            if later is not None:
+                self._base_offset, self._pos = later.base_offset, 0
+            files = later
+        if self._waiting:
+            self.tail, self._waiting = self._waiting, []
+
+    def finish(self) -> None:
+        """Say that nothing follows the tail. Raises DamageError unless it is to be skipped."""
+        self._waiting, self.tail = self.tail, []
+        if self._waiting:
+            self._pos = self._waiting[-1].end_pos
+            self._resolve(None)
+
+    # --- segments ---
+
+    def _locate(self) -> SegmentFiles | None:
+        """Find where to go on: with the index, if it leads to a good batch."""
+        segments = self._partition.segments
+        if self._base_offset >= 0:
+            base_offset = self._base_offset
+            return next((each for each in segments if each.base_offset >= base_offset), None)
+        if not segments:
+            return None
+        files = segments[floor_of(segments, self.next_offset)]
+        self._base_offset, self._pos = files.base_offset, 0
+        if self.next_offset > files.base_offset:
+            entries = self._partition.index_entries(files)
+            if entries:
+                is_active = self._partition.is_active(files)
+                with open_segment(files.log.path) as segment:
+                    found = lookup.find_batch(
+                        segment, entries, self.next_offset, is_active=is_active
+                    )
+                if found is not None and found.via_index:
+                    self._pos = found.batch.pos
+        return files
+
+    def _after(self, files: SegmentFiles) -> SegmentFiles | None:
+        base_offset = files.base_offset
+        later = (each for each in self._partition.segments if each.base_offset > base_offset)
+        return next(later, None)
+
+    def _miss_unlisted(self, base_offset: int, end_offset: int) -> None:
+        """Meet the segments between two that are there and cannot even be asked for their size."""
+        found = {}
+        for problem in self._partition.files.problems:
+            name = classify(Path(problem.path).name)
+            if isinstance(problem, AccessError) and name.kind is FileKind.LOG:
+                found[-1 if name.offset is None else name.offset] = problem
+        for offset, problem in sorted(found.items()):
+            if base_offset < offset < end_offset:
+                words = (VerdictKind.UNREADABLE, "", problem.reason)
+                self._waiting.append(Damage(problem.path, 0, 0, *words, 0))
+
+    def _read_segment(self, files: SegmentFiles, end_offset: int) -> Generator[Given, None, bool]:
+        """Read one segment from `_pos` on; returns True if `end_offset` is reached."""
+        if files.base_offset != self._base_offset:  # the one to go on in is gone
+            self._base_offset, self._pos = files.base_offset, 0
+        try:
+            segment = open_segment(files.log.path)
+        except AccessError as exc:
+            if exc.errno == errno.ENOENT:
+                raise
+            words = (VerdictKind.UNREADABLE, "", exc.message)
+            self._waiting.append(Damage(files.log.path, 0, files.log.file_bytes, *words, 0))
+            return False
+        self._floor_offset = files.base_offset
+        with segment:
+            scan, parts = self._scan(segment, files)
+            stopped, is_giving = self._partition.stopped, self.gives_proven
+            verdicts = NewVerdicts(scan, files.log.path, stopped, gives_proven=is_giving)
+            for part in parts:
+                self._waiting += verdicts.take()
+                if not isinstance(part, ScannedBatch):
+                    yield from self._flush()
+                    is_over = yield from self._read_window(part, segment, end_offset)
+                    self._floor_offset = int(part.table.last_offset[-1]) + 1
+                elif part.pos in verdicts.positions:
+                    continue
+                else:
+                    self._note(verdicts.given.pop(part.pos, None), part)
+                    is_over = yield from self._read_single(part, segment, end_offset)
+                    self._floor_offset = part.header.last_offset + 1
+                if is_over:
+                    yield from self._flush()
+                    return True
+            self._waiting += verdicts.take()
+            for each in verdicts.ends:
+                self.wrong_end = each._replace(base_offset=self._floor_offset)
+            yield from self._flush()
+        return False
+
+    def _scan(
+        self, segment: Segment, files: SegmentFiles
+    ) -> tuple[Scan, Iterator[BulkWindow | ScannedBatch]]:
+        is_active, end_offset = self._partition.is_active(files), self._partition.end_of(files)
+        if segment.file_bytes - self._pos < BULK_MIN_BYTES:
+            scan = segment.scan(start_pos=self._pos, is_active=is_active, end_offset=end_offset)
+            return scan, iter(scan)
+        from storage.kernels.numpy_kernel import BulkScan
+
+        bulk = BulkScan(segment, start_pos=self._pos, is_active=is_active, end_offset=end_offset)
+        return bulk, bulk.parts()
+
+    @abstractmethod
+    def _read_window(
+        self, window: BulkWindow, segment: Segment, end_offset: int
+    ) -> Generator[Given, None, bool]:
+        """Read healthy batches, many at a time; returns True if `end_offset` is reached."""
+
+    @abstractmethod
+    def _read_single(
+        self, batch: ScannedBatch, segment: Segment, end_offset: int
+    ) -> Generator[Given, None, bool]:
+        """Read a batch of an old format, or one that needed a closer look; as `_read_window`."""
+
+    @abstractmethod
+    def _flush(self) -> Iterator[Given]:
+        """Give what was gathered."""
+
+    def _is_visible(self, batch: ScannedBatch) -> bool:
+        if self._is_hidden is None or not batch.header.is_transactional:
+            return True
+        from eoctl.clients.log.bulk_records import is_visible
+
+        return is_visible(batch, self._is_hidden)
+
+    # --- what was passed ---
+
+    def _passed(self, next_offset: int) -> None:
+        if next_offset > self.next_offset:
+            self.next_offset = next_offset
+            self._is_before_first = False
+
+    def _resolve(self, base_offset: int | None) -> None:
+        """A good batch follows the damage that was met, or (None) none does."""
+        waiting, self._waiting = self._waiting, []
+        if (
+            self._is_before_first
+            and self._base_offset < self.next_offset  # else the segment has nothing below it
+            and base_offset is not None
+            and base_offset <= self.next_offset
+        ):
+            return
+        last_offset = None if base_offset is None else base_offset - 1
+        for each in waiting:
+            self._lose(each._replace(base_offset=self.next_offset, last_offset=last_offset))
+
+    def _note(self, damage: Damage | None, batch: ScannedBatch) -> None:
+        header = batch.header
+        if damage is not None and header.last_offset >= self.next_offset:
+            self.noted.append(
+                damage._replace(base_offset=header.base_offset, last_offset=header.last_offset)
+            )
+
+    def _lose(self, damage: Damage) -> None:
+        if not self._skip_corrupt:
+            raise DamageError(damage)
+        self.skipped.append(damage)

@@ -1,0 +1,304 @@
+"""The partition that is to be written to: is it the right one, and may it be?
+
+What the cluster's metadata says of it decides: how many replicas there are (FIX-9), whether
+this node and this log dir have one, which topic id the directory must have. What cannot be known
+is refused unless an option says it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.partitions.topic_partitions import require_legal
+from recovery.changes.changeable import require_live
+from recovery.changes.confinement import require_in_reach
+from recovery.cluster.clusters import image_around
+from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
+from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.partition_metadata import (
+    ZERO_UUID,
+    format_uuid,
+    parse_partition_metadata,
+    parse_uuid,
+)
+from storage.log_config import read_log_config
+from storage.log_dir import (
+    COORDINATOR_TOPICS,
+    PARTITION_METADATA_NAME,
+    PRODUCER_IDS_TOPIC,
+    PartitionDir,
+    parse_partition_name,
+    read_log_dir,
+)
+from storage.os_errors import os_errors
+from storage.partition import Partition
+from storage.partition_files import list_partition
+
+if TYPE_CHECKING:
+    from storage.cluster_image import ClusterImage, PartitionImage
+    from storage.log_config import LogConfig
+    from storage.log_dir import LogDir, PartitionName
+
+
+class TargetOptions(NamedTuple):
+    """What the user says of the partition.
+
+    `may_be_internal`: what is written is a coordinator's or our own, and the topic may be one such.
+    """
+
+    metadata_dir: str | None = None
+    topic_id: str | None = None
+    single_copy: bool = False
+    may_be_internal: bool = False
+
+
+class Target(NamedTuple):
+    """A partition that may be written to.
+
+    Attributes:
+        path: its directory.
+        name: topic and number.
+        log_dir: around it; None if the parent is no log dir.
+        partition: as listed now; None if the directory has to be created.
+        topic_id: for `partition.metadata`; None if that is there.
+        config: the topic's settings.
+        replication_factor: None if unknown.
+        leader_epoch: as the cluster's metadata has it; None if unknown.
+        notes: what a person should know.
+    """
+
+    path: str
+    name: PartitionName
+    log_dir: LogDir | None
+    partition: Partition | None
+    topic_id: bytes | None
+    config: LogConfig
+    replication_factor: int | None
+    leader_epoch: int | None
+    notes: tuple[str, ...]
+
+    @property
+    def log_dir_path(self) -> str:
+        """The directory whose lock counts."""
+        return str(Path(self.path).parent)
+
+
+def resolve_target(path: str, options: TargetOptions) -> Target:
+    """Find out all about the partition that `path` names; reads only.
+
+    Raises:
+        UsageError: it cannot be a partition, or what must be given is not.
+        RefusedError: it must not be written to.
+        AccessError: it cannot be read.
+    """
+    directory, name, around = _find(path)
+    if not around.is_log_dir and list_partition(around.path).segments:
+        raise UsageError(
+            f"{path}: lies in a partition, not in a log dir",
+            next_step="a partition is a directory TOPIC-N in a log dir",
+        )
+    _require_writable(path, name, options)
+    if not directory.is_dir():
+        require_legal(name.topic)
+        if directory.name != f"{name.topic}-{name.partition}":
+            raise UsageError(f"{path}: a broker would call it {name.topic}-{name.partition}")
+    require_in_reach([str(directory)], [around.path])
+    if around.lock.is_held:
+        raise LockHeldError(str(directory.parent / LOCK_FILE_NAME), around.lock.pid)
+    log_dir = around if around.is_log_dir else None
+    image = image_around(log_dir, options.metadata_dir)
+    notes = []
+    if image is not None and image.problems:
+        notes.append(f"the cluster's metadata could not be read whole: {image.problems[0]}")
+    replica = None if image is None else image.partition(name.topic, name.partition)
+    if replica is None and image is not None and name.topic in image.topics:
+        numbers = ", ".join(map(str, image.topics[name.topic].partitions))
+        raise RefusedError(f"{path}: by the cluster's metadata the topic has partitions {numbers}")
+    factor = None
+    if replica is not None and image is not None:
+        _require_replica_here(path, replica, log_dir)
+        factor = None if image.problems else len(replica.replicas)
+    _require_single_copy(path, factor, options)
+    found = PartitionDir(str(directory), name)
+    meta = None if log_dir is None else log_dir.meta
+    config = read_log_config(image, name.topic, broker_id=None if meta is None else meta.node_id)
+    return Target(
+        path=str(directory),
+        name=name,
+        log_dir=log_dir,
+        partition=Partition(found, log_dir) if directory.is_dir() else None,
+        topic_id=_topic_id_to_write(directory, name, image, options.topic_id),
+        config=config,
+        replication_factor=factor,
+        leader_epoch=None if replica is None else replica.leader_epoch,
+        notes=tuple(notes),
+    )
+
+
+def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
+    """The directory that counts, its name, and what is around it; as `storage.discovery` does."""
+    directory = Path(path)
+    name = parse_partition_name(directory.name)
+    if name is None:  # `.` in the directory itself, for example
+        directory = directory.absolute()
+        name = parse_partition_name(directory.name)
+    real = Path(os.path.realpath(directory))
+    is_link = directory.is_dir() and real != directory.absolute()
+    try:
+        if name is not None:
+            around = read_log_dir(directory.parent)
+            if around.is_log_dir or not is_link:
+                return directory, name, around
+        if is_link:
+            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            real_around = read_log_dir(real.parent)
+            real_name = parse_partition_name(real.name)
+            if real_around.is_log_dir and real_name is not None:
+                return real, real_name, real_around
+    except AccessError as exc:
+        exc.next_step = "a partition is a directory TOPIC-N in a log dir, which must exist"
+        raise
+    if name is None:
+        raise UsageError(f"{path}: not the name of a partition", next_step="TOPIC-N, such as t-0")
+    return directory, name, around
+
+
+def _require_writable(path: str, name: PartitionName, options: TargetOptions) -> None:
+    # Their records are the coordinators' own, and no client may write them.
+    if name.topic in COORDINATOR_TOPICS and not options.may_be_internal:
+        raise RefusedError(
+            f"{path}: only its coordinator writes to the internal topic {name.topic}",
+            next_step="--transactional-id, or eoctl consume --group: they write as coordinators do",
+        )
+    if name.topic == PRODUCER_IDS_TOPIC and not options.may_be_internal:
+        raise RefusedError(f"{path}: only eoctl lease-pid writes to {name.topic}")
+    require_live(path, name)
+
+
+def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | None) -> None:
+    """A broker sets a directory aside that the metadata gives to another node or log dir."""
+    meta = None if log_dir is None else log_dir.meta
+    if meta is None or meta.node_id is None:
+        return
+    if meta.node_id not in replica.replicas:
+        raise RefusedError(
+            f"{path}: node {meta.node_id} has no replica of it by the cluster's metadata, only"
+            f" {', '.join(map(str, replica.replicas))}: its broker would set the directory aside"
+        )
+    assigned = replica.directories[replica.replicas.index(meta.node_id)]
+    is_assigned = int.from_bytes(assigned, "big") >= RESERVED_DIRECTORY_IDS
+    if is_assigned and meta.directory_id is not None and assigned != meta.directory_id:
+        raise RefusedError(
+            f"{path}: by the cluster's metadata its log dir is the one with directory.id"
+            f" {format_uuid(assigned)}, this one has {format_uuid(meta.directory_id)}"
+        )
+
+
+def _require_single_copy(path: str, factor: int | None, options: TargetOptions) -> None:
+    """Replicas that diverge below the high watermark are never found by Kafka (FIX-9)."""
+    if factor == 1 or options.single_copy:
+        return
+    if factor is None:
+        raise RefusedError(
+            f"{path}: its replication factor is unknown; other replicas would lack what is"
+            " appended here",
+            next_step="--metadata-dir DIR with the cluster's metadata, or --single-copy if this"
+            " directory is the only replica that counts",
+        )
+    raise RefusedError(
+        f"{path}: has {factor} replicas, and the others would lack what is appended here",
+        next_step="--single-copy if this directory will be the only one that survives",
+    )
+
+
+def _topic_id_to_write(
+    directory: Path, name: PartitionName, image: ClusterImage | None, option: str | None
+) -> bytes | None:
+    """Find the id that `partition.metadata` has to get; None if it has the right one."""
+    given = None
+    if option is not None:
+        try:
+            given = parse_uuid(option)
+        except FormatError as exc:
+            raise UsageError(f"--topic-id: {exc.message}: {option}") from exc
+        if given == ZERO_UUID:
+            raise UsageError("--topic-id: all zero is no topic id")
+    topic = None if image is None else image.topics.get(name.topic)
+    known = given if topic is None else topic.topic_id
+    if given is not None and known != given:
+        raise RefusedError(
+            f"{directory}: the cluster knows {name.topic} by the topic id"
+            f" {format_uuid(known or ZERO_UUID)}, not {option}"
+        )
+    on_disk = read_topic_id(directory)
+    if on_disk is not None:
+        if known is not None and known != on_disk:
+            raise RefusedError(
+                f"{directory}: its topic id is {format_uuid(on_disk)}, that of {name.topic} is"
+                f" {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
+            )
+        return None
+    if known is None:
+        what = "does not exist" if not directory.exists() else "has no topic id"
+        if image is None:
+            raise RefusedError(
+                f"{directory}: {what}, and without the cluster's metadata the id of its topic is"
+                " unknown: a broker would set the directory aside if it had another one",
+                next_step="--metadata-dir DIR with the cluster's metadata, or --topic-id ID",
+            )
+        raise RefusedError(
+            f"{directory}: {what}, and the cluster's metadata does not know the topic: a broker"
+            " would set the directory aside",
+            next_step="create the topic first, or --topic-id ID",
+        )
+    return known
+
+
+def read_topic_id(directory: Path) -> bytes | None:
+    """Read the id in `partition.metadata`; None without one. Raises AccessError, FormatError."""
+    path = directory / PARTITION_METADATA_NAME
+    try:
+        return parse_partition_metadata(path.read_bytes()).topic_id
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise AccessError(exc, str(path)) from exc
+    except FormatError as exc:
+        raise exc.located(str(path)) from exc
+
+
+def require_apart(source: Partition, path: str) -> None:
+    """Refuse to copy a partition into itself. Raises UsageError, AccessError."""
+    if Path(source.path).resolve() == Path(path).resolve():
+        raise UsageError(f"{path}: is the source, too")
+    if not Path(path).is_dir():
+        return
+    with os_errors(path):
+        ours = {_file_id(each.log.path): each.log.path for each in source.segments}
+        for each in list_partition(path).segments:
+            same = ours.get(_file_id(each.log.path))
+            if same is not None:
+                raise UsageError(
+                    f"{each.log.path}: is one file with {same} of the source, by a link: what is"
+                    " appended to one is in both",
+                    next_step=f"put a copy of its own in the place of {each.log.path}",
+                )
+
+
+def _file_id(path: str) -> tuple[int, int]:
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino
+
+
+def require_log_dir(path: str) -> LogDir:
+    """Read a log dir. UsageError: it is none."""
+    log_dir = read_log_dir(path)
+    if not log_dir.is_log_dir:
+        raise UsageError(
+            f"{path}: not a log dir: none of the files that a broker has there",
+            next_step="name a directory of log.dirs",
+        )
+    return log_dir

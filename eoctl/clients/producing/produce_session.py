@@ -1,0 +1,205 @@
+"""The link between an input and what a log has of it: a file that outlives the producer.
+
+A session names the producer id under which an input is sent, where each log ended when it began,
+and how much of the input had been read when it was saved last, with a digest of that. It may be
+behind the log: the log decides, by the sequence numbers it has of that producer. It may also be
+ahead of it, when a crash of the machine took what was not synced. A second run goes through the
+input from its beginning, passes over what the log has, and sends the rest; so the input may have
+grown, but must not have changed:
+  - up to the saved place by its digest
+  - behind it, as far as the log has it, by comparing record by record with the log
+
+The file is msgpack with a checksum, replaced as a whole, and lies outside of every log dir.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clients.partitions.session_file import SessionFormat
+from storage.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+    from storage.formats.record import RecordHeader
+    from storage.fsio import FileSystem
+
+DIGEST_BYTES = sha256().digest_size
+NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
+_FILE = SessionFormat("eoctl producer session", 1, "the session of a producer", NEXT_STEP)
+
+
+# Key, value and headers of a record.
+Content = tuple["bytes | None", "bytes | None", "tuple[RecordHeader, ...]"]
+
+
+class SessionPartition(NamedTuple):
+    """One partition of a session.
+
+    Attributes:
+        name: TOPIC-N.
+        base_sequence: of its first record.
+        start_offset: where its log ended when the session began.
+        end_offset: where it ended when the session was saved.
+    """
+
+    name: str
+    base_sequence: int
+    start_offset: int
+    end_offset: int
+
+
+class Session(NamedTuple):
+    """What the file holds.
+
+    Attributes:
+        arguments: what must be the same in every run, by name of the option.
+        producer_ids: in their order; more than one if the epochs of the first were used up.
+        producer_epoch: of the first record.
+        partitions: by number.
+        input_pos: so many bytes of the input had been read and sent.
+        input_sha256: digest of these.
+        last_sha256: digest of the record that ended there; its line may have got its end since.
+        ends: numbers of records (counted from the beginning) behind which a transaction was ended
+            early, because the input was at its end.
+    """
+
+    arguments: dict[str, Any]
+    producer_ids: tuple[int, ...]
+    producer_epoch: int
+    partitions: tuple[SessionPartition, ...]
+    input_pos: int = 0
+    input_sha256: bytes = sha256().digest()
+    last_sha256: bytes = sha256().digest()
+    ends: tuple[int, ...] = ()
+
+    def require_same(self, arguments: dict[str, Any], path: str) -> None:
+        """Make sure that a call is about the same partitions, and divides the input as before.
+
+        Raises:
+            RefusedError: it does not.
+        """
+        for name, value in arguments.items():
+            before = self.arguments.get(name)
+            if before != value:
+                raise RefusedError(
+                    f"{path}: the session was begun with {name} {before}, not {value}",
+                    next_step=NEXT_STEP,
+                )
+
+
+def load_session(path: str) -> Session | None:
+    """Read a session; None if there is no such file.
+
+    Raises:
+        AccessError: it cannot be read.
+        RefusedError: it is none.
+    """
+    found = _FILE.load(path)
+    if found is None:
+        return None
+    try:
+        session = Session(**{name: found[name] for name in Session._fields})
+        session = session._replace(
+            partitions=tuple(SessionPartition(*each) for each in session.partitions)
+        )
+        _check(session)
+    except (ValueError, TypeError, KeyError) as exc:
+        raise _FILE.damaged(path, exc) from exc
+    return session
+
+
+def _check(session: Session) -> None:
+    """See that all is of its type: what a file holds may be anything."""
+    numbers: list[Any] = [session.input_pos, *session.producer_ids, *session.ends]
+    small: list[Any] = [session.producer_epoch]
+    texts: list[Any] = []
+    for each in session.partitions:
+        texts.append(each.name)
+        small.append(each.base_sequence)
+        numbers += [each.start_offset, each.end_offset]
+    digests: list[Any] = [session.input_sha256, session.last_sha256]
+    arguments: Any = session.arguments
+    if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
+        raise ValueError("a number is none, or out of range")
+    if not all(isinstance(each, int) and 0 <= each < 2**31 for each in small):
+        raise ValueError("an epoch or sequence number is none, or out of range")
+    if not all(isinstance(each, str) for each in texts) or not isinstance(arguments, dict):
+        raise ValueError("a name or an option is none")
+    if not all(isinstance(each, bytes) and len(each) == DIGEST_BYTES for each in digests):
+        raise ValueError("a digest is none")
+    if not session.producer_ids or not session.partitions:
+        raise ValueError("there is no producer id or no partition")
+
+
+def save_session(fs: FileSystem, path: str, session: Session) -> None:
+    """Replace the file durably. Raises AccessError."""
+    _FILE.save(fs, path, session._asdict())
+
+
+def digest_of(content: Content) -> bytes:
+    """Return a digest of one record."""
+    return sha256(repr(content).encode()).digest()
+
+
+class DigestedInput:
+    """An input whose bytes are digested as they are read; it must begin as it did before.
+
+    Args:
+        file: is read from its beginning.
+        name: for errors.
+        known_pos, known_sha256: the digest of so many bytes, as an earlier run had it.
+    """
+
+    def __init__(self, file: BinaryIO, name: str, known_pos: int, known_sha256: bytes) -> None:
+        self._read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+        self._name = name
+        self._known_pos = known_pos
+        self._known_sha256 = known_sha256
+        self._digest = sha256()
+        self._digested_pos = 0
+        self._waiting: deque[bytes] = deque()
+
+    def read1(self, count: int) -> bytes:
+        """Read what there is, at most `count` bytes.
+
+        Raises:
+            RefusedError: the input is not what it was.
+        """
+        data = self._read(count)
+        self._waiting.append(data)
+        if self._digested_pos < self._known_pos:
+            self._digest_to(self._known_pos)
+            is_whole = self._digested_pos == self._known_pos
+            if not (data or is_whole):
+                sent = f"the session had sent {self._known_pos}"
+                raise changed_input(self._name, f"it ends at {self._digested_pos} bytes, {sent}")
+            if is_whole and self._digest.digest() != self._known_sha256:
+                raise changed_input(self._name, f"its first {self._known_pos} bytes are others")
+        return data
+
+    read = read1
+
+    def digest_at(self, pos: int) -> bytes:
+        """Return the digest up to a place, which has been read and is not below an earlier one."""
+        self._digest_to(pos)
+        return self._digest.digest()
+
+    def _digest_to(self, pos: int) -> None:
+        while self._waiting and self._digested_pos < pos:
+            data = self._waiting.popleft()
+            wanted_bytes = pos - self._digested_pos
+            if len(data) > wanted_bytes:
+                self._waiting.appendleft(data[wanted_bytes:])
+                data = data[:wanted_bytes]
+            self._digest.update(data)
+            self._digested_pos += len(data)
+
+
+def changed_input(name: str, what: str) -> RefusedError:
+    """The input is not the one that the session began with."""
+    return RefusedError(f"{name}: not the input of the session: {what}", next_step=NEXT_STEP)

@@ -1,0 +1,161 @@
+"""Keeps the session of one run: begun or found, advanced as the run goes, saved each time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eoctl.clients.producing.produce_session import (
+    DigestedInput,
+    Session,
+    digest_of,
+    load_session,
+    save_session,
+)
+from storage.discovery import require_outside_log_dirs
+from storage.errors import RefusedError, UsageError
+from storage.formats.record_batch import NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from eoctl.clients.producing.produce_session import Content, SessionPartition
+    from recovery.changes.append_journal import AppendJournal
+
+READ_BYTES = 1 << 20
+
+
+class SessionKeeper:
+    """The session at a path.
+
+    Args:
+        journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
+        path: of the file, outside of every log dir.
+        arguments: of this run; see `Session`.
+        producer_id, producer_epoch: that the user gave.
+
+    Attributes:
+        session: None until it is begun.
+
+    Raises:
+        UsageError: there is no producer id.
+        RefusedError: the place is in a log dir, or the session is of another input.
+        AccessError: it cannot be read.
+    """
+
+    def __init__(
+        self,
+        journal: AppendJournal | None,
+        path: str,
+        arguments: dict[str, Any],
+        producer_id: int | None,
+        producer_epoch: int | None,
+    ) -> None:
+        if producer_id == NO_PRODUCER_ID:
+            raise UsageError(
+                "--producer-session needs a producer id: sequence numbers are the link",
+                next_step="leave out --producer-id -1",
+            )
+        require_outside_log_dirs(path, "name a file elsewhere")
+        self.path = path
+        self._journal = journal
+        self._arguments = arguments
+        self._input: DigestedInput | None = None
+        self.session = load_session(path)
+        if self.session is None:
+            return
+        self.session.require_same(arguments, path)
+        known_id = self.session.producer_ids[0]
+        if producer_id not in (None, known_id):
+            raise RefusedError(
+                f"{path}: the session has producer id {known_id}, not {producer_id}",
+                next_step="leave out --producer-id, or name another file: a new session",
+            )
+        known_epoch = self.session.producer_epoch
+        if producer_epoch not in (None, known_epoch):
+            raise RefusedError(
+                f"{path}: the session has epoch {known_epoch}, not {producer_epoch}",
+                next_step="leave out --producer-epoch, or name another file: a new session",
+            )
+
+    def begin(
+        self,
+        producer_ids: Sequence[int],
+        producer_epoch: int,
+        partitions: Sequence[SessionPartition],
+    ) -> None:
+        """Begin a session, before the first record is sent."""
+        self._save(Session(self._arguments, tuple(producer_ids), producer_epoch, tuple(partitions)))
+
+    @property
+    def begun(self) -> Session:
+        """The session, which was found or begun."""
+        if self.session is None:
+            raise ValueError("the session has not begun")
+        return self.session
+
+    def _save(self, session: Session) -> None:
+        self.session = session
+        if self._journal is not None:
+            self._journal.keep_session(self.path)
+            save_session(self._journal.fs, self.path, session)
+
+    def add_producer_ids(self, producer_ids: Sequence[int]) -> None:
+        """Note the producer ids, before the last one of them is used."""
+        self._save(self.begun._replace(producer_ids=tuple(producer_ids)))
+
+    def note_early_end(self, records_count: int) -> None:
+        """Note that a transaction ends where the input does, which may grow."""
+        if records_count not in self.begun.ends:
+            self._save(self.begun._replace(ends=(*self.begun.ends, records_count)))
+
+    def pass_over(self, input_pos: int) -> None:
+        """Take note that records end there: what is before need not be kept for the digest."""
+        if self._input is not None:
+            self._input.digest_at(input_pos)
+
+    def note_sent(self, input_pos: int, last: Content, end_offsets: Sequence[int]) -> None:
+        """Note that all up to a record of the input is sent; the session never goes back."""
+        if self._input is None or input_pos <= self.begun.input_pos:
+            return
+        partitions = [
+            known._replace(end_offset=end_offset)
+            for known, end_offset in zip(self.begun.partitions, end_offsets, strict=True)
+        ]
+        digest = self._input.digest_at(input_pos)
+        self._save(
+            self.begun._replace(
+                partitions=tuple(partitions),
+                input_pos=input_pos,
+                input_sha256=digest,
+                last_sha256=digest_of(last),
+            )
+        )
+
+    def checked_input(self, file: BinaryIO, name: str, end_offsets: Sequence[int]) -> DigestedInput:
+        """Return the input, which must begin as it did.
+
+        If a log lacks what was sent, records would be sent before that is known: then it is looked
+        at beforehand, where it can be read twice.
+
+        Raises:
+            RefusedError: it does not.
+        """
+        known = self.begun.input_pos, self.begun.input_sha256
+        is_behind = any(
+            end_offset < each.end_offset
+            for end_offset, each in zip(end_offsets, self.begun.partitions, strict=True)
+        )
+        if is_behind and not file.seekable():
+            raise RefusedError(
+                f"{name}: a log has lost some of what the session had sent, and the input can be"
+                " read only once: whether it is the same would be known too late",
+                next_step="give the input as a file",
+            )
+        if is_behind:
+            ahead, left_bytes = DigestedInput(file, name, *known), known[0]
+            while left_bytes > 0:
+                left_bytes -= len(ahead.read1(min(left_bytes, READ_BYTES)))
+            file.seek(0)
+        self._input = DigestedInput(file, name, *known)
+        return self._input

@@ -1,0 +1,352 @@
+"""A producer of a topic: which partition takes a record, where transactions end, what to send.
+
+All of it follows from the input and the options alone, so that a second run over the same input
+comes to the same partitions, identities and ends of transactions; it passes over what the logs
+have (see `produce_session`) and sends the rest. A transaction is committed or aborted by its
+number. Its records are acknowledged in all partitions before the first marker is written, and a
+run that follows a crash between two markers writes the missing ones with the same outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.producing.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.producing.produce_session import changed_input, digest_of
+from eoctl.clients.text.inputs import InputRecord
+from storage.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from eoctl.clients.producing.produce_session import Content
+    from eoctl.clients.producing.producer import PartitionProducer
+    from eoctl.clients.producing.sent_records import SentRecords
+
+SAVE_SECONDS = 1.0
+RECORDS_PER_LOOK = 256  # at the clock
+
+
+class Transactions(NamedTuple):
+    """How records are put into transactions.
+
+    Attributes:
+        records: in each of them.
+        abort_every: every so many transactions one is aborted; None: never.
+        version: transaction version; from 2 on a marker raises the epoch.
+        coordinator_epoch: of the markers.
+    """
+
+    records: int
+    abort_every: int | None = None
+    version: int = 2
+    coordinator_epoch: int = 0
+
+    def is_commit(self, number: int) -> bool:
+        """Tell how a transaction ends, by its number from 0 on."""
+        return self.abort_every is None or (number + 1) % self.abort_every != 0
+
+
+class Checked(NamedTuple):
+    """What of the input is known to be what was sent, and what to compare the rest with.
+
+    Attributes:
+        input_name: for errors.
+        pos: up to which a digest vouches for the input.
+        last_sha256: digest of the record that ended there.
+        sent: what the logs have behind that, by partition.
+    """
+
+    input_name: str
+    pos: int
+    last_sha256: bytes
+    sent: Sequence[SentRecords | None]
+
+
+class SessionCalls(NamedTuple):
+    """What a session wants to be told.
+
+    Attributes:
+        pass_over: records are taken up to a place of the input.
+        save: now and then: all that was taken is acknowledged.
+    """
+
+    pass_over: Callable[[int], None]
+    save: Callable[[], None]
+
+
+class CoordinatorCalls(NamedTuple):
+    """What a transaction coordinator is asked for, in place of markers of our own.
+
+    Attributes:
+        add: a partition, by number, has its first record in the transaction.
+        end: commit (True) or abort; all records are acknowledged.
+        give_up: after an error, abort if that is possible.
+    """
+
+    add: Callable[[int], None]
+    end: Callable[[bool], None]
+    give_up: Callable[[], None]
+
+
+class TopicProducer:
+    """Sends the records of an input.
+
+    Args:
+        producers: of the partitions, by number.
+        sticky: where records without key go, with more than one partition.
+        transactions: None: there are none.
+        early_ends: numbers of records behind which a transaction ended at the end of an input.
+        checked: with a session, what the input is compared with.
+        session: whom to tell how far it has come.
+        coordinator: with a transactional id.
+        add_producer_id: called when all epochs of a producer id are used up.
+
+    Attributes:
+        records_count: records taken so far.
+        input_pos: the place in the input behind them.
+        last_record: key, value and headers of the last one.
+        transactions_count: transactions ended so far.
+        open_count: records in the transaction that has not ended.
+    """
+
+    def __init__(
+        self,
+        producers: Sequence[PartitionProducer],
+        *,
+        sticky: StickyPartitions | None = None,
+        transactions: Transactions | None = None,
+        early_ends: Iterable[int] = (),
+        checked: Checked | None = None,
+        session: SessionCalls | None = None,
+        coordinator: CoordinatorCalls | None = None,
+        add_producer_id: Callable[[], None] | None = None,
+    ) -> None:
+        self.records_count = 0
+        self.input_pos = 0
+        self.last_record: Content = (None, None, ())
+        self.transactions_count = 0
+        self.open_count = 0
+        self._producers = producers
+        self._sticky = sticky
+        self._transactions = transactions
+        self._early_ends = set(early_ends)
+        self._checked = checked
+        self._session = session
+        self._coordinator = coordinator
+        self._add_producer_id = add_producer_id
+        self._saved_s = time.monotonic()
+        self._touched: set[int] = set()
+        self._decided: bool | None = None  # how the transaction ends, from its first marker on
+
+    # -- records
+
+    def send_all(self, records: Iterable[InputRecord]) -> None:
+        """Send records one by one.
+
+        Raises:
+            RefusedError: the input is not the one whose records the logs have.
+            EoctlError: as `PartitionProducer.add`, or what `records` raises.
+        """
+        for record in records:
+            number = self._choose(record)
+            producer = self._producers[number]
+            if producer.is_next_in_log:
+                self._compare(number, producer, record)
+                producer.skip()
+            else:
+                self._require_open(number, producer)
+                self._join(number)
+                producer.add(record.key, record.value, record.headers, record.timestamp_ms)
+            self.input_pos = record.end_pos
+            self.last_record = record[:3]
+            self._took(number, 1)
+            if not self.records_count % RECORDS_PER_LOOK:
+                self._save_in_time()
+
+    def send_lines(self, blocks: Iterable[tuple[list[bytes], int]]) -> None:
+        """Send lines to the one partition, as values: `send_all` for each, but faster."""
+        (producer,) = self._producers
+        for lines, end_pos in blocks:
+            start, start_pos = 0, self.input_pos
+            while start < len(lines):
+                end = min(len(lines), start + self._room())
+                place = producer.in_log
+                if producer.is_next_in_log and place is not None:
+                    if producer.transaction == place.transaction:
+                        end = min(end, start + place.records - producer.count)
+                    if self._checked is None or end_pos <= self._checked.pos:
+                        producer.skip(end - start)
+                    else:
+                        self.input_pos = start_pos + sum(map(len, lines[:start])) + start
+                        self._skip_lines(producer, lines[start:end], end_pos)
+                else:
+                    self._require_open(0, producer)
+                    self._join(0)
+                    producer.add_values(lines, start, end)
+                self._took(0, end - start)
+                start = end
+            # Of the whole block: nothing asks for a place inside.
+            self.input_pos, self.last_record = end_pos, (None, lines[-1], ())
+            self._save_in_time()
+
+    def _skip_lines(self, producer: PartitionProducer, lines: list[bytes], end_pos: int) -> None:
+        for line in lines:
+            line_end_pos = min(self.input_pos + len(line) + 1, end_pos)
+            self._compare(0, producer, InputRecord(None, line, (), None, line_end_pos))
+            producer.skip()
+            self.input_pos = line_end_pos
+
+    def _require_open(self, number: int, producer: PartitionProducer) -> None:
+        """Before the first record that a log lacks: nobody else has ended our transaction."""
+        place = producer.in_log
+        if place is None or self._transactions is None or number not in self._touched:
+            return
+        if not place.is_open:
+            raise self._ended_by_others(producer)
+
+    def _join(self, number: int) -> None:
+        """Make a partition a part of the transaction before it gets a record of it."""
+        if self._coordinator is not None and number not in self._touched:
+            self._coordinator.add(number)
+
+    def _ended_by_others(self, producer: PartitionProducer) -> RefusedError:
+        return RefusedError(
+            f"{producer.writer.store.directory}: transaction {self.transactions_count} of the"
+            " session was ended before all of its records were there, and not by the session:"
+            " they cannot be added to it any more",
+            next_step="begin a new session with the rest of the input",
+        )
+
+    def _room(self) -> int:
+        """How many records may come before something has to be done."""
+        if self._transactions is None:
+            return 1 << 62
+        left = self._transactions.records - self.open_count
+        return min([left, *(each - self.records_count for each in self._early_ends
+                            if each > self.records_count)])  # fmt: skip
+
+    def _choose(self, record: InputRecord) -> int:
+        if len(self._producers) == 1 or self._sticky is None:
+            return 0
+        if record.key is not None:
+            return partition_for_key(record.key, len(self._producers))
+        return self._sticky.next_partition(len(record.value or b""))
+
+    def _compare(self, number: int, producer: PartitionProducer, record: InputRecord) -> None:
+        checked = self._checked
+        if checked is None or record.end_pos <= checked.pos:
+            return
+        if self.input_pos < checked.pos:
+            # The input ended in this record then; only the end of its line may be new.
+            is_other = digest_of(record[:3]) != checked.last_sha256
+        else:
+            sent = checked.sent[number]
+            identity = producer.identities.at(producer.transaction, producer.count)
+            is_other = sent is not None and sent.differs(identity, record)
+        if is_other:
+            where = f"the record before byte {record.end_pos} is not the one that was sent"
+            raise changed_input(checked.input_name, where)
+
+    def _took(self, number: int, count: int) -> None:
+        self.records_count += count
+        if self._transactions is None:
+            return
+        self._touched.add(number)
+        self.open_count += count
+        is_full = self.open_count == self._transactions.records
+        if is_full or self.records_count in self._early_ends:
+            self._end_transaction(self._transactions)
+
+    # -- ends
+
+    def finish(self, on_early_end: Callable[[int], None] | None = None) -> None:
+        """Do what comes at the end of the input.
+
+        Args:
+            on_early_end: told the number of records before a transaction is ended that is not
+                full.
+
+        Raises:
+            EoctlError: as `PartitionProducer.flush`; or the logs have more than the input.
+        """
+        for producer in self._producers:
+            if producer.is_next_in_log and self._checked is not None:
+                what = f"the log {producer.writer.store.directory} has more than it holds"
+                raise changed_input(self._checked.input_name, what)
+        if self._transactions is not None and self.open_count:
+            if on_early_end is not None:
+                on_early_end(self.records_count)
+            self._end_transaction(self._transactions)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, and wait until all is acknowledged."""
+        for producer in self._producers:
+            producer.flush()
+
+    def abort(self) -> None:
+        """End the open transaction, if there is one, after an error: what is sent of it is void.
+
+        With one marker written its outcome is decided, and holds in the other partitions too.
+        """
+        if self._coordinator is not None:
+            if self._decided is None:  # else its coordinator completes it when it is opened again
+                self._coordinator.give_up()
+            return
+        if self._transactions is not None and self.open_count:
+            for number in sorted(self._touched):
+                if self._producers[number].has_open_transaction:
+                    self._write_marker(number, self._transactions, is_commit=bool(self._decided))
+
+    def _end_transaction(self, transactions: Transactions) -> None:
+        is_commit = transactions.is_commit(self.transactions_count)
+        missing = []
+        for number in sorted(self._touched):
+            producer = self._producers[number]
+            if not producer.is_end_in_log:
+                self._require_open(number, producer)
+                missing.append(number)
+            elif not producer.is_whole_in_log:
+                raise self._ended_by_others(producer)
+        for number in missing:
+            self._producers[number].flush()
+        self._decided = is_commit
+        if self._coordinator is not None:
+            self._coordinator.end(is_commit)
+            for number in missing:
+                self._producers[number].note_end(is_commit=is_commit)
+            missing = []
+        for number in missing:
+            self._write_marker(number, transactions, is_commit=is_commit)
+        for producer in self._producers:
+            producer.next_transaction()
+        first = self._producers[0]
+        if first.identities.lacks_id(first.transaction) and self._add_producer_id is not None:
+            self._add_producer_id()
+        self.transactions_count += 1
+        self.open_count = 0
+        self._decided = None
+        self._touched.clear()
+
+    def _write_marker(self, number: int, transactions: Transactions, *, is_commit: bool) -> None:
+        self._producers[number].end_transaction(
+            is_commit=is_commit,
+            transaction_version=transactions.version,
+            coordinator_epoch=transactions.coordinator_epoch,
+        )
+
+    # -- session
+
+    def _save_in_time(self) -> None:
+        if self._session is None:
+            return
+        self._session.pass_over(self.input_pos)
+        if time.monotonic() - self._saved_s < SAVE_SECONDS:
+            return
+        if any(each.is_next_in_log for each in self._producers):
+            return  # the session is ahead of where we are
+        self.flush()
+        self._session.save()
+        self._saved_s = time.monotonic()

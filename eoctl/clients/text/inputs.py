@@ -1,0 +1,376 @@
+r"""What a producer is fed with: lines, JSON Lines or msgpack, as records with their place.
+
+format  a record is                                     and ends
+lines   a line, or what follows the separator in it     after its `\n`, or with the input
+jsonl   an object on a line (fields: `input_fields`)    so; lines of white space are passed over
+msgpack a map with the same fields                      where its map ends
+
+`end_pos` of a record is the number of bytes of the input up to and with it: a producer that resumes
+seeks there and goes on. Memory is bounded, whatever the input claims to hold: a record has at most
+MAX_RECORD_BYTES, and one above PLAIN_BYTES must owe its size to its strings, because a megabyte of
+brackets would become a hundred of Python objects.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import accumulate, chain, count, repeat
+from operator import add
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clients.text.input_fields import FieldReader, Fields, MalformedError, unique_fields
+from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
+
+    from storage.formats.record import RecordHeader
+
+    OnBytes = Callable[[int], None] | None
+    ReadFields = Callable[[Any], Fields]
+
+BLOCK_BYTES = 1 << 18
+MAX_RECORD_BYTES = 100 << 20  # the most that a broker takes in a request (socket.request.max.bytes)
+PLAIN_BYTES = 1 << 20
+MAX_ITEMS_COUNT = 1 << 17  # names, values and brackets of a record that is larger than that
+
+_NO_HEADERS: tuple[RecordHeader, ...] = ()
+_WHITE_SPACE = b" \t\r"
+
+
+class InputFormat(StrEnum):
+    """How an input is divided into records."""
+
+    LINES = "lines"
+    JSONL = "jsonl"
+    MSGPACK = "msgpack"
+
+
+class BytesAs(StrEnum):
+    """What the strings of JSON Lines and msgpack stand for."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+
+
+class InputRecord(NamedTuple):
+    """A record of the input. `end_pos`: bytes of the input up to and with this record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[RecordHeader, ...]
+    timestamp_ms: int | None  # None: the clock decides
+    end_pos: int
+
+
+def read_records(
+    file: BinaryIO,
+    name: str,
+    format: InputFormat,  # noqa: A002  # the option is called so
+    *,
+    key_separator: bytes | None = None,
+    bytes_as: BytesAs = BytesAs.TEXT,
+    needs_keys: bool = False,
+    on_bytes: OnBytes = None,
+    start_pos: int = 0,
+) -> Iterator[InputRecord]:
+    """Give the records of an input, one at a time, in its order.
+
+    Args:
+        file: is read from where it stands to its end, as much at a time as is there.
+        name: of the input, for errors.
+        format: how it is divided.
+        key_separator: what ends the key of each line; None: lines have no keys.
+        bytes_as: what strings of JSON Lines and msgpack stand for.
+        needs_keys: the topic is compacted, and takes no record without a key.
+        on_bytes: told how much was read.
+        start_pos: where `file` stands.
+
+    Raises:
+        UsageError: the options contradict; or, after all records before it, one that is malformed,
+            too large, or has no key.
+    """
+    if format is InputFormat.LINES:
+        if needs_keys and key_separator is None:
+            raise UsageError(
+                "the topic is compacted and takes no record without a key",
+                next_step="--key-separator TEXT",
+            )
+        blocks = read_line_blocks(file, name, on_bytes=on_bytes, start_pos=start_pos)
+        return chain.from_iterable(_of_lines(blocks, name, key_separator, start_pos))
+    if key_separator is not None:
+        raise UsageError(f"a key separator is for lines; {format.value} has a field for the key")
+    fields = FieldReader(is_base64=bytes_as is BytesAs.BASE64, needs_keys=needs_keys)
+    if format is InputFormat.JSONL:
+        blocks = read_line_blocks(file, name, on_bytes=on_bytes, start_pos=start_pos)
+        return _of_json_lines(blocks, name, fields.read, start_pos)
+    return _of_msgpack(_sized_maps(file, name, on_bytes, start_pos), name, fields.read)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def read_line_blocks(
+    file: BinaryIO,
+    name: str,
+    *,
+    on_bytes: OnBytes = None,
+    start_pos: int = 0,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[list[bytes], int]]:
+    r"""Give the lines of a file in blocks: (lines without their `\n`, position after the block).
+
+    Only `\n` ends a line. A last line without one is a block of its own, so that in all others
+    each line is followed by one byte.
+
+    Args:
+        file: is read from where it stands to its end, as much at a time as is there.
+        name: of the file, for errors.
+        on_bytes: told how much was read.
+        start_pos: where `file` stands.
+        block_bytes: the most to read at a time.
+
+    Raises:
+        UsageError: a line is longer than MAX_RECORD_BYTES; the lines before it were given.
+    """
+    read = _reader(file)
+    size = min(block_bytes, MAX_RECORD_BYTES)  # so only what began in an earlier block can be long
+    begun: list[bytes] = []  # the line whose end is not there yet
+    begun_bytes = 0
+    given_count = 0
+    pos = start_pos
+    while block := read(size):
+        if on_bytes is not None:
+            on_bytes(len(block))
+        lines = block.split(b"\n")
+        rest = lines.pop()
+        first_bytes = begun_bytes + len(lines[0] if lines else rest)
+        if first_bytes > MAX_RECORD_BYTES:
+            where = _line_place(name, given_count + 1, start_pos)
+            raise UsageError(f"{where} is longer than {MAX_RECORD_BYTES} bytes")
+        if not lines:
+            begun.append(rest)
+            begun_bytes = first_bytes
+            continue
+        if begun:
+            lines[0] = b"".join((*begun, lines[0]))
+        pos += begun_bytes + len(block) - len(rest)
+        given_count += len(lines)
+        begun, begun_bytes = ([rest] if rest else []), len(rest)
+        yield lines, pos
+    if begun:
+        yield [b"".join(begun)], pos + begun_bytes
+
+
+def _reader(file: BinaryIO) -> Callable[[int], bytes]:
+    """A call that does not wait for more than there is: a pipe may stay open for hours."""
+    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+    return read
+
+
+def _line_place(name: str, number: int, start_pos: int) -> str:
+    after = f" after byte {start_pos}" if start_pos else ""
+    return f"{name}: line {number}{after}"
+
+
+def _of_lines(
+    blocks: Iterable[tuple[list[bytes], int]], name: str, separator: bytes | None, start_pos: int
+) -> Iterator[Iterator[InputRecord]]:
+    """Give an iterator for each block; nothing of it runs in Python for each line."""
+    pos = start_pos
+    number = 1
+    for lines, end_pos in blocks:
+        ends: Iterable[int] = (end_pos,)  # of a line by itself, with or without its end
+        if len(lines) > 1:
+            ends = map(add, accumulate(map(len, lines)), count(pos + 1))
+        pos = end_pos
+        if separator is None:
+            yield _made(repeat(None), lines, ends)
+        else:
+            keys, found, values = zip(*[line.partition(separator) for line in lines], strict=True)
+            if not all(found):
+                good_count = found.index(b"")
+                yield _made(keys[:good_count], values, ends)
+                where = _line_place(name, number + good_count, start_pos)
+                text = separator.decode(errors="backslashreplace")
+                raise UsageError(f"{where} has no {text!r} after a key")
+            yield _made(keys, values, ends)
+        number += len(lines)
+
+
+def _made(
+    keys: Iterable[bytes | None], values: Iterable[bytes], ends: Iterable[int]
+) -> Iterator[InputRecord]:
+    # InputRecord(...) and its _make are Python functions, and take twice as long as all the rest.
+    parts = zip(keys, values, repeat(_NO_HEADERS), repeat(None), ends, strict=False)
+    new: Callable[[type[InputRecord], Iterable[Any]], InputRecord] = tuple.__new__
+    return map(new, repeat(InputRecord), parts)
+
+
+# --- JSON Lines -----------------------------------------------------------------------------------
+
+
+def _of_json_lines(
+    blocks: Iterable[tuple[list[bytes], int]], name: str, read_fields: ReadFields, start_pos: int
+) -> Iterator[InputRecord]:
+    import json
+
+    decoder = json.JSONDecoder(object_pairs_hook=unique_fields, parse_constant=_constant)
+    decode = decoder.raw_decode  # a third of the time of `decode`, which looks for white space
+    pos = start_pos
+    number = 0
+    for lines, end_pos in blocks:
+        for line in lines:
+            number += 1
+            pos = min(pos + len(line) + 1, end_pos)
+            try:
+                if len(line) > PLAIN_BYTES:
+                    _require_plain_json(line)
+                text = line.strip(_WHITE_SPACE).decode()
+                if not text:
+                    continue
+                value, end = decode(text)
+                if end != len(text):
+                    raise MalformedError(f"more than one value, from character {end + 1} on")
+                fields = read_fields(value)
+            except (ValueError, RecursionError) as exc:
+                where = _line_place(name, number, start_pos)
+                raise UsageError(f"{where}: {_json_fault(exc)}") from exc
+            yield InputRecord(*fields, pos)
+
+
+def _constant(text: str) -> Any:
+    raise MalformedError(f"{text} is no value of JSON")
+
+
+def _json_fault(exc: Exception) -> str:
+    import json
+
+    if isinstance(exc, json.JSONDecodeError):
+        return f"expected JSON: {exc.msg} at character {exc.pos + 1}"
+    if isinstance(exc, MalformedError):
+        return str(exc)
+    if isinstance(exc, UnicodeDecodeError):
+        return f"expected UTF-8, found byte {exc.object[exc.start]:#04x} at byte {exc.start + 1}"
+    if isinstance(exc, RecursionError):
+        return "it is nested too deeply"
+    return "a number has too many digits"
+
+
+def _require_plain_json(line: bytes) -> None:
+    """Refuse a long line that is not long because of its strings.
+
+    Without its escapes a line is, between one quote and the next, in turn outside of strings and
+    inside of them.
+    """
+    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if bare.count(b'"') <= 2 * MAX_ITEMS_COUNT:
+        outside_bytes = sum(map(len, bare.split(b'"')[::2]))
+        if outside_bytes <= 8 * MAX_ITEMS_COUNT:
+            return
+    raise MalformedError(_too_many_items(len(line)))
+
+
+def _too_many_items(size_bytes: int) -> str:
+    return f"{size_bytes} bytes hold too many values for one record"
+
+
+# --- msgpack --------------------------------------------------------------------------------------
+
+
+def _sized_maps(
+    file: BinaryIO, name: str, on_bytes: OnBytes, start_pos: int
+) -> Iterator[tuple[bytes, int]]:
+    """Give the msgpack values of a stream as (its bytes, position after it), without decoding.
+
+    To step over a value costs no memory, whatever it claims to hold.
+    """
+    from msgpack import OutOfData, Unpacker
+
+    read = _reader(file)
+    sizer = Unpacker(max_buffer_size=0)  # no limit: ours is below
+    begun: list[bytes] = []  # the value whose end is not there yet
+    begun_bytes = 0
+    pos = block_pos = start_pos
+    while block := read(BLOCK_BYTES):
+        if on_bytes is not None:
+            on_bytes(len(block))
+        sizer.feed(block)
+        while True:
+            try:
+                sizer.skip()
+            except OutOfData:
+                break
+            except ValueError as exc:
+                where = f"{name}: byte {pos}"
+                raise UsageError(f"{where}: expected msgpack ({type(exc).__name__})") from exc
+            data = block[max(pos - block_pos, 0) : start_pos + sizer.tell() - block_pos]
+            if begun:
+                data = b"".join((*begun, data))
+                begun = []
+            if len(data) > MAX_RECORD_BYTES:
+                break
+            pos += len(data)
+            yield data, pos
+        block_pos += len(block)
+        begun_bytes = block_pos - pos
+        if begun_bytes > MAX_RECORD_BYTES:
+            raise UsageError(f"{name}: byte {pos}: a record of more than {MAX_RECORD_BYTES} bytes")
+        if begun_bytes:
+            begun.append(block[-begun_bytes:] if not begun else block)
+    if begun_bytes:
+        raise UsageError(f"{name}: byte {pos}: the input ends within a record")
+
+
+def _of_msgpack(
+    maps: Iterable[tuple[bytes, int]], name: str, read_fields: ReadFields
+) -> Iterator[InputRecord]:
+    from msgpack import unpackb
+
+    for data, end_pos in maps:
+        try:
+            if len(data) > PLAIN_BYTES:
+                _require_plain_msgpack(data)
+            value = unpackb(data, strict_map_key=False, object_pairs_hook=unique_fields)
+            fields = read_fields(value)
+        except ValueError as exc:
+            where = f"{name}: record at byte {end_pos - len(data)}"
+            raise UsageError(f"{where}: {_msgpack_fault(exc)}") from exc
+        yield InputRecord(*fields, end_pos)
+
+
+def _msgpack_fault(exc: ValueError) -> str:
+    if isinstance(exc, MalformedError):
+        return str(exc)
+    if isinstance(exc, UnicodeDecodeError):
+        return "a str is not UTF-8: pack it as bin"
+    return f"expected msgpack: {str(exc) or type(exc).__name__}"
+
+
+# First byte of a msgpack value -> (width of its length field, bytes that follow the length field
+# besides what it counts). An array's or map's length counts values that follow as values.
+_SIZED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1),
+          0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
+          0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17,
+          0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}  # fmt: skip
+
+
+def _require_plain_msgpack(data: bytes) -> None:
+    """Refuse a large value, known to be whole, that holds too many smaller ones."""
+    pos = 0
+    items_count = 0
+    while pos < len(data):
+        items_count += 1
+        if items_count > MAX_ITEMS_COUNT:
+            raise MalformedError(_too_many_items(len(data)))
+        first = data[pos]
+        pos += 1
+        if first in _SIZED:
+            width, more = _SIZED[first]
+            pos += width + more + int.from_bytes(data[pos : pos + width])
+        elif 0xA0 <= first < 0xC0:  # a short str
+            pos += first & 0x1F
+        else:
+            pos += _FIXED.get(first, 0)

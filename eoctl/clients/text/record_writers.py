@@ -1,0 +1,178 @@
+r"""Consumed records as bytes for a file or a pipe: text, JSON Lines, msgpack.
+
+text     the line of kafka-console-consumer: what was asked for, in its order and words, then the
+         value, as bytes; null is `null`
+jsonl    an object a line, with the fields
+           offset, timestamp_ms     integers
+           timestamp_type           CreateTime, LogAppendTime; null in message format 0
+           key, value               strings, or null
+           headers                  [[name, value], ...]
+         Strings are text, and bytes that are not UTF-8 are {"base64": "..."} instead; or all are
+         base64, but for the names of headers. So nothing is lost, and `eoctl produce` reads it.
+msgpack  a map a record with the same fields; keys and values are binary
+"""
+
+from __future__ import annotations
+
+from binascii import b2a_base64
+from itertools import repeat
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.log.consumed import Records
+from eoctl.clients.text.inputs import BytesAs
+from eoctl.output import OutputFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from eoctl.clients.log.consumed import Headers
+    from eoctl.clients.log.table_records import TableRecords
+
+    Encode = Callable[[Records | TableRecords], bytes | memoryview]
+
+BULK_MIN_ROWS = 64
+NULL_TEXT = b"null"
+NO_HEADERS = b"NO_HEADERS"
+NO_TIMESTAMP = b"NO_TIMESTAMP"
+
+
+class TextOptions(NamedTuple):
+    """What a line of text has beside the value."""
+
+    partition: int = 0
+    print_timestamp: bool = False
+    print_partition: bool = False
+    print_offset: bool = False
+    print_headers: bool = False
+    print_key: bool = False
+    key_separator: bytes = b"\t"
+
+
+def record_encoder(output: OutputFormat, bytes_as: BytesAs, text: TextOptions) -> Encode:
+    """Return what turns records into bytes."""
+    if output is OutputFormat.MSGPACK:
+        return lambda records: encode_msgpack(records.lists())
+    is_text = output is OutputFormat.TEXT
+
+    def encode(records: Records | TableRecords) -> bytes | memoryview:
+        if isinstance(records, Records) or records.row_count < BULK_MIN_ROWS:
+            lists = records.lists()
+            return encode_text(lists, text) if is_text else encode_json(lists, bytes_as)
+        from eoctl.clients.text.bulk_record_writers import paint_json, paint_text
+
+        return paint_text(records, text) if is_text else paint_json(records, bytes_as)
+
+    return encode
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def encode_text(records: Records, options: TextOptions) -> bytes:
+    """Return lines as kafka-console-consumer's DefaultMessageFormatter prints them."""
+    columns = [*_columns(records, options), _or_null(records.values)]
+    lines = columns[0]
+    if len(columns) > 1:
+        lines = map(options.key_separator.join, zip(*columns, strict=False))
+    return b"\n".join([*lines, b""])
+
+
+def _columns(records: Records, options: TextOptions) -> Iterator[Iterable[bytes]]:
+    if options.print_timestamp:
+        kind = records.timestamp_type
+        form = b"" if kind is None else kind.encode() + b":%d"
+        times = (form % each for each in records.timestamps_ms)
+        yield repeat(NO_TIMESTAMP) if kind is None else times
+    if options.print_partition:
+        yield repeat(b"Partition:%d" % options.partition)
+    if options.print_offset:
+        yield (b"Offset:%d" % each for each in records.offsets)
+    if options.print_headers:
+        yield repeat(NO_HEADERS) if records.headers is None else map(header_text, records.headers)
+    if options.print_key:
+        yield _or_null(records.keys)
+
+
+def _or_null(column: list[bytes | None]) -> list[bytes]:
+    return [NULL_TEXT if each is None else each for each in column]
+
+
+def header_text(headers: Headers) -> bytes:
+    """Return the headers of a record as that tool prints them."""
+    if not headers:
+        return NO_HEADERS
+    return b",".join(key + b":" + (NULL_TEXT if value is None else value) for key, value in headers)
+
+
+# --- JSON Lines -----------------------------------------------------------------------------------
+
+
+def encode_json(records: Records, bytes_as: BytesAs) -> bytes:
+    """Return an object a line."""
+    text = json_text if bytes_as is BytesAs.TEXT else base64_text
+    kind = "null" if records.timestamp_type is None else f'"{records.timestamp_type}"'
+    headers: Iterable[str] = repeat("")
+    if records.headers is not None:
+        headers = (json_headers(each, bytes_as) for each in records.headers)
+    columns = (records.offsets, records.timestamps_ms, records.keys, records.values, headers)
+    lines = [
+        f'{{"offset":{offset},"timestamp_ms":{time_ms},"timestamp_type":{kind}'
+        f',"key":{text(key)},"value":{text(value)},"headers":[{pairs}]}}\n'
+        for offset, time_ms, key, value, pairs in zip(*columns, strict=False)
+    ]
+    return "".join(lines).encode()
+
+
+def json_headers(headers: Headers, bytes_as: BytesAs) -> str:
+    """Return the inside of the list of headers of a record."""
+    text = json_text if bytes_as is BytesAs.TEXT else base64_text
+    return ",".join([f"[{json_text(key)},{text(value)}]" for key, value in headers])
+
+
+def json_text(data: bytes | None) -> str:
+    """Return a JSON string, null, or what stands for bytes that are not UTF-8."""
+    if data is None:
+        return "null"
+    try:
+        return encode_basestring(data.decode())
+    except UnicodeDecodeError:
+        return f'{{"base64":{base64_text(data)}}}'
+
+
+def base64_text(data: bytes | None) -> str:
+    """Return base64 as a JSON string, or null."""
+    return "null" if data is None else f'"{b2a_base64(data, newline=False).decode("ascii")}"'
+
+
+# --- msgpack --------------------------------------------------------------------------------------
+
+
+def encode_msgpack(records: Records) -> bytes:
+    """Return a map a record."""
+    from msgpack import Packer
+
+    packer = Packer(use_bin_type=True, autoreset=False)
+    kind = records.timestamp_type
+    columns = (records.offsets, records.timestamps_ms, records.keys, records.values)
+    headers: Iterable[Headers] = repeat(()) if records.headers is None else records.headers
+    for offset, time_ms, key, value, pairs in zip(*columns, headers, strict=False):
+        packer.pack(
+            {
+                "offset": offset,
+                "timestamp_ms": time_ms,
+                "timestamp_type": kind,
+                "key": key,
+                "value": value,
+                "headers": [[_name(name), content] for name, content in pairs],
+            }
+        )
+    packed: bytes = packer.bytes()
+    return packed
+
+
+def _name(key: bytes) -> str | bytes:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key

@@ -1,0 +1,145 @@
+"""Which engine does bulk work, processes on this machine or Spark, and how it is handed to it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
+from eoctl.options import EngineName
+from recovery.work.processes import map_unordered
+from storage.errors import AccessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from eoctl.spark.session import Setting
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+GIB, MIB = 1 << 30, 1 << 20
+# What one machine reads in less time than it takes to bring it to several.
+LOCAL_MAX_BYTES = 64 * GIB
+
+
+class EngineOptions(NamedTuple):
+    """What the call asks for.
+
+    Attributes:
+        jobs: processes of the local engine; None: one for each processor.
+        master, settings: of Spark; None: no master was given.
+    """
+
+    name: EngineName = EngineName.AUTO
+    jobs: int | None = None
+    master: str | None = None
+    settings: tuple[Setting, ...] = ()
+
+
+class ChosenEngine(NamedTuple):
+    """Where the work is done, and a sentence why there."""
+
+    is_spark: bool
+    why: str
+
+
+def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
+    """Choose by what was asked for, else by size."""
+    if options.name is not EngineName.AUTO:
+        return ChosenEngine(
+            options.name is EngineName.SPARK, f"engine: {options.name}, as asked for"
+        )
+    if options.master is not None or options.settings:
+        return ChosenEngine(True, "engine: spark, as --master or --conf was given")
+    if options.jobs is not None:
+        return ChosenEngine(False, "engine: local, as --jobs was given")
+    unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
+    size = f"{total_bytes / unit:.1f} {name} to read"
+    limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
+    if total_bytes <= LOCAL_MAX_BYTES:
+        return ChosenEngine(False, f"engine: local, as {size} are not above {limit}")
+    from eoctl.spark.session import SparkUnavailableError, check_requirements
+
+    try:
+        check_requirements()
+    except SparkUnavailableError as exc:
+        return ChosenEngine(False, f"engine: local, as {size} are above {limit}, but {exc.message}")
+    return ChosenEngine(True, f"engine: spark, as {size} are above {limit}")
+
+
+def jobs_of(options: EngineOptions) -> int:
+    """Return how many processes the local engine has."""
+    return options.jobs or len(os.sched_getaffinity(0))
+
+
+def anywhere(function: Callable[[T], R]) -> Callable[[T], R]:
+    """Make a function work behind URIs in every process that it is sent to.
+
+    A process that is started anew imports only what it is sent; with this it imports this module,
+    and so what opens URIs.
+    """
+    return partial(_call_anywhere, function)
+
+
+def _call_anywhere(function: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return function(value)
+    except BrokenPipeError as exc:  # a file system's; the command would take it for stdout's
+        raise AccessError(exc) from exc
+
+
+def open_session(options: EngineOptions) -> AbstractContextManager[Any]:
+    """Open the SparkSession that the call asks for. Raises SparkUnavailableError."""
+    from eoctl.spark.session import DEFAULT_MASTER, spark_session
+
+    return spark_session(options.master or DEFAULT_MASTER, options.settings)
+
+
+class EngineRun:
+    """Calls a function for many values on the engine that suits the first call; a context manager.
+
+    Attributes:
+        chosen: None before the first call.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.chosen: ChosenEngine | None = None
+        self._options = options
+        self._stack = ExitStack()
+        self._session: Any = None  # a SparkSession, once there is one
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def map(
+        self, function: Callable[[T], R], values: Sequence[T], total_bytes: int
+    ) -> Iterator[tuple[int, R]]:
+        """Give (index, result) for each value, in any order.
+
+        Args:
+            function: of a module, or a partial of one.
+            values: what it is called for.
+            total_bytes: how much all calls read.
+
+        Raises:
+            EoctlError: the function did, Spark does not start, or gave up.
+        """
+        if self.chosen is None:
+            self.chosen = choose_engine(self._options, total_bytes)
+        if not values:
+            return
+        if not self.chosen.is_spark:
+            yield from map_unordered(anywhere(function), values, jobs_of(self._options))
+            return
+        from eoctl.spark.mapping import map_on_spark
+
+        if self._session is None:
+            self._session = self._stack.enter_context(open_session(self._options))
+        yield from map_on_spark(self._session, function, values)

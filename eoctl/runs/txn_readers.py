@@ -1,0 +1,304 @@
+"""What the readers of `eoctl txn` share: partitions, their cluster's coordinators, the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clock import resolve_now
+from eoctl.progress import Progress
+from recovery.cluster.absent import lost_partitions
+from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.transactions.open_transactions import OpenTransaction, abort_command, find_open
+from recovery.transactions.pairs import NO_DATA, read_ended
+from storage.discovery import discover
+from storage.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    EoctlError,
+    FormatError,
+    RefusedError,
+)
+from storage.kernels.protocol import VerdictKind
+from storage.log_dir import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState, read_log_dir
+from storage.partition import Partition
+from storage.producer_state import AppendError
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.replay.recover_state import RecoveredState
+    from storage.discovery import Discovery, Selected
+    from storage.log_dir import LogDir
+
+MAX_TOLD_COUNT = 10  # problems of one partition
+VERIFIED = (
+    "verified: headers and checksums of what a broker replays at its next start, records of"
+    " __transaction_state; records of other topics were not decompressed"
+)
+
+
+class TxnOptions(NamedTuple):
+    """What the command line says of the cluster around the partitions.
+
+    `coordinator_dirs` are log dirs with `__transaction_state`, besides those of the partitions.
+    """
+
+    coordinator_dirs: tuple[str, ...] = ()
+    metadata_dir: str | None = None
+    now: str | None = None
+    max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
+
+
+class Ended(NamedTuple):
+    """A transaction that a marker has ended; `last_offset` is the marker's, as in `.txnindex`."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    marker_epoch: int
+    transactional_id: str | None
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+    is_aborted: bool
+
+
+class TxnWorld:
+    """The partitions of a call, with what their coordinators know.
+
+    Attributes:
+        found: what the PATHs lead to.
+        notes: what a person should know; grows while partitions are read.
+    """
+
+    def __init__(self, found: Discovery, options: TxnOptions) -> None:
+        """Read the coordinators' logs before any partition is read; see `find_open`."""
+        self.found = found
+        self.options = options
+        self.is_corrupt = any(isinstance(each, FormatError) for each in found.problems)
+        self.is_unreadable = any(isinstance(each, AccessError) for each in found.problems)
+        given = [read_log_dir(each) for each in options.coordinator_dirs]
+        known = {each.path for each in given}
+        self._log_dirs = [*given, *(each for each in found.log_dirs if each.path not in known)]
+        metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+        self._clusters = Clusters(self._log_dirs, metadata)
+        self.moment = resolve_now(
+            options.now,
+            [each.path for each in found.log_dirs],
+        )
+        absent = lost_partitions(found.whole, self._clusters)
+        self.is_unreadable |= bool(absent)
+        self.notes = [VERIFIED, self.moment.describe(), *map(str, (*found.problems, *absent))]
+        self._logs: dict[str | None, CoordinatorLog] = {}
+        for log_dir in self._log_dirs:
+            if log_dir.lock.is_held:
+                self.notes.append(f"{log_dir.path}: a broker is running on it: this may change")
+            self._read_coordinators(log_dir)
+
+    def _read_coordinators(self, log_dir: LogDir) -> None:
+        cluster = _cluster_of(log_dir)
+        if cluster in self._logs:
+            return
+        of_cluster = [each for each in self._log_dirs if _cluster_of(each) == cluster]
+        log = CoordinatorLog(of_cluster, self._clusters.image_for(log_dir))
+        self._logs[cluster] = log
+        self._tell(log.problems)
+        if log.lagging:
+            names = ", ".join(f"{TRANSACTION_STATE_TOPIC}-{each}" for each in log.lagging[:5])
+            self.notes.append(
+                f"{len(log.lagging)} partitions of the coordinators have replicas that were not"
+                f" given, and that may know more: {names}{', ...' if len(log.lagging) > 5 else ''}"
+            )
+        if log.misplaced_count:
+            self.notes.append(
+                f"{log.misplaced_count} records of {TRANSACTION_STATE_TOPIC} are in a partition"
+                " that their id does not belong to: no coordinator reads them"
+            )
+
+    def coordinators(self, log_dir: LogDir | None) -> CoordinatorLog | None:
+        """Return what is known of the coordinators of a log dir's cluster."""
+        if log_dir is None or log_dir.meta is None:  # copied out of its log dir
+            return next(iter(self._logs.values())) if len(self._logs) == 1 else None
+        log = self._logs.get(_cluster_of(log_dir))
+        if (log is None or not log.partitions) and None in self._logs:
+            return self._logs[None]  # coordinator directories that were copied out of theirs
+        return log
+
+    @property
+    def logs(self) -> Sequence[CoordinatorLog]:
+        """What is known of all coordinators, a value for each cluster."""
+        return [*self._logs.values()]
+
+    @property
+    def status(self) -> int:
+        """Exit status, as far as reading goes."""
+        if self.is_corrupt:
+            return EXIT_FINDINGS
+        return EXIT_SKIPPED if self.is_unreadable else EXIT_OK
+
+    # --- partitions
+
+    def each_partition(self, read: Callable[[Partition, Progress], Iterator[Any]]) -> Iterator[Any]:
+        """Give what `read` gives for each live partition; what cannot be read is told."""
+        with Progress("reading") as progress:
+            for selected in self.found.selected:
+                name = selected.partition.name
+                if name.state is not DirState.LIVE or name.topic == METADATA_TOPIC:
+                    continue
+                yield from self._of_partition(selected, read, progress)
+
+    def _of_partition(
+        self,
+        selected: Selected,
+        read: Callable[[Partition, Progress], Iterator[Any]],
+        progress: Progress,
+    ) -> Iterator[Any]:
+        path = selected.partition.path
+        try:
+            partition = Partition.of(selected)
+            yield from read(partition, progress)
+        except (AccessError, FormatError, AppendError, RefusedError) as exc:
+            if len(self.found.selected) == 1:
+                raise
+            self._tell([exc], path)
+            return
+        self._tell(partition.problems)
+        self.notes += partition.notes
+        for missing in partition.not_given():
+            self.is_unreadable = True
+            note = f"{path}: {missing}"
+            self.notes += [note] if note not in self.notes else []
+
+    def _tell(self, problems: Sequence[EoctlError], path: str = "") -> None:
+        for each in problems:
+            self.is_unreadable |= isinstance(each, AccessError)
+            self.is_corrupt |= not isinstance(each, AccessError)
+        told = [str(each) for each in problems[:MAX_TOLD_COUNT]]
+        self.notes += [each if path in each else f"{path}: {each}" for each in told]
+        if len(problems) > MAX_TOLD_COUNT:
+            self.notes.append(f"and {len(problems) - MAX_TOLD_COUNT} more problems there")
+
+    def open_of(self, partition: Partition) -> tuple[list[OpenTransaction], RecoveredState]:
+        """Find the open transactions of a partition. Raises as `find_open`."""
+        found, state = find_open(
+            partition,
+            self.coordinators(partition.log_dir),
+            now_ms=self.moment.ms,
+            max_timeout_ms=self.options.max_timeout_ms,
+        )
+        for path, verdict in state.damage.items():
+            if verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}:
+                self.is_corrupt |= verdict.kind is VerdictKind.CORRUPT
+                self.is_unreadable |= verdict.kind is VerdictKind.UNREADABLE
+                self.notes.append(
+                    f"{path}: {verdict.kind} at position {verdict.start_pos}: {verdict.reason};"
+                    " what is behind it was not looked at"
+                )
+        return found, state
+
+    def open_transactions(self) -> Iterator[OpenTransaction]:
+        """Find the open transactions of all partitions."""
+
+        def read(partition: Partition, progress: Progress) -> Iterator[OpenTransaction]:
+            found, _ = self.open_of(partition)
+            progress.advance(partition.files.log_bytes)
+            yield from found
+
+        return self.each_partition(read)
+
+    def ended_of(self, partition: Partition, progress: Progress) -> Iterator[Ended]:
+        """Give the transactions of a partition that have ended, by their markers."""
+        log = self.coordinators(partition.log_dir)
+        for block in read_ended(partition, progress.advance):
+            for row in zip(*(column.tolist() for column in block), strict=True):
+                producer_id, epoch, first_offset, marker_offset, timestamp_ms, is_aborted = row
+                if first_offset == NO_DATA:
+                    continue
+                owner = None if log is None else log.owner_of(producer_id)
+                yield Ended(
+                    partition.topic,
+                    partition.partition,
+                    producer_id,
+                    epoch,
+                    None if owner is None else owner.transactional_id,
+                    first_offset,
+                    marker_offset,
+                    timestamp_ms,
+                    is_aborted,
+                )
+
+
+def open_world(paths: Sequence[str], options: TxnOptions) -> TxnWorld:
+    """Find the partitions behind the PATHs. Raises as `discover` and `find_metadata`."""
+    return TxnWorld(discover(paths), options)
+
+
+def _cluster_of(log_dir: LogDir) -> str | None:
+    return None if log_dir.meta is None else log_dir.meta.cluster_id
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+PLACE = ("topic", "partition", "producer_id", "producer_epoch", "transactional_id")
+LIST_COLUMNS = (
+    *(*PLACE, "first_offset", "last_offset", "state", "last_timestamp_ms", "verdict"),
+    "path",
+)
+HANGING_COLUMNS = (
+    *(*PLACE, "first_offset", "last_offset", "age_ms", "verdict"),
+    *("coordinator_partition", "coordinator_status", "coordinator_epoch"),
+    *("holds_last_stable_offset", "held_offsets_count", "reason", "abort_command", "path"),
+)
+
+
+def list_rows(
+    world: TxnWorld,
+    *,
+    is_all: bool = False,
+    is_wanted: Callable[[OpenTransaction | Ended], bool] = lambda _: True,
+) -> Iterator[tuple[Any, ...]]:
+    """Give a row of LIST_COLUMNS for each open transaction, and for each that has ended."""
+
+    def read(partition: Partition, progress: Progress) -> Iterator[tuple[Any, ...]]:
+        opened, _ = world.open_of(partition)
+        if is_all:
+            for ended in world.ended_of(partition, progress):
+                if is_wanted(ended):
+                    outcome = "aborted" if ended.is_aborted else "committed"
+                    values = outcome, known(ended.timestamp_ms), None, partition.path
+                    yield (*ended[:7], *values)
+        else:
+            progress.advance(partition.files.log_bytes)
+        for each in opened:
+            if is_wanted(each):
+                state = "open", known(each.last_timestamp_ms), str(each.verdict)
+                yield (*each[:6], known(each.last_offset), *state, partition.path)
+
+    return world.each_partition(read)
+
+
+def hanging_row(found: OpenTransaction) -> tuple[Any, ...]:
+    """Return a row of HANGING_COLUMNS."""
+    return (
+        *found[:6],
+        known(found.last_offset),
+        found.age_ms,
+        str(found.verdict),
+        found.coordinator_partition,
+        found.coordinator_status,
+        known(found.coordinator_epoch),
+        found.holds_last_stable_offset,
+        found.held_offsets_count,
+        found.reason,
+        abort_command(found),
+        found.path,
+    )
+
+
+def known(value: int) -> int | None:
+    """Show what is not there as unknown."""
+    return None if value < 0 else value

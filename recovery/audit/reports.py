@@ -1,0 +1,345 @@
+"""The reports of an audit, from the summaries of partition directories.
+
+Live directories of one topic and partition in one cluster are copies of it. Counts by topic and by
+transactional id, and torn transactions, take one copy of each partition: that with the highest
+offset (of equals that with most batches, then the first by path).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from recovery.audit.replica_check import Copy, compare_copies
+from recovery.audit.torn import find_torn
+from recovery.summaries.producer_summary import pending
+from recovery.summaries.sequence_gaps import find_gaps
+from recovery.summaries.summary import Summary
+from recovery.summaries.violations import CHECK_IDS, DUPLICATE, NAMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from recovery.summaries.partition import PartitionSummary
+    from storage.places import DirectoryPlace, SegmentPlace
+
+MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
+
+FIGURES = tuple(Summary().figures())
+PLACE = ("broker", "topic", "partition")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "partitions": (
+        "topic",
+        "partition",
+        *FIGURES,
+        "problems_count",
+        "first_offset",
+        "last_offset",
+        "broker",
+        "path",
+    ),
+    "topics": ("topic", "partitions_count", *FIGURES),
+    "producers": (
+        *("topic", "partition", "producer_id", "transactional_id", "last_epoch"),
+        *("batches", "records", "bytes", "transactional_batches"),
+        *("committed_transactions", "aborted_transactions", "committed_records"),
+        *("aborted_batches", "aborted_records", "open_batches", "duplicate_batches"),
+        *("gaps", "missing_sequences", "epoch_regressions", "late_batches", "empty_markers"),
+        *("first_offset", "last_offset", "last_timestamp_ms", "broker"),
+    ),
+    "transactional-ids": (
+        *("transactional_id", "producer_ids", "partitions_count", "batches", "records", "bytes"),
+        *("committed_transactions", "aborted_transactions", "open_transactions"),
+        *("committed_records", "aborted_records", "duplicate_batches"),
+        *("gaps", "missing_sequences"),
+    ),
+    "open": (
+        *("topic", "partition", "first_offset", "producer_id", "producer_epoch"),
+        *("transactional_id", "batches", "records", "last_offset"),
+        *("first_timestamp_ms", "last_timestamp_ms", "holds_last_stable_offset", "broker"),
+    ),
+    "violations": (
+        *("topic", "partition", "violation", "check_id", "offset", "last_offset"),
+        *("producer_id", "producer_epoch", "expected", "found", "broker"),
+    ),
+    "torn": (
+        *("producer_id", "producer_epoch", "transactional_id", "why"),
+        *("committed_in", "aborted_in", "open_in", "first_offset"),
+    ),
+    "replicas": (
+        *("topic", "partition", "is_equal", "first_different_offset"),
+        *("first_common_offset", "last_common_offset", "last_offset", "other_last_offset"),
+        *("broker", "other_broker", "path", "other_path"),
+    ),
+    "corrupt": (
+        *("topic", "partition", "finding", "check_id", "start_pos", "end_pos"),
+        *("base_offset", "last_offset", "reason", "broker", "path"),
+    ),
+}
+
+
+class Audited(NamedTuple):
+    """A partition directory, its segments, and what was found in them.
+
+    `found` is None for a directory that could not be listed.
+    """
+
+    place: DirectoryPlace
+    segments: tuple[SegmentPlace, ...]
+    found: PartitionSummary | None
+
+    @property
+    def summary(self) -> Summary:
+        """Return what was found; nothing if the directory could not be listed."""
+        return Summary() if self.found is None else self.found.summary
+
+
+Row = list[Any]
+
+
+class Audit:
+    """Builds reports; each has the columns of `COLUMNS`, rows are sorted.
+
+    Args:
+        audited: in any order; topic and partition may repeat, places do not.
+        transactional_ids: by cluster id and producer id; what is not in it is unknown.
+    """
+
+    def __init__(
+        self,
+        audited: Iterable[Audited],
+        transactional_ids: Mapping[tuple[str | None, int], str],
+    ) -> None:
+        self._all = sorted(audited, key=_order)
+        self._ids = transactional_ids
+        self._copies: dict[tuple[str | None, str, int], list[Audited]] = {}
+        for each in self._all:
+            if each.place.is_live:
+                key = each.place.cluster, each.place.topic, each.place.partition
+                self._copies.setdefault(key, []).append(each)
+        self._chosen = [max(group, key=_fullness) for group in self._copies.values()]
+        self._built: dict[str, list[Row]] = {}
+        self._figures: dict[DirectoryPlace, tuple[int | None, ...]] = {}
+
+    def rows(self, name: str) -> list[Row]:
+        """Return the rows of one report."""
+        if name not in self._built:
+            builders: dict[str, Callable[[], Iterable[Row]]] = {
+                "partitions": self._partitions,
+                "topics": self._topics,
+                "producers": self._producers,
+                "transactional-ids": self._transactional_ids,
+                "open": self._open,
+                "violations": self._violations,
+                "torn": self._torn,
+                "replicas": self._replicas,
+                "corrupt": self._corrupt,
+            }
+            self._built[name] = [*builders[name]()]
+        return self._built[name]
+
+    def _figures_of(self, each: Audited) -> tuple[int | None, ...]:
+        if each.place not in self._figures:
+            self._figures[each.place] = tuple(each.summary.figures().values())
+        return self._figures[each.place]
+
+    def _partitions(self) -> Iterable[Row]:
+        for each in self._all:
+            extent, found = each.summary.extent, each.found
+            figures = (None,) * len(FIGURES) if found is None else self._figures_of(each)
+            yield [
+                each.place.topic,
+                _number(each.place.partition),
+                *figures,
+                1 if found is None else found.findings_count,
+                _number(extent.first_offset),
+                _number(extent.top_offset),
+                each.place.broker,
+                each.place.directory,
+            ]
+
+    def _topics(self) -> Iterable[Row]:
+        chosen = sorted(self._chosen, key=_order)
+        for topic, group in groupby(chosen, key=lambda each: each.place.topic):
+            figures = [self._figures_of(each) for each in group]
+            yield [topic, len(figures), *map(_sum, zip(*figures, strict=True))]
+
+    def _producers(self) -> Iterable[Row]:
+        names = COLUMNS["producers"][4:-1]
+        for each in self._all:
+            figures = _producer_figures(each.summary)
+            values = zip(*(figures[name].tolist() for name in names), strict=True)
+            for producer_id, row in zip(figures["producer_id"].tolist(), values, strict=True):
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    producer_id,
+                    self._id_of(each, producer_id),
+                    *row,
+                    each.place.broker,
+                ]
+
+    def _id_of(self, each: Audited, producer_id: int) -> str | None:
+        return self._ids.get((each.place.cluster, producer_id))
+
+    def _transactional_ids(self) -> Iterable[Row]:
+        names = COLUMNS["transactional-ids"][3:]
+        totals: dict[str, dict[str, Any]] = {}
+        for each in self._chosen:
+            figures = _producer_figures(each.summary)
+            for place, producer_id in enumerate(figures["producer_id"].tolist()):
+                transactional_id = self._id_of(each, producer_id)
+                if transactional_id is None:
+                    continue
+                total = totals.setdefault(
+                    transactional_id,
+                    {"ids": set(), "partitions": set()} | dict.fromkeys(names, 0),
+                )
+                total["ids"].add(producer_id)
+                total["partitions"].add((each.place.cluster, *each.place[1:3]))
+                for name in names:
+                    total[name] += int(figures[name][place])
+        for transactional_id, total in sorted(totals.items()):
+            counts = (total[name] for name in names)
+            yield [transactional_id, sorted(total["ids"]), len(total["partitions"]), *counts]
+
+    def _open(self) -> Iterable[Row]:
+        for each in self._all:
+            producers = each.summary.producers
+            opened = pending(producers)
+            rows = np.flatnonzero(opened["batches"] > 0)
+            rows = rows[np.argsort(opened["first_offset"][rows], kind="stable")]
+            for number, row in enumerate(rows.tolist()):
+                part, producer_id = opened[row], int(producers["producer_id"][row])
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    int(part["first_offset"]),
+                    producer_id,
+                    int(part["epoch"]),
+                    self._id_of(each, producer_id),
+                    int(part["batches"]),
+                    int(part["records"]),
+                    int(part["last_offset"]),
+                    int(part["first_timestamp_ms"]),
+                    int(part["last_timestamp_ms"]),
+                    number == 0,
+                    each.place.broker,
+                ]
+
+    def _violations(self) -> Iterable[Row]:
+        for each in self._all:
+            place = each.place.topic, _number(each.place.partition)
+            rows: list[Row] = []
+            for row in each.summary.violations.tolist():
+                offset, kind, producer_id, expected, found, last_offset = row
+                epoch = expected if kind == DUPLICATE else found
+                sequence = (None, found) if kind == DUPLICATE else (expected, found)
+                values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
+                rows.append([*place, *values, *sequence, each.place.broker])
+            gaps = find_gaps(each.summary)
+            columns = (column[:MAX_GAPS_COUNT].tolist() for column in gaps)
+            for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
+                offset = _number(next_offset)
+                values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)
+                rows.append([*place, *values, first, first + count, each.place.broker])
+            yield from sorted(rows, key=lambda row: (-1 if row[4] is None else row[4], row[2:4]))
+
+    def _torn(self) -> Iterable[Row]:
+        chosen = sorted(self._chosen, key=lambda each: each.place.cluster or "")
+        for cluster, group in groupby(chosen, key=lambda each: each.place.cluster):
+            yield from self._torn_in(cluster, [*group])
+
+    def _torn_in(self, cluster: str | None, chosen: Sequence[Audited]) -> Iterable[Row]:
+        names = [f"{each.place.topic}-{each.place.partition}" for each in chosen]
+        for each in find_torn([each.summary for each in chosen]):
+            yield [
+                each.producer_id,
+                each.epoch,
+                self._ids.get((cluster, each.producer_id)),
+                each.kind,
+                *([names[place] for place in places] for places in each[3:6]),
+                each.first_offset if each.open else None,
+            ]
+
+    def _replicas(self) -> Iterable[Row]:
+        for (_, topic, partition), group in self._copies.items():
+            known = [each for each in group if each.found is not None]
+            if len(known) < 2 or partition < 0:
+                continue
+            best = max(known, key=_fullness)
+            for each in known:
+                if each is best:
+                    continue
+                found = compare_copies(
+                    *(
+                        Copy(one.segments, one.summary.extent, one.summary.fingerprint)
+                        for one in (best, each)
+                    )
+                )
+                yield [
+                    topic,
+                    partition,
+                    found.is_equal,
+                    found.first_different_offset,
+                    found.first_common_offset,
+                    found.last_common_offset,
+                    _number(best.summary.extent.top_offset),
+                    _number(each.summary.extent.top_offset),
+                    best.place.broker,
+                    each.place.broker,
+                    best.place.directory,
+                    each.place.directory,
+                ]
+
+    def _corrupt(self) -> Iterable[Row]:
+        for each in self._all:
+            for found in () if each.found is None else each.found.findings:
+                yield [
+                    each.place.topic,
+                    _number(each.place.partition),
+                    found.kind,
+                    found.check_id or None,
+                    found.start_pos,
+                    found.end_pos,
+                    found.base_offset,
+                    found.last_offset,
+                    found.reason,
+                    each.place.broker,
+                    found.path,
+                ]
+
+
+def _producer_figures(summary: Summary) -> dict[str, NDArray[np.int64]]:
+    """Return figures by producer id, a value for each producer."""
+    rows, gaps = summary.producers, find_gaps(summary)
+    opened = pending(rows)["batches"]
+    place = np.searchsorted(rows["producer_id"], gaps.producer_id)
+    figures = {name: rows[name] for name in rows.dtype.names or () if rows[name].dtype.kind == "i"}
+    return figures | {
+        "open_batches": opened,
+        "open_transactions": (opened > 0).astype(np.int64),
+        "gaps": np.bincount(place, minlength=len(rows)),
+        "missing_sequences": np.bincount(place, gaps.missing_count, len(rows)).astype(np.int64),
+    }
+
+
+def _order(each: Audited) -> tuple[Any, ...]:
+    return each.place.topic, each.place.partition, each.place.directory
+
+
+def _fullness(each: Audited) -> tuple[int, int]:
+    return each.summary.extent.top_offset, each.summary.counts.batches
+
+
+def _number(value: int) -> int | None:
+    """Show what is not there as unknown."""
+    return None if value < 0 else value
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    return None if None in values else sum(value or 0 for value in values)

@@ -1,0 +1,371 @@
+"""The journal of a run that appends: it grows with what the run touches, and `undo` takes it back.
+
+Before the first change of a partition an entry is durable that says what is there: its files with
+sizes and times, the end of its last segment, and where the old bytes of those files are that will
+be replaced (a second name: indexes, snapshots and checkpoints always get a new file). An append
+needs no old bytes: it is taken back by a cut at the former end. Files that are new go. So what a
+batch costs does not change, whatever its size.
+
+    1  backups, then the journal with its first entry, whole; then `.eoctl-unfinished`
+    2  a further entry for each further partition, or file that was not expected to change
+    3  at the end what became of all files, and that it is applied; `.eoctl-unfinished` goes
+
+A recovery that comes before the first append is part of the same journal. The file of a session,
+which lies elsewhere, is kept too: else it would believe in records that were taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.changes import backups, journal
+from recovery.changes.append_close import close
+from recovery.changes.applied import stating
+from recovery.changes.apply import carry_out
+from recovery.changes.confinement import require_in_reach
+from recovery.changes.file_facts import look
+from recovery.changes.journal import JOURNAL_NAME, Appends, BackupKind, Journal, JournalStep, Status
+from recovery.changes.journal_order import next_order
+from recovery.changes.plan import Action, Step, absolute_path, new_id, require_fresh, require_owners
+from recovery.changes.prepare import directory_facts, journal_step, make_directory, neighbours_in
+from recovery.changes.steps import StepState
+from storage import fsio
+from storage.errors import EoctlError
+from storage.file_attributes import require_own_file, require_owner
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, LEADER_EPOCHS_NAME, FileKind, FileSuffix, classify
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recovery.changes.journal import DirectoryFacts
+    from recovery.changes.plan import Plan
+    from storage.fsio import FileSystem
+
+_NOTHING = Appends({}, (), {}, {})
+
+
+class AppendJournal:
+    """Keeps what a run changes; a `storage.partition_store.Keeper`. Nothing is made without need.
+
+    The caller holds the locks of the log dirs, in which nothing else is unfinished.
+
+    Args:
+        fs: what changes files.
+        log_dirs: absolute paths.
+        command: which one it is, as in the id of a plan.
+        backup_dir: where the directory of the journal goes; None: the default place.
+        has_backup: False: no old bytes are kept, and there is no way back.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        log_dirs: Sequence[str],
+        command: str,
+        *,
+        backup_dir: str | None = None,
+        has_backup: bool = True,
+    ) -> None:
+        self.fs = fs
+        self._log_dirs = tuple(map(absolute_path, log_dirs))
+        self._command = command
+        self._backup_dir = backup_dir
+        self._has_backup = has_backup
+        self._journal: Journal | None = None
+        self._kept: set[str] = set()  # paths of files
+        self._open: set[str] = set()  # partitions that are not closed
+        self._backups_count = 0
+
+    # --- what a store tells ---
+
+    def will_begin(self, directory: str, begun_as: str | None) -> None:
+        """Keep what a partition is, before its first change.
+
+        Raises:
+            RefusedError: it is out of reach, or its files' owner could not be given back.
+            AccessError: it cannot be looked at, or the journal not be written.
+        """
+        directory = absolute_path(directory)
+        if not self._is_begun(directory):
+            self._touch(_Touch(directory, None if begun_as is None else absolute_path(begun_as)))
+        self._open.add(directory)
+
+    def will_append(self, path: str) -> None:
+        """Keep where a `.log` ends. Raises as `will_begin`."""
+        self._keep(path, Action.APPEND)
+
+    def will_replace(self, path: str) -> None:
+        """Keep what a file is. Raises as `will_begin`."""
+        self._keep(path, Action.REPLACE)
+
+    def has_ended(self, directory: str) -> None:
+        """Take note that a partition is closed."""
+        self._open.discard(absolute_path(directory))
+
+    def _keep(self, path: str, action: Action) -> None:
+        path = absolute_path(path)
+        if path in self._kept or self._journal is None:
+            return
+        before = self._journal.directories.get(str(Path(path).parent))
+        if before is not None and Path(path).name in before.files:
+            touch = _Touch(str(Path(path).parent), None)
+            touch.is_known = True
+            touch.steps.append(_step(action, path))
+            self._touch(touch)
+
+    # --- what a command tells ---
+
+    def recover(
+        self, directory: str, plan: Plan, on_bytes: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Carry out the recovery of a partition as a part of this run.
+
+        Raises:
+            RefusedError, AccessError: the next step says what is left.
+        """
+        with stating("nothing was changed"):
+            require_fresh(plan)
+            require_owners(plan)
+            place = backups.choose_place(plan.log_dirs, self._backup_dir)
+            backups.require_room(plan, place, has_backup=self._has_backup)
+        directory = absolute_path(directory)
+        touch = _Touch(directory, None)
+        # The marker is kept with what is in the log dir.
+        touch.steps += [e for e in plan.steps if Path(e.path).name != CLEAN_SHUTDOWN_NAME]
+        made = self._touch(touch, on_bytes)
+        self._open.add(directory)
+        fsio.remove_leftovers(self.fs, directory)
+        for log_dir in plan.log_dirs:
+            fsio.remove_clean_marker(self.fs, log_dir)
+        contents = {
+            each.path: each.pieces or each.content or b""
+            for each in plan.steps
+            if each.action is Action.REPLACE
+        }
+        planned = {each.path for each in touch.steps}
+        steps = [(each, StepState.BEFORE) for each in made.steps if each.path in planned]
+        with stating(f"the change is unfinished: {journal.ways_out(self._begun)}"):
+            carry_out(self.fs, steps, contents)
+        self._open.discard(directory)
+
+    def keep_session(self, path: str) -> None:
+        """Keep the file of a session, before it is replaced for the first time.
+
+        Raises:
+            RefusedError, AccessError: as `will_begin`.
+        """
+        path = absolute_path(path)
+        if path not in self._kept:
+            touch = _Touch("", None)
+            touch.session = path
+            self._touch(touch)
+
+    def close(self) -> Journal | None:
+        """Close the journal; None: nothing was changed.
+
+        Where a partition could not be closed it stays unfinished, which its status says.
+
+        Raises:
+            AccessError: the journal cannot be written, or a file not be looked at.
+        """
+        if self._journal is None:
+            return None
+        if not self._open and self._journal.status is Status.UNFINISHED:
+            self._journal = close(self.fs, self._begun)
+        return self._journal
+
+    # --- the journal ---
+
+    @property
+    def _begun(self) -> Journal:
+        """As it is on the disk: with all entries."""
+        assert self._journal is not None
+        return self._journal
+
+    def _is_begun(self, directory: str) -> bool:
+        if self._journal is None or self._journal.appends is None:
+            return False
+        return directory in {*self._journal.directories, *self._journal.appends.new_directories}
+
+    def _touch(self, touch: _Touch, on_bytes: Callable[[int], None] = lambda _: None) -> Journal:
+        """Write what is about to change into the journal; returns that part of it."""
+        with stating("nothing was changed" if self._journal is None else _WRITTEN):
+            part = self._describe(touch)
+            if self._journal is None:
+                part = self._begin(part, on_bytes)
+            else:
+                backups_count = self._backups_count
+                part = self._with_backups(part, self._journal.path, on_bytes)
+                if self._backups_count > backups_count:
+                    fsio.sync_dir(self.fs, self._journal.path)
+                entry = journal.encode_touch(part)
+                self._journal = journal.append_entry(self.fs, self._journal, entry)
+                self._journal = _joined(self._journal, part)
+        appends = part.appends or _NOTHING
+        self._kept.update(each.path for each in (*part.steps, *appends.sessions))
+        return part
+
+    def _begin(self, part: Journal, on_bytes: Callable[[int], None]) -> Journal:
+        """Write the first entries, whole, and flag the log dirs; on an error all of it goes."""
+        place = backups.choose_place(self._log_dirs, self._backup_dir, is_small=True)
+        plan_id = new_id(self._command)
+        directory = str(Path(place, plan_id))
+        make_directory(self.fs, directory, self._log_dirs[0])
+        try:
+            part = self._with_backups(part, directory, on_bytes)
+            order = next_order(place, part.applied_at_ms)
+            made = part._replace(path=directory, plan_id=plan_id, order=order)
+            data = journal.encode_begin(made) + journal.encode_touch(made)
+            # Syncs the names of the backups, too: before the journal counts for anything.
+            fsio.replace_file(self.fs, Path(directory, JOURNAL_NAME), data)
+            fsio.sync_dir(self.fs, place)
+            made = made._replace(valid_bytes=len(data))
+            journal.set_unfinished(self.fs, made)
+        except BaseException:
+            if not any(journal.unfinished_path(each) == directory for each in self._log_dirs):
+                self._discard(directory)
+            raise
+        self._journal = made
+        return part
+
+    def _discard(self, directory: str) -> None:
+        with suppress(EoctlError, OSError):
+            files = journal.require_only_ours(directory)
+            for each in sorted(files, key=lambda file: file.name != JOURNAL_NAME):
+                self.fs.unlink(each)
+            self.fs.remove_dir(directory)
+
+    def _describe(self, touch: _Touch) -> Journal:
+        """What is there now of all that a touch is about, without backups."""
+        directories: dict[str, DirectoryFacts] = {}
+        neighbours: dict[str, str] = {}
+        steps: list[Step] = []
+        made: dict[str, str] = {}
+        log_dir = str(Path(touch.directory).parent) if touch.directory else self._log_dirs[0]
+        if not self._is_begun(log_dir):
+            require_in_reach([log_dir], self._log_dirs)
+            directories[log_dir] = directory_facts(log_dir)
+            marker = str(Path(log_dir, CLEAN_SHUTDOWN_NAME))
+            if os.path.lexists(marker):
+                steps.append(_step(Action.REMOVE, marker))
+                neighbours = neighbours_in(log_dir)
+        steps += touch.steps
+        if touch.begun_as is not None:
+            require_owner(log_dir)
+            made[touch.directory] = touch.begun_as
+        elif touch.directory and not touch.is_known:
+            require_in_reach([touch.directory], self._log_dirs)
+            require_owner(touch.directory)
+            directories[touch.directory] = directory_facts(touch.directory)
+            planned = {each.path for each in touch.steps}
+            steps += [each for each in _end_of(touch.directory) if each.path not in planned]
+        for each in steps:
+            if each.before is not None:
+                require_own_file(each.path, each.before.uid, each.before.gid)
+        session = () if touch.session is None else (_session_step(touch.session),)
+        return Journal(
+            path="",
+            plan_id="",
+            command=self._command,
+            arguments={},
+            log_dirs=self._log_dirs,
+            has_backup=self._has_backup,
+            applied_at_ms=time.time_ns() // 1_000_000,
+            order=0,
+            directories=directories,
+            neighbours=neighbours,
+            steps=tuple(_unkept(each) for each in steps),
+            status=Status.UNFINISHED,
+            valid_bytes=0,
+            appends=_NOTHING._replace(new_directories=made, sessions=session),
+        )
+
+    def _with_backups(
+        self, part: Journal, directory: str, on_bytes: Callable[[int], None]
+    ) -> Journal:
+        appends = part.appends
+        if not self._has_backup or appends is None:
+            return part
+        steps = [self._backed_up(each, directory, on_bytes) for each in part.steps]
+        sessions = [self._backed_up(each, directory, on_bytes) for each in appends.sessions]
+        return part._replace(steps=tuple(steps), appends=appends._replace(sessions=tuple(sessions)))
+
+    def _backed_up(
+        self, step: JournalStep, directory: str, on_bytes: Callable[[int], None]
+    ) -> JournalStep:
+        if step.action is Action.APPEND:
+            return step._replace(backup_kind=BackupKind.END)
+        name = f"{self._backups_count:05d}-{Path(step.path).name}"
+        self._backups_count += 1
+        wanted = Step(step.action, step.path, step.before, step.after_bytes)
+        kept = backups.back_up(self.fs, wanted, directory, name, on_bytes)
+        return step._replace(backup=kept.name, backup_kind=kept.kind, backup_sha256=kept.sha256)
+
+
+_WRITTEN = "what was written before that is there"
+
+
+class _Touch:
+    """What is about to be changed: a partition, a file of one that is known, or a session."""
+
+    def __init__(self, directory: str, begun_as: str | None) -> None:
+        self.directory = directory
+        self.begun_as = begun_as
+        self.is_known = False
+        self.steps: list[Step] = []
+        self.session: str | None = None
+
+
+def _joined(whole: Journal, part: Journal) -> Journal:
+    before, more = whole.appends or _NOTHING, part.appends or _NOTHING
+    return whole._replace(
+        directories={**whole.directories, **part.directories},
+        neighbours={**whole.neighbours, **part.neighbours},
+        steps=(*whole.steps, *part.steps),
+        appends=before._replace(
+            new_directories={**before.new_directories, **more.new_directories},
+            sessions=(*before.sessions, *more.sessions),
+        ),
+    )
+
+
+def _step(action: Action, path: str) -> Step:
+    before = look(path, touched_from=0 if action is Action.REPLACE else None)
+    after_bytes = before.file_bytes if before is not None and action is Action.APPEND else 0
+    return Step(action, path, before, after_bytes)
+
+
+def _session_step(path: str) -> JournalStep:
+    return _unkept(Step(Action.REPLACE, path, look(path)))
+
+
+def _unkept(step: Step) -> JournalStep:
+    return journal_step(step, backups.Backup(BackupKind.NONE), time.time_ns())
+
+
+def _end_of(directory: str) -> list[Step]:
+    """The files that an append changes: those of the last segment, and the leader epochs.
+
+    Raises:
+        RefusedError: one of them is a link or a directory, and what it is would be lost.
+    """
+    with os_errors(directory):
+        names = [classify(each) for each in sorted(e.name for e in Path(directory).iterdir())]
+    plain = [each for each in names if each.suffix is FileSuffix.NONE]
+    last = max((each.offset or 0 for each in plain if each.kind is FileKind.LOG), default=None)
+    steps = []
+    for each in plain:
+        path = str(Path(directory, each.name))
+        if each.kind is FileKind.LOG and each.offset == last:
+            steps.append(_step(Action.APPEND, path))
+        elif each.name == LEADER_EPOCHS_NAME or (each.kind in _INDEXES and each.offset == last):
+            steps.append(_step(Action.REPLACE, path))
+    return steps
+
+
+_INDEXES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX})

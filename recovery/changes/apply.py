@@ -1,0 +1,313 @@
+"""Apply a plan so that nothing is lost, whatever happens meanwhile.
+
+    1  under the locks: nothing unfinished there, every file is what the plan was made for, the
+       owner of new files can be kept, the backups fit
+    2  the plan and the old bytes go to the directory of the journal, each synced
+    3  the journal, whole: what was, what comes, where the old bytes are
+    4  `.eoctl-unfinished` in each log dir: from here on a change may have begun
+    5  the clean-shutdown markers go, durably
+    6  the other steps, in their order; each content synced, then the directories
+    7  the journal says that it is applied, and `.eoctl-unfinished` goes
+
+An error or a crash before 4 leaves everything as it was; after it `apply` again completes the plan,
+from the journal, and `undo` takes it back. A plan that is applied already stays that.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.changes import backups, journal
+from recovery.changes.append_close import close_interrupted
+from recovery.changes.applied import Applied, stating
+from recovery.changes.confinement import require_in_reach
+from recovery.changes.directory_facts import list_files
+from recovery.changes.journal import Journal, JournalStep, Status
+from recovery.changes.plan import Action, absolute_path, read_plan, require_fresh, require_owners
+from recovery.changes.prepare import prepare
+from recovery.changes.steps import StepState, do_step, state_of
+from storage import fsio
+from storage.broker_lock import take
+from storage.errors import RefusedError
+from storage.file_attributes import require_owner
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from recovery.changes.plan import Plan
+    from recovery.changes.spliced_content import Pieces
+    from storage.discovery import Selected
+    from storage.fsio import FileSystem
+
+
+@contextmanager
+def writing(
+    selected: Sequence[Selected],
+    fs: FileSystem,
+    *,
+    broker_is_stopped: bool = False,
+) -> Iterator[list[str]]:
+    """Keep brokers away from the log dirs of these partitions for the length of the block.
+
+    Everything is refused before anything is touched: the metadata log, owners that cannot be
+    kept, a held lock.
+
+    Yields:
+        The log dirs, by absolute path.
+
+    Raises:
+        RefusedError: as said above.
+        AccessError: a directory cannot be locked.
+    """
+    for each in selected:
+        if each.partition.name.topic == METADATA_TOPIC:
+            raise RefusedError(f"{each.partition.path}: {METADATA_TOPIC} is never changed")
+        require_owner(each.partition.path)
+    log_dirs = sorted({str(Path(absolute_path(each.partition.path)).parent) for each in selected})
+    with take(log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+        yield log_dirs
+
+
+def apply_plan(
+    fs: FileSystem,
+    plan: Plan,
+    *,
+    backup_dir: str | None = None,
+    has_backup: bool = True,
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Applied:
+    """Apply a plan with at least one step; call it under the locks of its log dirs.
+
+    Args:
+        fs: what changes files.
+        plan: fresh, or one whose earlier run was interrupted, or that is applied already.
+        backup_dir: where the directory of the journal goes; None: the default place.
+        has_backup: False: there is no way back, as the user wants it.
+        on_bytes: told how many bytes were copied.
+
+    Raises:
+        RefusedError: it is stale or leads elsewhere, there is no room, another plan is unfinished:
+            as it was.
+        AccessError: the operating system refused; the next step says what is left.
+    """
+    require_in_reach(plan.directories, plan.log_dirs)
+    for log_dir in plan.log_dirs:
+        path = journal.unfinished_path(log_dir)
+        if path is not None and journal.has_journal(path):
+            begun = journal.read_journal(path)
+            if _is_of(begun, plan):
+                return _finish(fs, begun)
+    journal.require_finished(plan.log_dirs)
+    place = backups.choose_place(plan.log_dirs, backup_dir)
+    directory = str(Path(place, plan.plan_id))
+    if journal.has_journal(directory):
+        earlier = journal.read_journal(directory)
+        is_needed = any(journal.unfinished_path(each) == directory for each in earlier.log_dirs)
+        if is_needed or not _is_of(earlier, plan):
+            raise RefusedError(
+                f"{directory}: is the journal of another plan with that id; nothing was touched",
+                next_step="--backup-dir DIR with another place, or make the plan anew",
+            )
+        if earlier.status in {Status.APPLIED, Status.UNDOING}:
+            return _finish(fs, earlier)
+        # Undone, or ended before its first change: as if it had never been.
+    with stating("nothing was changed"):
+        require_fresh(plan)
+        for each in plan.directories:
+            require_owner(each)
+        require_owners(plan)
+        backups.require_room(plan, place, has_backup=has_backup)
+        made = prepare(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
+    return _run(fs, plan, made, [StepState.BEFORE] * len(made.steps))
+
+
+def _is_of(found: Journal, plan: Plan) -> bool:
+    """Whether a journal is that of a plan: the id alone may have been copied."""
+    if Path(found.path).name != plan.plan_id:
+        return False
+    steps = [(each.action, each.path, each.after_bytes) for each in found.steps]
+    return steps == [(each.action, each.path, each.after_bytes) for each in plan.steps]
+
+
+def resume(
+    fs: FileSystem, log_dirs: Iterable[str], command: str, arguments: Collection[dict[str, Any]]
+) -> list[Applied]:
+    """Complete what an interrupted run of the same command has begun; call it under the locks.
+
+    Args:
+        fs: what changes files.
+        log_dirs: where to look.
+        command: as in the plan.
+        arguments: those of the plans that are ours.
+
+    Raises:
+        RefusedError: something else is unfinished there.
+        AccessError, CorruptError: its journal cannot be used.
+    """
+    done: list[Applied] = []
+    for log_dir, found in journal.unfinished_journals(log_dirs):
+        is_ours = found.command == command and found.arguments in arguments
+        if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
+            journal.require_finished([log_dir])
+        done.append(_finish(fs, found))
+    return done
+
+
+def finish(fs: FileSystem, path: str) -> Applied:
+    """Complete what an interrupted run has begun; call it under the locks of its log dirs.
+
+    Args:
+        fs: what changes files.
+        path: the directory of its journal.
+
+    Raises:
+        RefusedError: files were changed since, or its undo has begun.
+        AccessError, CorruptError: the journal cannot be used.
+    """
+    return _finish(fs, journal.read_journal(path))
+
+
+def _finish(fs: FileSystem, found: Journal) -> Applied:
+    path = found.path
+    if found.appends is not None:
+        return close_interrupted(fs, found)
+    require_in_reach(found.touched_directories, found.log_dirs)
+    for log_dir in found.log_dirs:
+        if journal.unfinished_path(log_dir) not in (None, found.path):
+            journal.require_finished([log_dir])
+    if found.status is Status.UNDOING:
+        raise RefusedError(
+            f"{path}: its undo has begun; nothing was touched",
+            next_step=f"eoctl undo {path}",
+        )
+    if found.status is Status.APPLIED:
+        with stating(f"the plan is applied, and eoctl undo {path} takes it back"):
+            journal.clear_unfinished(fs, found)
+        return _already_applied(found)
+    if found.status is Status.UNDONE:
+        raise RefusedError(
+            f"{path}: it was undone; nothing was touched",
+            next_step=f"eoctl apply {found.plan_path} with --backup-dir, or a new plan",
+        )
+    return _run(fs, read_plan(found.plan_path, is_kept=True), found, None)
+
+
+def _already_applied(found: Journal) -> Applied:
+    for each in found.steps:
+        if state_of(found, each) is not StepState.AFTER:
+            raise RefusedError(
+                f"{each.path}: the plan was applied before, and this was changed since; nothing"
+                " was touched",
+                next_step="make the plan anew",
+            )
+    return Applied(found, was_done=True)
+
+
+def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepState]]) -> None:
+    """Make sure that nobody but us has changed the directories of a plan since it was begun.
+
+    Args:
+        found: its journal.
+        steps: those to look at, with their states.
+
+    Raises:
+        RefusedError: a file is neither what it was nor what it becomes, or another one was changed
+            or added, as a broker does that runs.
+        AccessError: a directory cannot be listed.
+    """
+    for step, state in steps:
+        if state is StepState.CHANGED:
+            raise _changed(found, step.path, "was changed since the plan was begun")
+    touched = {each.path for each in found.steps}
+    for directory, before in found.directories.items():
+        now = list_files(directory)
+        for name in sorted(now.keys() | before.files.keys()):
+            path = str(Path(directory, name))
+            if path in touched:
+                continue
+            if name not in before.files:
+                raise _changed(found, path, "was not there when the plan was begun")
+            if now.get(name) != before.files[name]:
+                raise _changed(found, path, "was changed since the plan was begun")
+
+
+def _changed(found: Journal, path: str, what: str) -> RefusedError:
+    return RefusedError(
+        f"{path}: {what}, as by a broker that ran; going on would lose that",
+        next_step=f"eoctl journal show {found.path}; to keep what is there now, remove"
+        f" {journal.UNFINISHED_NAME} from the log dir if it is there",
+    )
+
+
+# --- the changes ----------------------------------------------------------------------------------
+
+
+def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
+    """New contents by path, as the journal says that they are.
+
+    Raises:
+        RefusedError: the plan beside the journal is another one.
+    """
+    planned = {each.path: each for each in plan.steps if each.action is Action.REPLACE}
+    contents: dict[str, bytes | Pieces] = {}
+    for step in found.steps:
+        if step.action is Action.REPLACE:
+            wanted = planned.get(step.path)
+            if wanted is not None and wanted.after_sha256 == step.after_sha256:
+                contents[step.path] = wanted.pieces or wanted.content or b""
+            else:
+                raise RefusedError(
+                    f"{found.plan_path}: is not the plan that the journal was made for",
+                    next_step=f"eoctl undo {found.path}",
+                )
+    return contents
+
+
+def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
+    """Do what is not done yet, and close the journal; the states are None where not known."""
+    with stating(f"the change is unfinished: {journal.ways_out(found)}"):
+        if states is None:
+            states = [state_of(found, each) for each in found.steps]
+            require_untouched(found, zip(found.steps, states, strict=True))
+        contents = _contents(plan, found)
+        journal.set_unfinished(fs, found)
+        for each in found.directories:
+            fsio.remove_leftovers(fs, each)
+        carry_out(fs, zip(found.steps, states, strict=True), contents)
+        found = journal.note_status(fs, found, Status.APPLIED)
+    with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
+        journal.clear_unfinished(fs, found)
+    return Applied(found, was_done=False)
+
+
+def carry_out(
+    fs: FileSystem,
+    steps: Iterable[tuple[JournalStep, StepState]],
+    contents: Mapping[str, bytes | Pieces],
+) -> None:
+    """Make the changes that are not made yet; all of them are durable then.
+
+    Raises:
+        AccessError, RefusedError: one could not be made.
+    """
+    unsynced, has_log = "", False
+    for step, state in steps:
+        directory = str(Path(step.path).parent)
+        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+            fsio.remove_file(fs, step.path)
+            continue
+        # The order of steps is safe for a broker that is started on a half of them, so it must
+        # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
+        is_log = step.path.endswith(".log")
+        if unsynced and (unsynced != directory or (is_log and has_log)):
+            fsio.sync_dir(fs, unsynced)
+            has_log = False
+        unsynced, has_log = directory, has_log or is_log
+        if state is not StepState.AFTER or step.action is Action.TRUNCATE:
+            # A cut is made sure of: the run before may have been killed before its fsync.
+            do_step(fs, step, contents.get(step.path))
+    if unsynced:
+        fsio.sync_dir(fs, unsynced)

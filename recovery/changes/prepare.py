@@ -1,0 +1,205 @@
+"""Before the first change of a plan: the old bytes, the plan and the journal are safe on the disk.
+
+The order is what `recovery.changes.journal` promises: backups and plan, then the journal under its
+final name, then `.eoctl-unfinished` in the log dirs; each durable before the next counts for
+anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.changes import backups, journal
+from recovery.changes.directory_facts import list_files, listing_digest
+from recovery.changes.journal import (
+    JOURNAL_NAME,
+    PLAN_NAME,
+    BackupKind,
+    DirectoryFacts,
+    Journal,
+    JournalStep,
+    Status,
+)
+from recovery.changes.journal_order import next_order
+from recovery.changes.plan import encode_plan
+from storage import fsio
+from storage.errors import EoctlError
+from storage.file_attributes import attributes_for
+from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.changes.plan import Plan, Step
+    from storage.fsio import FileSystem
+
+# The mtime of what we write: even seconds, which every file system can store.
+_MTIME_STEP_NS = 2_000_000_000
+
+
+def prepare(
+    fs: FileSystem,
+    plan: Plan,
+    directory: str,
+    *,
+    has_backup: bool,
+    on_bytes: Callable[[int], None],
+) -> Journal:
+    """Make the directory of a journal with all that is in it, and flag the log dirs as unfinished.
+
+    On an error it goes again, and nothing was changed; but a plan that was there already stays: it
+    may be all that the user has of it.
+
+    Args:
+        fs: what changes files.
+        plan: fresh.
+        directory: which to make; what an earlier run left there that never began goes.
+        has_backup: False: no old bytes are kept.
+        on_bytes: told how many bytes were copied.
+
+    Raises:
+        AccessError, RefusedError: it could not be made.
+    """
+    place = str(Path(directory).parent)
+    make_directory(fs, directory, plan.log_dirs[0])
+    has_plan = os.path.lexists(Path(directory, PLAN_NAME))
+    _clear(fs, directory)  # what a run left that was killed before its journal was whole
+    try:
+        made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
+        fsio.sync_dir(fs, place)
+        journal.set_unfinished(fs, made)
+    except BaseException:
+        if not any(journal.unfinished_path(each) == directory for each in plan.log_dirs):
+            with suppress(EoctlError, OSError):
+                _clear(fs, directory)
+                if not has_plan:
+                    with suppress(FileNotFoundError):
+                        fs.unlink(Path(directory, PLAN_NAME))
+                    fs.remove_dir(directory)
+        raise
+    return made
+
+
+def make_directory(fs: FileSystem, directory: str, log_dir: str) -> None:
+    """Make the directory of a journal, and its place as the log dir is; no name is durable yet.
+
+    Raises:
+        AccessError, RefusedError: it could not be made.
+    """
+    place = str(Path(directory).parent)
+    if not Path(place).is_dir():  # the user's own stays as it is
+        fsio.make_dir_like(fs, place, log_dir)
+    fsio.sync_dir(fs, Path(place).parent)
+    fsio.make_dir_like(fs, directory, place)
+
+
+def _clear(fs: FileSystem, directory: str) -> None:
+    """Remove the backups, and before them the journal: without it the directory is nothing."""
+    files = journal.require_only_ours(directory)
+    with os_errors(directory):
+        for file in sorted(files, key=lambda each: each.name != JOURNAL_NAME):
+            if file.name == PLAN_NAME:
+                continue
+            fs.unlink(file)
+            if file.name == JOURNAL_NAME:
+                fs.fsync_dir(directory)
+
+
+def _fill(
+    fs: FileSystem,
+    plan: Plan,
+    directory: str,
+    *,
+    has_backup: bool,
+    on_bytes: Callable[[int], None],
+) -> Journal:
+    now_ns = time.time_ns()
+    path = Path(directory, PLAN_NAME)
+    if os.path.lexists(path):
+        fsio.replace_file(fs, path, encode_plan(plan))
+    else:
+        fsio.create_file(fs, path, encode_plan(plan), attributes_for(directory))
+    steps = []
+    for number, step in enumerate(plan.steps):
+        kept = backups.Backup(BackupKind.NONE)
+        if has_backup:
+            name = f"{number:05d}-{Path(step.path).name}"
+            kept = backups.back_up(fs, step, directory, name, on_bytes)
+        steps.append(journal_step(step, kept, now_ns))
+    made = Journal(
+        path=directory,
+        plan_id=plan.plan_id,
+        command=plan.command,
+        arguments=plan.arguments,
+        log_dirs=plan.log_dirs,
+        has_backup=has_backup,
+        applied_at_ms=now_ns // 1_000_000,
+        order=next_order(str(Path(directory).parent), now_ns // 1_000_000),
+        directories={each: directory_facts(each) for each in plan.directories},
+        neighbours=_neighbours(plan),
+        steps=tuple(steps),
+        status=Status.UNFINISHED,
+        valid_bytes=0,
+    )
+    data = journal.encode_journal(made)
+    # Syncs the names of the backups, too: before the journal counts for anything.
+    fsio.replace_file(fs, Path(directory, JOURNAL_NAME), data)
+    return made._replace(valid_bytes=len(data))
+
+
+def journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
+    """A step with the place of its old bytes, and the time that its file gets."""
+    mtime_ns = now_ns - now_ns % _MTIME_STEP_NS
+    kind = classify(Path(step.path).name).kind
+    if step.before is not None and kind is FileKind.OFFSET_CHECKPOINT:
+        # When the broker last wrote its checkpoints tells when it stopped: `--now dir`. A second
+        # more, so that what copies by size and time (rsync) does not pass the new ones over.
+        mtime_ns = step.before.mtime_ns + 1_000_000_000
+    return JournalStep(
+        action=step.action,
+        path=step.path,
+        before=step.before,
+        after_bytes=step.after_bytes,
+        after_mtime_ns=mtime_ns,
+        after_sha256=step.after_sha256,
+        backup=kept.name,
+        backup_kind=kept.kind,
+        backup_sha256=kept.sha256,
+    )
+
+
+def directory_facts(path: str) -> DirectoryFacts:
+    """A directory as it is. Raises AccessError."""
+    with os_errors(path):
+        mtime_ns = Path(path).stat().st_mtime_ns
+        return DirectoryFacts(mtime_ns, list_files(path))
+
+
+def _neighbours(plan: Plan) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for step in plan.steps:
+        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+            found.update(neighbours_in(step.directory))
+    return found
+
+
+def neighbours_in(log_dir: str) -> dict[str, str]:
+    """The digests of all partitions that a clean-shutdown marker vouches for, which goes."""
+    with os_errors(log_dir), os.scandir(log_dir) as entries:
+        paths = sorted(entry.path for entry in entries if _is_partition(entry))
+    return {path: listing_digest(path) for path in paths}
+
+
+def _is_partition(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a directory with the name of a partition; the marker is about no other ones."""
+    if parse_partition_name(entry.name) is None:
+        return False
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

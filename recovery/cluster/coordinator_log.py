@@ -1,0 +1,180 @@
+"""What transaction coordinators know, by the newest record of each id in `__transaction_state`.
+
+A transactional.id belongs to one partition of that topic, by its hash; what its newest record says
+holds, a null value forgets the id. Older records only tell which producer ids it has had (TXN-7).
+Nothing can be said of an id whose partition was not given, or not read whole. A record in another
+partition than the id's own is not looked at, as no coordinator would.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.cluster.internal_topics import (
+    find_copies,
+    furthest,
+    partitions_count,
+    reading_problems,
+)
+from storage.errors import AccessError, FormatError
+from storage.formats.record_batch import NO_LEADER_EPOCH
+from storage.formats.transaction_state import TransactionState, parse_record
+from storage.java_hash import coordinator_partition
+from storage.log_dir import TRANSACTION_STATE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.cluster_image import ClusterImage
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log_dir import LogDir, Problem
+    from storage.partition import Partition
+    from storage.segment import Segment
+
+MAX_PROBLEMS_COUNT = 100
+
+
+class IdRecord(NamedTuple):
+    """The newest record of a transactional.id; `state` is None if the id was forgotten."""
+
+    transactional_id: str
+    partition: int  # of `__transaction_state`
+    offset: int
+    state: TransactionState | None
+
+
+class StatePartition(NamedTuple):
+    """A partition of `__transaction_state` that was given.
+
+    `leader_epoch` is that of its last leader as far as it is known, -1 if it is not.
+    """
+
+    partition: int
+    leader_epoch: int
+    is_whole: bool
+    source: Partition
+
+
+class CoordinatorLog:
+    """The records of all coordinators that were given.
+
+    Args:
+        log_dirs: where to look, all of one cluster.
+        image: its state; None if nothing tells how many partitions the topic has.
+
+    Attributes:
+        ids: the newest record of each transactional.id.
+        partitions: those of `__transaction_state` that were read.
+        partitions_count: how many there are; None: unknown.
+        lagging: partitions of which not all replicas were given: others may have newer records.
+        misplaced_count: records of ids that do not belong to their partition.
+        problems: what could not be read or parsed.
+    """
+
+    def __init__(self, log_dirs: Iterable[LogDir], image: ClusterImage | None = None) -> None:
+        self.ids: dict[str, IdRecord] = {}
+        self.partitions: dict[int, StatePartition] = {}
+        self.lagging: list[int] = []
+        self.misplaced_count = 0
+        self.problems: list[Problem] = []
+        self._owners: dict[int, str] = {}  # producer id -> the last one that had it
+        copies, problems = find_copies(log_dirs, TRANSACTION_STATE_TOPIC)
+        self.problems += problems
+        highest = max(copies, default=-1)
+        self.partitions_count = partitions_count(image, TRANSACTION_STATE_TOPIC, highest)
+        for number in sorted(copies):
+            self._read_furthest(number, copies[number], image)
+            replicas = image and image.replication_factor(TRANSACTION_STATE_TOPIC, number)
+            if replicas and len(copies[number]) < replicas:
+                self.lagging.append(number)
+
+    # --- reading
+
+    def _read_furthest(
+        self, number: int, copies: list[Partition], image: ClusterImage | None
+    ) -> None:
+        for source in furthest(copies):
+            before = len(self.problems)
+            self._read(number, source)
+            is_whole = bool(source.segments) and len(self.problems) == before
+            epochs = [each.epoch for each in source.leader_epochs() or ()]
+            known = None if image is None else image.partition(TRANSACTION_STATE_TOPIC, number)
+            if known is not None:
+                epochs.append(known.leader_epoch)
+            epoch = max(epochs, default=NO_LEADER_EPOCH)
+            self.partitions[number] = StatePartition(number, epoch, is_whole, source)
+            if is_whole:
+                break
+
+    def _read(self, number: int, source: Partition) -> None:
+        reading = source.read(source.local_log_start_offset or 0)
+        for _, segment, batch in reading:
+            if batch.crc_ok is False or batch.header.is_control:
+                continue  # there is a verdict about the first ones
+            try:
+                self._take_batch(number, segment, batch)
+            except FormatError as exc:
+                self._add_problem(exc if exc.path else exc.located(segment.path, batch.pos))
+            except AccessError as exc:
+                self._add_problem(exc)
+        for each in reading_problems(source, reading):
+            self._add_problem(each)
+
+    def _add_problem(self, problem: Problem) -> None:
+        if len(self.problems) < MAX_PROBLEMS_COUNT:
+            self.problems.append(problem.without_frames())
+
+    def _take_batch(self, number: int, segment: Segment, batch: ScannedBatch) -> None:
+        for record in segment.records(batch):
+            try:
+                transactional_id, state = parse_record(record.key, record.value)
+                if state is not None:
+                    _ = state.status  # COO-4
+            except FormatError as exc:
+                exc.pos = 0  # a place in the key or the value is no place in the file
+                self._add_problem(exc.located(segment.path, batch.pos))
+                continue
+            newest = self.ids.get(transactional_id)
+            is_home = newest is not None and newest.partition == number
+            if not is_home and not self._belongs(transactional_id, number):
+                self.misplaced_count += 1
+                continue
+            self.ids[transactional_id] = IdRecord(transactional_id, number, record.offset, state)
+            if state is not None:
+                known = (state.previous_producer_id, state.next_producer_id, state.producer_id)
+                self._owners.update((each, transactional_id) for each in known if each >= 0)
+
+    def _belongs(self, transactional_id: str, number: int) -> bool:
+        count = self.partitions_count
+        return count is None or coordinator_partition(transactional_id, count) == number
+
+    # --- what is known
+
+    @property
+    def is_complete(self) -> bool:
+        """All partitions, by a known number of them, were read whole."""
+        count = self.partitions_count
+        return count is not None and all(self.has_whole(each) for each in range(count))
+
+    def has_whole(self, partition: int) -> bool:
+        """Whether a partition of `__transaction_state` was given and read whole."""
+        found = self.partitions.get(partition)
+        return found is not None and found.is_whole
+
+    def owner_of(self, producer_id: int) -> IdRecord | None:
+        """Return the newest record of the id that has, or had, a producer id; None: no record."""
+        owner = self._owners.get(producer_id)
+        return None if owner is None else self.ids[owner]
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether what `owner_of` says is all that the coordinators know of a producer id."""
+        owner = self.owner_of(producer_id)
+        return self.is_complete if owner is None else self.has_whole(owner.partition)
+
+    def partition_of(self, transactional_id: str) -> int | None:
+        """Return the partition of `__transaction_state` for an id; None: unknown."""
+        found = self.ids.get(transactional_id)
+        if found is not None:
+            return found.partition
+        count = self.partitions_count
+        return None if count is None else coordinator_partition(transactional_id, count)

@@ -1,0 +1,221 @@
+"""Committed offsets of all consumer groups for one topic-partition, from `__consumer_offsets`.
+
+Each partition of that topic is replayed from its log start as a group coordinator of Kafka 4 does
+when it loads it (CoordinatorLoaderImpl; OffsetMetadataManager.replay, replayEndTransactionMarker):
+
+  commit without producer id  counts at once, whatever was there
+  commit with a producer id   waits for the next marker of that id. COMMIT puts it in place of what
+                              counts only if its own record has the greater offset: a commit that
+                              was made since is not overwritten. ABORT drops it
+  tombstone                   removes what counts, and what waits, whoever's it is
+
+What lies above the high watermark counts too: how far it was replicated cannot be known. Only keys
+that hold topic and partition side by side can concern it. Other records are passed over, and so
+are batches without these bytes, unless they are compressed: what does not parse there, under a
+right checksum, is not noticed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.cluster.internal_topics import (
+    find_copies,
+    furthest,
+    partitions_count,
+    reading_problems,
+)
+from storage.errors import AccessError, FormatError
+from storage.formats.consumer_offsets import OFFSET_TYPES
+from storage.formats.coordinator_record import parse_key, parse_value
+from storage.formats.group_records import RECORD_TYPES
+from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
+from storage.formats.record_batch import NO_PRODUCER_ID
+from storage.log_dir import GROUPS_TOPIC, TopicPartition
+from storage.markers import marker_is_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from storage.cluster_image import ClusterImage
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log_dir import LogDir, Problem
+    from storage.partition import Partition
+    from storage.segment import LogRecord, Segment
+
+MAX_PROBLEMS_COUNT = 100
+WINDOW_BYTES = 1 << 20
+
+
+class CommittedOffset(NamedTuple):
+    """The next offset that a group consumes."""
+
+    group: str
+    offset: int
+    is_pending: bool  # its transaction has no marker yet: it does not count yet
+
+
+class GroupOffsets(NamedTuple):
+    """What the groups have committed for one topic-partition.
+
+    `offsets` are by group, what counts before what is pending (one for each open transaction). A
+    group that several partitions hold, since their number was raised, is in it for each of them;
+    in `offsets_in` they are apart, by partition of `__consumer_offsets`.
+    """
+
+    offsets: tuple[CommittedOffset, ...]
+    read_partitions: tuple[int, ...]  # of `__consumer_offsets`: those that were read whole
+    partitions_count: int | None  # how many it has by the cluster image; None: unknown
+    problems: tuple[Problem, ...]  # what was not readable or not understood, at most 100 of them
+    offsets_in: Mapping[int, tuple[CommittedOffset, ...]]
+
+    @property
+    def is_complete(self) -> bool:
+        """All partitions, by a known number of them, were read, and everything was understood."""
+        count = self.partitions_count
+        return not self.problems and count is not None and self.read_partitions == (*range(count),)
+
+
+def find_group_offsets(
+    log_dirs: Iterable[LogDir], topic: str, partition: int, *, image: ClusterImage | None = None
+) -> GroupOffsets | None:
+    """Find what all groups have committed for `topic`-`partition`.
+
+    All `log_dirs`, and the image, must be of one cluster. Of several copies of a partition of
+    `__consumer_offsets` the one that reaches furthest is used, be it a diverged one or not.
+
+    Returns None when no log dir holds a live partition of `__consumer_offsets`. Raises nothing for
+    what is on disk: see `problems`. A value that cannot be read leaves what was there before.
+    """
+    copies, problems = find_copies(log_dirs, GROUPS_TOPIC)
+    if not copies:
+        return None
+    wanted = TopicPartition(topic, partition)
+    replays = {n: _replay_furthest(copies[n], wanted) for n in sorted(copies) if copies[n]}
+    offsets_in = {number: tuple(replay.offsets()) for number, replay in replays.items()}
+    offsets = [each for found in offsets_in.values() for each in found]
+    problems += (each for replay in replays.values() for each in replay.problems)
+    return GroupOffsets(
+        tuple(sorted(offsets, key=lambda each: (each.group, each.is_pending, each.offset))),
+        tuple(number for number, replay in replays.items() if replay.is_whole),
+        partitions_count(image, GROUPS_TOPIC, max(copies)),
+        tuple(problems[:MAX_PROBLEMS_COUNT]),
+        offsets_in,
+    )
+
+
+def _replay_furthest(copies: list[Partition], wanted: TopicPartition) -> _Replay:
+    """Replay the one copy with the greatest log end; of several, a whole one if there is one."""
+    for each in furthest(copies):
+        replay = _Replay(each, wanted)
+        if replay.is_whole:
+            break
+    return replay
+
+
+class _Commit(NamedTuple):
+    record_offset: int  # of the commit itself, in `__consumer_offsets`
+    offset: int
+
+
+class _Replay:
+    """The commits for one topic-partition in one partition of `__consumer_offsets`."""
+
+    def __init__(self, source: Partition, wanted: TopicPartition) -> None:
+        self.problems: list[Problem] = []
+        self._wanted = wanted
+        # What becomes of a name that is none does not matter: no key has it.
+        name = wanted.topic.encode(errors="replace")[:MAX_STRING_BYTES]
+        self._needle = INT16.pack(len(name)) + name + INT32.pack(wanted.partition)
+        self._settled: dict[str, _Commit] = {}  # by group
+        self._pending: dict[int, dict[str, _Commit]] = {}  # by producer id, then by group
+        self._read(source)
+        self.is_whole = bool(source.segments) and not self.problems  # there was a log at all
+
+    def offsets(self) -> Iterator[CommittedOffset]:
+        for by_group in (self._settled, *self._pending.values()):
+            for group, commit in by_group.items():
+                yield CommittedOffset(group, commit.offset, by_group is not self._settled)
+
+    def _read(self, source: Partition) -> None:
+        reading = source.read(source.local_log_start_offset or 0)
+        window = None
+        for _, segment, batch in reading:
+            if batch.crc_ok is False:
+                continue  # there is a verdict about it
+            if window is None or window.segment is not segment:
+                window = _Window(segment)
+            try:
+                if batch.header.is_control:
+                    self._end_transaction(segment, batch)
+                elif window.may_hold(self._needle, batch):
+                    self._replay_batch(segment, batch)
+            except FormatError as exc:
+                self._add_problem(exc if exc.path else exc.located(segment.path, batch.pos))
+            except AccessError as exc:
+                self._add_problem(exc)
+        for each in reading_problems(source, reading):
+            self._add_problem(each)
+
+    def _add_problem(self, problem: Problem) -> None:
+        if len(self.problems) < MAX_PROBLEMS_COUNT:
+            self.problems.append(problem.without_frames())
+
+    def _replay_batch(self, segment: Segment, batch: ScannedBatch) -> None:
+        for record in segment.records(batch):
+            try:
+                if record.key is not None and self._needle in record.key:
+                    self._replay_record(record, record.key, batch.header.producer_id)
+            except FormatError as exc:
+                exc.pos = 0  # a place in the key or the value is no place in the file
+                self._add_problem(exc.located(segment.path, batch.pos))
+
+    def _replay_record(self, record: LogRecord, key: bytes, producer_id: int) -> None:
+        record_type, fields = parse_key(RECORD_TYPES, key)
+        is_offset = record_type.type in OFFSET_TYPES
+        if not is_offset or (fields["topic"], fields["partition"]) != self._wanted:
+            return
+        group = fields["group"]
+        if record.value is None:
+            for commits in (self._settled, *self._pending.values()):
+                commits.pop(group, None)
+            return
+        commit = _Commit(record.offset, parse_value(record_type, record.value)[2]["offset"])
+        if producer_id == NO_PRODUCER_ID:  # the coordinator does not ask for the transactional flag
+            self._settled[group] = commit
+        else:
+            self._pending.setdefault(producer_id, {})[group] = commit
+
+    def _end_transaction(self, segment: Segment, batch: ScannedBatch) -> None:
+        producer_id = batch.header.producer_id
+        if producer_id not in self._pending:
+            return
+        is_commit = marker_is_commit(segment, batch)
+        waiting = {} if is_commit is None else self._pending.pop(producer_id)
+        for group, commit in waiting.items():
+            settled = self._settled.get(group)
+            if is_commit and (settled is None or commit.record_offset > settled.record_offset):
+                self._settled[group] = commit
+
+
+class _Window:
+    """Tells whether batches may hold some bytes, without a read and a decoding for each of them."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._start_pos = 0
+        self._data = b""
+        self._is_readable = True
+
+    def may_hold(self, needle: bytes, batch: ScannedBatch) -> bool:
+        """False if it surely does not."""
+        size = batch.header.batch_bytes
+        if not self._is_readable or batch.header.codec or size > WINDOW_BYTES:
+            return True
+        start = batch.pos - self._start_pos
+        if start + size > len(self._data):  # batches come by position
+            self._data, unreadable = self.segment.file.read_at(batch.pos, WINDOW_BYTES)
+            self._start_pos, start = batch.pos, 0
+            # Else the rest of the segment is read batch by batch, and that says what is wrong.
+            self._is_readable = not unreadable and size <= len(self._data)
+        return not self._is_readable or self._data.find(needle, start, start + size) >= 0

@@ -1,0 +1,234 @@
+"""Read a partition directory for duplicates: which of its batches count, and their records.
+
+A batch counts if its checksum is right and its offset can be: behind all batches before it in the
+segment, not below the segment's base offset, below that of the next segment. Another one may be a
+second copy at the same offset, which no consumer gets twice. What is left out is told.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.bulk_tables import scan_tables
+from recovery.replay.end_markers import batch_at
+from storage.decoded_records import decoded_to_end
+from storage.errors import AccessError, FormatError
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
+from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.log_dir import MAX_OFFSET
+from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from storage.kernels.record_table import RecordTable
+    from storage.log_dir import StoppedState
+    from storage.partition import Partition
+    from storage.segment import LogRecord, Segment
+
+    Flags = NDArray[np.bool_]
+
+MAX_TABLE_RECORDS = 65_536  # of one call of the decoder, unless a single batch has more
+MAX_TOLD_COUNT = 10  # of each directory
+
+
+class Trouble:
+    """What could not be read of a directory, told in at most MAX_TOLD_COUNT sentences.
+
+    Attributes:
+        count: how many places there are.
+        opened_count: segments that could be opened.
+        notes: sentences about the first places.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.opened_count = 0
+        self.notes: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Take one sentence."""
+        self.count += 1
+        if self.count <= MAX_TOLD_COUNT:
+            self.notes.append(text)
+
+    def told(self, path: str) -> list[str]:
+        """Return the sentences, and how many more there would be."""
+        more = self.count - len(self.notes)
+        return [*self.notes, f"{path}: {more} more such places"] if more else self.notes
+
+
+class Part(NamedTuple):
+    """Some batches of a segment in log order, all of which count.
+
+    Attributes:
+        table: their headers.
+        is_data: no control batch.
+        segment: where they are; open until the next part is asked for.
+        window: the buffer they lie in; None: they are read one by one.
+    """
+
+    table: HeaderTable
+    is_data: Flags
+    segment: Segment
+    window: BulkWindow | None
+
+    @property
+    def is_transactional(self) -> Flags:
+        """Data or marker of a transaction."""
+        is_transactional: Flags = self.table.attributes & TRANSACTIONAL_MASK != 0
+        return is_transactional & (self.table.magic >= MAGIC_V2) & (self.table.producer_id >= 0)
+
+
+def read_parts(
+    partition: Partition, trouble: Trouble, on_bytes: Callable[[int], object] = int
+) -> Iterator[Part]:
+    """Give all batches that count, in log order.
+
+    Args:
+        partition: what was listed.
+        trouble: is told of everything that is left out.
+        on_bytes: is told how far it came.
+    """
+    for place, files in enumerate(partition.segments):
+        later = partition.segments[place + 1 : place + 2]
+        end_offset = later[0].base_offset if later else MAX_OFFSET
+        try:
+            segment = open_segment(files.log.path, base_offset=files.base_offset)
+        except AccessError as exc:
+            trouble.add(str(exc))
+            continue
+        trouble.opened_count += 1
+        with segment:
+            reader = _SegmentReader(segment, end_offset, trouble)
+            done_pos = 0
+            stopped = partition.stopped
+            for part in reader.parts(is_active=partition.is_active(files), stopped=stopped):
+                yield part
+                pos = int(part.table.pos[-1]) if len(part.table.pos) else done_pos
+                on_bytes(pos - done_pos)
+                done_pos = pos
+
+
+class _SegmentReader:
+    def __init__(self, segment: Segment, end_offset: int, trouble: Trouble) -> None:
+        self._segment = segment
+        self._end_offset = end_offset
+        self._trouble = trouble
+        self._top_offset = -1
+
+    def parts(self, *, is_active: bool, stopped: StoppedState) -> Iterator[Part]:
+        scan = BulkScan(self._segment, is_active=is_active)
+        self._doubtful = DoubtfulOffsets(scan)
+        self._lost = LostRecords(scan)
+        for table, window in scan_tables(scan):
+            yield self._part(table, window)
+        for verdict in scan.verdicts:
+            is_bad = verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
+            if is_bad or is_wrong_end(verdict.kind, stopped):
+                self._trouble.add(in_words(self._segment.path, verdict))
+
+    def _part(self, table: HeaderTable, window: BulkWindow | None) -> Part:
+        counts = table.crc_ok.copy()
+        if bad := self._doubtful.positions | self._lost.positions:
+            counts &= ~np.isin(table.pos, list(bad))
+        offsets = np.where(counts, table.last_offset, -1)
+        tops = np.maximum.accumulate(np.concatenate(([self._top_offset], offsets)))
+        self._top_offset = int(tops[-1])
+        is_back = counts & (table.base_offset <= tops[:-1])
+        self._leave_out(table, is_back, "have offsets that are not behind all before them")
+        counts &= ~is_back
+        is_beyond = counts & (table.last_offset >= self._end_offset)
+        self._leave_out(table, is_beyond, "have offsets of the next segment")
+        counts &= ~is_beyond
+        if not counts.all():
+            table = HeaderTable._make(column[counts] for column in table)
+        is_control = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK != 0)
+        return Part(table, ~is_control, self._segment, window)
+
+    def _leave_out(self, table: HeaderTable, rows: Flags, reason: str) -> None:
+        if rows.any():
+            pos = int(table.pos[rows][0])
+            path = self._segment.path
+            self._trouble.add(f"{path}: position {pos}: {int(rows.sum())} batches {reason}")
+
+
+class DecodedBatches(NamedTuple):
+    """Records of some batches; `batch_row` of the records is a row of this table.
+
+    `part_rows` are the rows that these batches have in the part.
+    """
+
+    table: HeaderTable
+    part_rows: NDArray[np.int64]
+    records: RecordTable
+
+
+class DecodedBatch(NamedTuple):
+    """Records that were decoded one by one; of legacy messages too."""
+
+    table: HeaderTable  # of one row
+    part_rows: NDArray[np.int64]
+    records: list[LogRecord]
+
+
+def decode_part(
+    part: Part, wanted: Flags, trouble: Trouble
+) -> Iterator[DecodedBatches | DecodedBatch]:
+    """Decode the records of those batches of a part that are wanted, in log order or nearly so.
+
+    Batches that do not decode are told to `trouble` and left out.
+    """
+    table = HeaderTable._make(column[wanted] for column in part.table)
+    part_rows = np.flatnonzero(wanted)
+    if part.window is None:
+        for row in range(table.row_count):
+            yield from _decode_one(part.segment, table, part_rows, row, trouble)
+        return
+    behind = np.cumsum(np.maximum(table.records_count.astype(np.int64), 1))
+    start = 0
+    while start < table.row_count:
+        done = int(behind[start - 1]) if start else 0
+        end = int(np.searchsorted(behind, done + MAX_TABLE_RECORDS, "right"))
+        rows = rows_of(table, start, max(end, start + 1))
+        pieces = None
+        if int(behind[start]) - done > MAX_TABLE_RECORDS:  # a single huge one
+            rows = rows_of(table, start, start + 1)
+            pieces = decode_in_pieces(rows, part.window.buf, part.window.file_pos)
+        if pieces is not None:
+            for piece in pieces:
+                yield DecodedBatches(rows, part_rows[start:], piece)
+            start += 1
+            continue
+        records = decode_records(rows, part.window.buf, part.window.file_pos)
+        yield DecodedBatches(rows, part_rows[start:], records)
+        for row in np.flatnonzero(~records.is_whole).tolist():
+            yield from _decode_one(part.segment, table, part_rows, start + row, trouble)
+        start += records.batch_count
+
+
+def _decode_one(
+    segment: Segment,
+    table: HeaderTable,
+    part_rows: NDArray[np.int64],
+    row: int,
+    trouble: Trouble,
+) -> Iterator[DecodedBatch]:
+    batch = batch_at(table, row)
+    try:
+        # To its end first; one of very many records is decoded twice rather than kept.
+        records = decoded_to_end(segment.records(batch), lambda: segment.records(batch))
+    except (FormatError, AccessError) as exc:
+        trouble.add(str(exc))
+        return
+    left = iter(records)
+    while kept := [*islice(left, MAX_TABLE_RECORDS)]:
+        yield DecodedBatch(rows_of(table, row, row + 1), part_rows[row : row + 1], kept)

@@ -1,0 +1,344 @@
+"""What an export consists of: pieces that can be written in any order, by any number of processes.
+
+A piece is a split of a segment and becomes one file (none, if it gives no records):
+
+    DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet
+
+BROKER is the copy's broker (`storage.places`), made fit for a file name; DIGEST tells directories
+apart that would give one name: log dirs of a broker, clusters that use the same node ids. So files
+of different copies never meet in one name, and which file holds whose records is seen from outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.cluster.absent import lost_partitions
+from recovery.cluster.remote_segments import tell_remote
+from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
+from recovery.records.read_options import RECORD_COLUMNS, Isolation, ReadOptions
+from storage.acknowledged import Acknowledged
+from storage.discovery import discover
+from storage.errors import EoctlError, UsageError
+from storage.log_dir import DirState, parse_partition_name
+from storage.places import list_places
+from storage.splits import Split, split_places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from recovery.cluster.absent import AbsentPartition
+    from recovery.export.options import ExportOptions
+    from recovery.transactions.outcomes import Stability
+    from storage.log_dir import Problem
+    from storage.places import DirectoryPlace, SegmentPlace
+
+MAX_BROKER_CHARS = 40
+
+
+class ExportPiece(NamedTuple):
+    """One piece: what to read, and the file it becomes.
+
+    Attributes:
+        name: of the file, below the target directory.
+        split: where the records are.
+        from_offset, to_offset: bounds of the offsets, the second excluded; None: none.
+        stable_offset: for read_committed.
+    """
+
+    name: str
+    split: Split
+    from_offset: int | None
+    to_offset: int | None
+    stable_offset: int | None
+
+    def read_options(self, options: ExportOptions) -> ReadOptions:
+        """Return what is wanted of its records."""
+        columns = options.columns
+        if options.format is ExportFormat.PARQUET:
+            columns = tuple(name for name in columns if name not in PATH_COLUMNS)
+        return ReadOptions(
+            columns=columns,
+            isolation=options.isolation,
+            stable_offset=self.stable_offset,
+            from_offset=self.from_offset,
+            to_offset=self.to_offset,
+            from_time_ms=options.from_time_ms,
+            to_time_ms=options.to_time_ms,
+        )
+
+
+class ExportPlan(NamedTuple):
+    """All pieces of an export, by directory and place in the log, and what is around them.
+
+    Attributes:
+        pieces: to be exported.
+        directories: of partitions, those without pieces too.
+        problems: what could not be listed; nothing below it is exported.
+        notes: for people.
+        bounds: of the offsets that are wanted of each directory; the second excluded, None: none.
+        last_bases: base offset of the last segment of each directory that has one.
+        acknowledged: how far the logs are known to have reached, by directory.
+        absent: partitions that should be there and have no directory.
+    """
+
+    pieces: tuple[ExportPiece, ...]
+    directories: tuple[DirectoryPlace, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    bounds: Mapping[str, tuple[int | None, int | None]] = MappingProxyType({})
+    last_bases: Mapping[str, int] = MappingProxyType({})
+    acknowledged: Mapping[str, Acknowledged] = MappingProxyType({})
+    absent: tuple[AbsentPartition, ...] = ()
+
+    def known_of(self, directory: str) -> Acknowledged:
+        """What is known of the log of a directory, beside what is in it."""
+        return self.acknowledged.get(directory, Acknowledged())
+
+
+class Limits(NamedTuple):
+    """What a log dir's checkpoints say of a partition; None: nothing."""
+
+    log_start_offset: int | None = None
+    high_watermark: int | None = None
+
+
+def plan_export(
+    paths: Iterable[str],
+    options: ExportOptions,
+    *,
+    stabilities: Callable[[list[StabilityJob]], Iterable[Stability]] | None = None,
+) -> ExportPlan:
+    """List what an export is made of.
+
+    Under read_committed every header of the partitions is read, to find their last stable offsets.
+
+    Args:
+        paths: as `list_places` takes them.
+        options: how to export.
+        stabilities: does that reading; by default one partition after the other.
+
+    Raises:
+        AccessError, UsageError: as `list_places`.
+        UsageError: no column is left, or one is not known.
+    """
+    check_columns(options)
+    wanted = list(paths)
+    listing = list_places(wanted)
+    notes = list(listing.notes)
+    directories = [each for each in listing.directories if _is_wanted(each, wanted, notes)]
+    kept = {each.directory for each in directories}
+    by_directory: dict[str, list[SegmentPlace]] = {each: [] for each in kept}
+    for place in listing.places:
+        if place.directory in kept:
+            by_directory[place.directory].append(place)
+    limits = limits_of([each.directory for each in directories], listing.acknowledged)
+    problems = list(listing.problems)
+    stable = _stable_offsets(by_directory, limits, options, stabilities or _one_by_one, problems)
+    pieces: list[ExportPiece] = []
+    bounds: dict[str, tuple[int | None, int | None]] = {}
+    for each in directories:
+        places = _within(by_directory[each.directory], options)
+        low, high = _bounds(limits[each.directory], options, each, notes)
+        bounds[each.directory] = (options.from_offset, high)
+        pieces += (
+            ExportPiece(_name(split, options), split, low, high, stable.get(each.directory))
+            for split in split_places(places, options.split_bytes)
+        )
+    notes += _remote(by_directory, options)
+    notes += _copies(directories)
+    return ExportPlan(
+        tuple(pieces),
+        tuple(directories),
+        tuple(problems),
+        tuple(notes),
+        bounds,
+        {name: each[-1].base_offset for name, each in by_directory.items() if each},
+        listing.acknowledged,
+        tuple(lost_partitions(listing.log_dirs)),
+    )
+
+
+def check_columns(options: ExportOptions) -> None:
+    """Look at the columns before anything else.
+
+    Raises:
+        UsageError: one is not known or given twice, or none is left.
+    """
+    known = f"columns: {', '.join(RECORD_COLUMNS)}"
+    for name in options.columns:
+        if name not in RECORD_COLUMNS:
+            raise UsageError(f"{name}: no column of records", next_step=known)
+        if options.columns.count(name) > 1:
+            raise UsageError(f"{name}: given twice", next_step=known)
+    if not set(options.columns) - set(PATH_COLUMNS):
+        raise UsageError("no column is left for the files", next_step=known)
+
+
+def _is_wanted(directory: DirectoryPlace, paths: Sequence[str], notes: list[str]) -> bool:
+    """Leave out directories that a broker has set aside, unless they are asked for by name."""
+    name = parse_partition_name(Path(directory.directory).name)
+    if name is None or name.state is DirState.LIVE:
+        return True
+    if any(Path(each).absolute() == Path(directory.directory) for each in paths):
+        return True
+    notes.append(f"{directory.directory}: left out ({name.state}); name it as PATH to export it")
+    return False
+
+
+# --- the last stable offsets ---
+
+
+class StabilityJob(NamedTuple):
+    """A partition whose headers are to be read: arguments of `find_stability`."""
+
+    places: tuple[SegmentPlace, ...]
+    high_watermark: int | None
+    log_start_offset: int
+
+
+def run_stability(job: StabilityJob) -> Stability:
+    """Read the headers of one partition."""
+    from recovery.transactions.outcomes import find_stability
+
+    return find_stability(
+        job.places, high_watermark=job.high_watermark, log_start_offset=job.log_start_offset
+    )
+
+
+def _one_by_one(jobs: list[StabilityJob]) -> Iterable[Stability]:
+    return map(run_stability, jobs)
+
+
+def _stable_offsets(
+    by_directory: dict[str, list[SegmentPlace]],
+    limits: dict[str, Limits],
+    options: ExportOptions,
+    stabilities: Callable[[list[StabilityJob]], Iterable[Stability]],
+    problems: list[Problem],
+) -> dict[str, int]:
+    if options.isolation is not Isolation.READ_COMMITTED:
+        return {}
+    is_hw = options.until is Until.HW
+    directories = sorted(each for each, places in by_directory.items() if places)
+    jobs = [
+        StabilityJob(
+            tuple(by_directory[each]),
+            limits[each].high_watermark if is_hw else None,
+            _start_of(limits[each], options),
+        )
+        for each in directories
+    ]
+    found = {}
+    for directory, stability in zip(directories, stabilities(jobs), strict=True):
+        found[directory] = stability.stable_offset
+        problems += stability.problems
+    return found
+
+
+# --- bounds ---
+
+
+def _start_of(limits: Limits, options: ExportOptions) -> int:
+    """Where the log starts: who asks for offsets below that wants their transactions, too."""
+    log_start_offset = limits.log_start_offset or 0
+    if options.from_offset is None:
+        return log_start_offset
+    return min(log_start_offset, options.from_offset)
+
+
+def limits_of(
+    directories: Iterable[str], listed: Mapping[str, Acknowledged] = MappingProxyType({})
+) -> dict[str, Limits]:
+    """Ask the checkpoints of the log dirs.
+
+    Args:
+        directories: their partitions.
+        listed: what was known when they were listed, which is all that is behind URIs.
+    """
+    limits = {}
+    for each in directories:
+        known = listed.get(each, Acknowledged())
+        limits[each] = Limits(known.log_start_offset, known.high_watermark)
+    local = [each for each in limits if "://" not in each]
+    if not local:
+        return limits
+    try:
+        found = discover(local)
+    except EoctlError:  # gone meanwhile
+        return limits
+    for partition, log_dir in found.selected:
+        if log_dir is not None and partition.path in limits:
+            limits[partition.path] = Limits(
+                log_dir.log_start_offset(partition), log_dir.high_watermark(partition)
+            )
+    return limits
+
+
+def _bounds(
+    limits: Limits, options: ExportOptions, directory: DirectoryPlace, notes: list[str]
+) -> tuple[int | None, int | None]:
+    low, high = options.from_offset, options.to_offset
+    if low is None:
+        low = limits.log_start_offset
+    if options.until is Until.HW:
+        if limits.high_watermark is None:
+            notes.append(f"{directory.directory}: high watermark unknown, exported to the log end")
+        else:
+            high = limits.high_watermark if high is None else min(high, limits.high_watermark)
+    return low, high
+
+
+def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions) -> Iterator[str]:
+    """Say what would have to come from remote storage, and is in no file of the export."""
+    low = options.from_offset or 0
+    above = [
+        each
+        for each, places in by_directory.items()
+        if "://" not in each and places and places[0].base_offset > low
+    ]
+    for told in tell_remote(above):
+        yield f"{told}: they are not exported"
+
+
+def _within(places: Sequence[SegmentPlace], options: ExportOptions) -> list[SegmentPlace]:
+    """Leave out segments that by their base offsets hold nothing within the bounds."""
+    low, high = options.from_offset, options.to_offset
+    kept = []
+    for number, place in enumerate(places):
+        is_above = high is not None and place.base_offset >= high
+        is_last = number + 1 == len(places)
+        is_below = low is not None and not is_last and places[number + 1].base_offset <= low
+        if not is_above and not is_below:
+            kept.append(place)
+    return kept
+
+
+# --- names ---
+
+
+def _name(split: Split, options: ExportOptions) -> str:
+    place = split.place
+    broker = re.sub(r"[^A-Za-z0-9._]+", "_", place.broker).strip("_.")[-MAX_BROKER_CHARS:]
+    digest = hashlib.sha256(place.directory.encode()).hexdigest()[:8]
+    file = f"{broker or 'broker'}-{digest}-{place.base_offset:020d}-{split.start_pos:010d}"
+    topic = re.sub(r"[^A-Za-z0-9._-]", "_", place.topic)
+    return f"topic={topic}/partition={place.partition}/{file}.{options.format}"
+
+
+def _copies(directories: Iterable[DirectoryPlace]) -> list[str]:
+    copies: dict[tuple[str, int], list[str]] = {}
+    for each in directories:
+        copies.setdefault((each.topic, each.partition), []).append(each.broker)
+    several = [brokers for brokers in copies.values() if len(brokers) > 1]
+    if not several:
+        return []
+    note = (
+        f"{len(several)} partitions have several copies here (up to {max(map(len, several))}): the "
+        "same records are in the files of each; choose by the column broker, or by file name"
+    )
+    return [note]

@@ -1,0 +1,223 @@
+"""The fsck: what is wrong in partition directories, and what a broker will do about it.
+
+A partition is checked by itself, so several processes may do it. What was found can be kept, for a
+later run that goes on where an earlier one was interrupted.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.checks.broker_version import unsupported_features
+from recovery.checks.partition_check import CheckOptions, check_partition
+from recovery.replay.snapshots import Clock
+from recovery.rules.catalogue import fix_of
+from recovery.rules.findings import Finding, Severity
+from recovery.start.changes import StartAction
+from recovery.start.files import StartSettings
+from recovery.start.prediction import StartPrediction, action_on, predict_start
+from storage.errors import AccessError
+from storage.log_config import read_log_config
+from storage.partition import Partition
+from storage.tiering import is_tiered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.start.changes import StartChange
+    from storage.cluster_image import ClusterImage
+    from storage.discovery import Selected
+
+
+class CheckJob(NamedTuple):
+    """One partition directory, and how it is to be checked.
+
+    Attributes:
+        bytes_per_second: the most to read; 0: no limit.
+    """
+
+    selected: Selected
+    image: ClusterImage | None
+    options: CheckOptions
+    bytes_per_second: int = 0
+
+
+class PartitionRow(NamedTuple):
+    """What came of one partition.
+
+    Attributes:
+        errors, warnings, notes: how many findings there are, those that are not listed too.
+        end_offset: behind the last good batch.
+        start_end_offset: what the next start takes for the log end; None: it does not load it.
+        recovered_bytes: of `.log` that this start verifies.
+        start: what it comes to, in words.
+        unreadable: what could not be read.
+    """
+
+    topic: str
+    partition: int
+    errors: int | None
+    warnings: int | None
+    notes: int | None
+    batches: int | None
+    log_bytes: int | None
+    end_offset: int | None
+    start_end_offset: int | None
+    recovered_bytes: int | None
+    start: str
+    unreadable: int
+    path: str
+
+
+class CheckResult(NamedTuple):
+    """What a check of one directory found.
+
+    `problems` are what could not be read, in words; `log_start_line` is as in `StartPrediction`.
+    """
+
+    findings: tuple[Finding, ...]
+    row: PartitionRow
+    changes: tuple[StartChange, ...]
+    problems: tuple[str, ...]
+    log_start_line: int | None = None
+
+
+def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> CheckResult:
+    """Check one partition directory. Errors become part of the result."""
+    selected = job.selected
+    becomes_leader = False
+    pace = _Pace(job.bytes_per_second, on_bytes)
+    try:
+        partition = Partition.of(selected, job.image)
+        checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
+        reason = _not_started(job)
+        if reason:
+            prediction = StartPrediction(None, reason, {}, 0)
+        else:
+            settings = _start_settings(partition, job)
+            exact = settings if job.options.predicts and job.options.verify_crc else None
+            prediction = predict_start(partition, checked, job.options.broker_version, exact)
+            becomes_leader = bool(settings.leader_epochs)
+    except AccessError as error:
+        return _unlisted(selected, error)
+    findings = tuple(
+        each._replace(
+            broker_action=each.broker_action
+            or (
+                "nothing"
+                if reason
+                else action_on(each.path, each.check_id, prediction, becomes_leader=becomes_leader)
+            ),
+            fix=each.fix or fix_of(each.check_id, partition.path),
+        )
+        for each in checked.collector.kept
+    )
+    counts = checked.collector.severity_counts()
+    start = prediction.refusal or _start_words(prediction, is_exact=job.options.predicts)
+    row = PartitionRow(
+        topic=partition.topic,
+        partition=partition.partition,
+        errors=counts[Severity.ERROR],
+        warnings=counts[Severity.WARNING],
+        notes=counts[Severity.NOTE],
+        batches=checked.batches_count,
+        log_bytes=checked.log_bytes,
+        end_offset=checked.end_offset,
+        start_end_offset=prediction.end_offset,
+        recovered_bytes=prediction.recovered_bytes,
+        start=start,
+        unreadable=len(checked.unreadable),
+        path=partition.path,
+    )
+    return CheckResult(
+        findings,
+        row,
+        tuple(prediction.changes.values()),
+        checked.unreadable,
+        prediction.log_start_line,
+    )
+
+
+def _start_settings(partition: Partition, job: CheckJob) -> StartSettings:
+    """What the next start depends on beside the directory."""
+    log_dir, image = partition.log_dir, job.image
+    node_id = None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+    config = read_log_config(image, partition.topic, broker_id=node_id)
+    leader_epochs: tuple[int, ...] = ()
+    placed = None if image is None else image.partition(partition.topic, partition.partition)
+    if placed is not None and placed.replicas == (node_id,):
+        known = placed.leader_epoch
+        # After a crash it leads as it did, until the controller has taken that away and given it
+        # back. Of several replicas, which one will lead is not known.
+        leader_epochs = (known + 1,) if placed.leader < 0 else (known, known + 2)
+    return StartSettings(
+        Clock(job.options.now_ms, job.options.limits.expiration_ms),
+        config.index_interval_bytes,
+        leader_epochs,
+        is_tiered=image is not None and is_tiered(image, partition.topic),
+    )
+
+
+def _not_started(job: CheckJob) -> str:
+    """Tell why the release that is asked for does not start in this cluster; "" if it does."""
+    version = job.options.broker_version
+    features = {} if job.image is None else job.image.features
+    unknown = unsupported_features(features, version)
+    return f"Kafka {version} does not start with {unknown[0]}" if unknown else ""
+
+
+def _unlisted(selected: Selected, error: AccessError) -> CheckResult:
+    name = selected.partition.name
+    row = PartitionRow(
+        topic=name.topic,
+        partition=name.partition,
+        errors=None,
+        warnings=None,
+        notes=None,
+        batches=None,
+        log_bytes=None,
+        end_offset=None,
+        start_end_offset=None,
+        recovered_bytes=None,
+        start="unknown",
+        unreadable=1,
+        path=selected.partition.path,
+    )
+    return CheckResult((), row, (), (str(error),))
+
+
+def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:
+    """Sum it up: `recovers 1 segment, truncates 1 file`.
+
+    Which derived files come out as others is known only where it was worked out.
+    """
+    counts: dict[str, int] = {}
+    for each in prediction.changes.values():
+        if is_exact or each.action is not StartAction.REBUILDS:
+            counts[each.action] = counts.get(each.action, 0) + 1
+    words = [f"{what} {count} file{'s' * (count > 1)}" for what, count in counts.items()]
+    recovered = prediction.recovered_count
+    if recovered:
+        words.insert(0, f"recovers {recovered} segment{'s' * (recovered > 1)}")
+    return ", ".join(words) or ("changes nothing" if is_exact else "recovers nothing")
+
+
+class _Pace:
+    """Keeps a reader below a number of bytes a second."""
+
+    def __init__(self, bytes_per_second: int, on_bytes: Callable[[int], None] | None) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._on_bytes = on_bytes
+        self._started_s = time.monotonic()
+        self._done_bytes = 0
+
+    def advance(self, count_bytes: int) -> None:
+        self._done_bytes += count_bytes
+        if self._on_bytes is not None:
+            self._on_bytes(count_bytes)
+        if self._bytes_per_second:
+            due_s = self._done_bytes / self._bytes_per_second
+            early_s = due_s - (time.monotonic() - self._started_s)
+            if early_s > 0:
+                time.sleep(early_s)

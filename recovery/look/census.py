@@ -1,0 +1,321 @@
+"""A census of the producer ids of partitions: who is known, who has expired, what they cost.
+
+A broker keeps an entry for every producer id that has written to a partition until it expires
+(PROD-10): producers that come and go in large numbers fill its heap. What it would know now are the
+producers of the newest snapshot and of the log; here the log is replayed from its start, so that
+all are counted that have left a batch, expired ones too.
+
+The heap is an estimate from the objects of Kafka 4's ProducerStateManager in a 64-bit HotSpot with
+compressed references (a heap below 32 GiB), in bytes:
+  a producer id    HashMap.Node 32, Long 24, ProducerStateEntry 48, ArrayDeque 24, its 17 slots 88
+  a cached batch   BatchMetadata 40; at most five of the latest epoch, one after a restart
+  an open          OptionalLong 24, TreeMap.Entry 40, Long 24, TxnMetadata 32, LogOffsetMetadata 32
+  transaction
+  a partition      the table of the HashMap: 16, and 4 a bucket; it is at most three quarters full
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.replay.bulk_state import BulkState, replay_segment
+from recovery.replay.end_markers import CUT_CHECK_IDS, REFUSED_CHECK_ID
+from recovery.replay.recover_state import read_snapshots
+from storage.errors import AccessError, FormatError
+from storage.formats.producer_snapshot import ProducerEntry
+from storage.formats.record_batch import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    LOG_APPEND_TIME_MASK,
+    MAGIC_V2,
+)
+from storage.kernels.protocol import in_words
+from storage.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
+from storage.producer_state import AppendError
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from recovery.replay.snapshots import Clock
+    from storage.kernels.protocol import HeaderTable
+    from storage.partition import Partition
+
+    Ints = NDArray[np.int64]
+
+HOUR_MS = 3_600_000
+PRODUCER_BYTES = 32 + 24 + 48 + 24 + 88
+CACHED_BATCH_BYTES = 40
+OPEN_TRANSACTION_BYTES = 24 + 40 + 24 + 32 + 32
+TABLE_HEADER_BYTES = 16
+BUCKET_BYTES = 4
+MIN_BUCKETS = 16
+
+_NO_TIME = np.iinfo(np.int64).max
+_FOLD_ROWS = 1 << 18
+
+
+class Producers(NamedTuple):
+    """The producers of one partition, as columns by ascending producer id.
+
+    Attributes:
+        first_ms: timestamp of the first record of the first batch; the highest value if not known.
+        last_ms: what expiry goes by.
+        batches: of data, in the log.
+        cached: batches that a broker remembers that has seen all of the log.
+        is_open: a transaction is open.
+        is_in_log: False: only a snapshot tells of it.
+    """
+
+    producer_id: Ints
+    first_ms: Ints
+    last_ms: Ints
+    batches: Ints
+    cached: Ints
+    is_open: NDArray[np.bool_]
+    is_in_log: NDArray[np.bool_]
+
+
+class PartitionProducers(NamedTuple):
+    """What was found in a partition.
+
+    Attributes:
+        producers: these.
+        notes: what was not counted, and damage that a broker passes over; none if all is well.
+        is_whole: every segment was read to its end.
+    """
+
+    producers: Producers
+    notes: tuple[str, ...]
+    is_whole: bool
+
+
+class Census(NamedTuple):
+    """Counts of producer ids.
+
+    Attributes:
+        producers_count: different ids.
+        entries_count: of ids in partitions: what brokers keep apart.
+        live_count: entries that have not expired; open ones are among them.
+        expired_count: the others.
+        open_transactions_count: entries with one; these do not expire.
+        single_batch_count: entries with one data batch in the log, and no more.
+        snapshot_only_count: entries whose batches are gone.
+        new_last_hour_count: ids whose first record is of the hour before now.
+        new_per_hour_max: in the busiest hour of the clock; None without timestamps.
+        new_per_hour_mean: from the first to the last new id; None without timestamps.
+        heap_bytes: of live entries, in one copy of each partition.
+    """
+
+    producers_count: int
+    entries_count: int
+    live_count: int
+    expired_count: int
+    open_transactions_count: int
+    single_batch_count: int
+    snapshot_only_count: int
+    new_last_hour_count: int
+    new_per_hour_max: int | None
+    new_per_hour_mean: float | None
+    heap_bytes: int
+
+
+# --- one partition --------------------------------------------------------------------------------
+
+
+def read_producers(
+    partition: Partition, *, on_bytes: Callable[[int], None] = lambda _: None
+) -> PartitionProducers:
+    """Read the log of a partition from its start. What cannot be read is noted, and left out."""
+    state = BulkState()
+    seen = _Seen()
+    notes: list[str] = []
+    is_whole = True
+    for files in partition.segments:
+        try:
+            with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                found = replay_segment(
+                    segment,
+                    state,
+                    start_offset=partition.local_log_start_offset,
+                    is_active=partition.is_active(files),
+                    on_table=seen.add,
+                )
+                stop = found.stop
+                if stop is not None and stop.kind not in END_KINDS:
+                    stop = verdict_of(segment, stop, is_active=partition.is_active(files))
+                    if stop.check_id in CUT_CHECK_IDS:  # no end marker, whatever is wrong with it
+                        stop = stop._replace(check_id=REFUSED_CHECK_ID)
+                verdicts = found.verdicts
+                end_offset = partition.end_of(files)
+                if stop is None and end_offset is not None and found.last_offset >= end_offset:
+                    verdicts = all_verdicts(segment, is_active=False, end_offset=end_offset)
+        except (AccessError, AppendError, FormatError) as error:
+            notes.append(f"{files.log.path}: {error}: what follows in it is not counted")
+            is_whole = False
+            continue
+        finally:
+            on_bytes(files.log.file_bytes)
+        stopped = partition.stopped
+        bad = [
+            each
+            for each in verdicts
+            if each.kind not in END_KINDS or is_wrong_end(each.kind, stopped)
+        ]
+        if stop is not None and stop.kind not in END_KINDS:
+            bad = [each for each in bad if each.start_pos < stop.start_pos]
+            told = in_words(files.log.path, stop)
+            notes.append(f"{told}: what follows in it is not counted")
+            is_whole = False
+        # A broker passes over these; who reads the records does not.
+        notes += [in_words(files.log.path, each) for each in bad]
+    snapshots, snapshot_notes = read_snapshots(partition)
+    entries = snapshots[max(snapshots)] if snapshots else []
+    notes += snapshot_notes
+    notes += (f"{partition.path}: {each}" for each in partition.not_given())
+    notes += map(str, partition.problems)
+    return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
+
+
+class _Seen:
+    """Sums up batches by producer id."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Ints, Ints]] = []
+        self._rows = 0
+
+    def add(self, table: HeaderTable) -> None:
+        """Take a table of batches."""
+        rows = np.flatnonzero((table.magic >= MAGIC_V2) & (table.producer_id >= 0))
+        if not len(rows):
+            return
+        attributes = table.attributes[rows]
+        is_max = attributes & (LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK) != 0
+        times = np.where(is_max, table.max_timestamp_ms[rows], table.base_timestamp_ms[rows])
+        times = np.where(times < 0, _NO_TIME, times)
+        is_data = (attributes & CONTROL_MASK == 0).astype(np.int64)
+        self._fold([(table.producer_id[rows], times, is_data)])
+
+    def _fold(self, more: list[tuple[Ints, Ints, Ints]]) -> None:
+        """Keep few rows: as many as there are producers, and some."""
+        self._parts += [_by_producer(*each) for each in more]
+        self._rows += sum(len(each[0]) for each in self._parts[-len(more) :])
+        if self._rows > _FOLD_ROWS:
+            self._parts = [self.columns()]
+            self._rows = 0
+
+    def columns(self) -> tuple[Ints, Ints, Ints]:
+        """Producer ids ascending, first times, data batches."""
+        if not self._parts:
+            return (np.empty(0, np.int64),) * 3
+        ids, times, batches = (np.concatenate(each) for each in zip(*self._parts, strict=True))
+        return _by_producer(ids, times, batches)
+
+
+def _by_producer(ids: Ints, times: Ints, batches: Ints) -> tuple[Ints, Ints, Ints]:
+    order = np.argsort(ids, kind="stable")
+    unique, starts = np.unique(ids[order], return_index=True)
+    return (
+        unique,
+        np.minimum.reduceat(times[order], starts),
+        np.add.reduceat(batches[order], starts),
+    )
+
+
+def _joined(state: BulkState, seen: _Seen, entries: Sequence[ProducerEntry]) -> Producers:
+    """Put together what the replay knows, what was counted, and what only a snapshot has."""
+    columns, count = state.columns, state.columns.count
+    ids, first_ms, batches = seen.columns()
+    place = np.searchsorted(ids, columns.producer_id[:count])
+    known = {*columns.producer_id[:count].tolist()}
+    gone = np.array([each for each in entries if each.producer_id not in known], np.int64).reshape(
+        -1, len(ProducerEntry._fields)
+    )
+    gone_count = len(gone)
+    producer_id = np.concatenate((columns.producer_id[:count], gone[:, 0]))
+    order = np.argsort(producer_id)
+    found = Producers(
+        producer_id=producer_id,
+        first_ms=np.concatenate((first_ms[place], np.full(gone_count, _NO_TIME))),
+        last_ms=np.concatenate((columns.timestamp_ms[:count], gone[:, 5])),
+        batches=np.concatenate((batches[place], np.zeros(gone_count, np.int64))),
+        cached=np.concatenate((columns.batches_count[:count], (gone[:, 3] >= 0).astype(np.int64))),
+        is_open=np.concatenate((columns.is_open[:count], gone[:, 7] >= 0)),
+        is_in_log=np.concatenate((np.ones(count, np.bool_), np.zeros(gone_count, np.bool_))),
+    )
+    return Producers._make(column[order] for column in found)
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def count_producers(partitions: Sequence[Producers], clock: Clock) -> Census:
+    """Count the producers of one partition, or of several together."""
+    live = [is_live(each, clock) for each in partitions]
+    first_ms = _first_times(partitions)
+    dated = first_ms[first_ms != _NO_TIME]
+    hours = np.unique(dated // HOUR_MS, return_counts=True)[1]
+    mean = None
+    if len(dated):
+        mean = round(len(dated) / max((int(dated.max()) - int(dated.min())) / HOUR_MS, 1), 1)
+    live_count = sum(int(each.sum()) for each in live)
+    entries_count = sum(len(each.producer_id) for each in partitions)
+    is_new = (dated > clock.now_ms - HOUR_MS) & (dated <= clock.now_ms)
+    return Census(
+        producers_count=len(first_ms),
+        entries_count=entries_count,
+        live_count=live_count,
+        expired_count=entries_count - live_count,
+        open_transactions_count=sum(int(each.is_open.sum()) for each in partitions),
+        single_batch_count=sum(int((each.batches == 1).sum()) for each in partitions),
+        snapshot_only_count=sum(int((~each.is_in_log).sum()) for each in partitions),
+        new_last_hour_count=int(is_new.sum()),
+        new_per_hour_max=int(hours.max()) if len(hours) else None,
+        new_per_hour_mean=mean,
+        heap_bytes=sum(
+            heap_bytes(each, is_known) for each, is_known in zip(partitions, live, strict=True)
+        ),
+    )
+
+
+def is_live(producers: Producers, clock: Clock) -> NDArray[np.bool_]:
+    """PROD-10: which have not expired."""
+    # Exact: the clock is no offset, both are far from 2**63.
+    return producers.is_open | (producers.last_ms > clock.now_ms - clock.expiration_ms)
+
+
+def new_by_hour(partitions: Sequence[Producers]) -> list[tuple[int, int]]:
+    """Return the beginnings of hours, in ms, and how many ids have their first record in them."""
+    first_ms = _first_times(partitions)
+    hours, counts = np.unique(first_ms[first_ms != _NO_TIME] // HOUR_MS, return_counts=True)
+    return list(zip((hours * HOUR_MS).tolist(), counts.tolist(), strict=True))
+
+
+def _first_times(partitions: Sequence[Producers]) -> Ints:
+    """When each producer id was first seen, whatever partition it was in."""
+    if not partitions:
+        return np.empty(0, np.int64)
+    ids = np.concatenate([each.producer_id for each in partitions])
+    times = np.concatenate([each.first_ms for each in partitions])
+    return _by_producer(ids, times, np.zeros(len(ids), np.int64))[1]
+
+
+def heap_bytes(producers: Producers, is_known: NDArray[np.bool_]) -> int:
+    """Estimate what the known ones of a partition take of a broker's heap, in bytes."""
+    count = int(is_known.sum())
+    if not count:
+        return 0
+    buckets_count = MIN_BUCKETS
+    while count > buckets_count * 3 // 4:
+        buckets_count *= 2
+    return (
+        TABLE_HEADER_BYTES
+        + BUCKET_BYTES * buckets_count
+        + PRODUCER_BYTES * count
+        + CACHED_BATCH_BYTES * int(producers.cached[is_known].sum())
+        + OPEN_TRANSACTION_BYTES * int(producers.is_open[is_known].sum())
+    )

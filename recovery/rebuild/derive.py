@@ -1,0 +1,248 @@
+"""Rebuild what a broker derives from the `.log` files of a partition (rules FIX, REC-7, SNAP-9).
+
+The result is what a broker writes that starts on the bare `.log` files after a crash: `.index`,
+`.timeindex`, `.txnindex`, `.snapshot` and `leader-epoch-checkpoint`, byte for byte. Segment by
+segment, in order:
+  1  the newest snapshot at or below the base offset is loaded, without what has expired; if the
+     base lies behind it (an offset gap), that state is written as snapshot of the base
+  2  the batches are replayed; an aborted transaction goes to `.txnindex`
+  3  the state at the end is written as snapshot of the next offset
+A segment that would be cut ends it (REC-6). At the end, snapshots at or below the log start go
+(SNAP-3), and those that are named by no base, except the one at the log end (SNAP-5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES
+from recovery.rebuild.segment_pass import Block, SegmentEnd, SegmentJob, add_epoch_run
+from recovery.rebuild.segment_workers import run_passes
+from recovery.replay.recover_state import read_snapshots
+from recovery.replay.snapshots import Clock, StateHistory
+from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
+from storage.formats.producer_snapshot import encode_snapshot
+from storage.log_dir import LEADER_EPOCHS_NAME
+from storage.producer_state import DEFAULT_EXPIRATION_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from recovery.changes.file_facts import Range
+    from recovery.rebuild.segment_pass import EpochRun
+    from recovery.replay.bulk_state import EndedTransactions
+    from recovery.replay.snapshots import Snapshots
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.partition import Partition
+    from storage.producer_state import Violation
+
+
+# A `.txnindex` entry: version 0 and the columns of EndedTransactions (TXI-1).
+TXN_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+
+
+class RebuildSettings(NamedTuple):
+    """What shapes the derived files; see `eoctl-rebuild(1)` for where the values come from."""
+
+    now_ms: int
+    interval_bytes: int = DEFAULT_INTERVAL_BYTES
+    expiration_ms: int = DEFAULT_EXPIRATION_MS
+
+
+class RebuiltSegment(NamedTuple):
+    """The derived files of one segment.
+
+    `txn_index` is None without any ABORT marker. It is empty when the only ABORT markers are of
+    transactions whose data is gone: a broker that wrote them has the file, and recovery empties it.
+    """
+
+    end: SegmentEnd
+    txn_index: bytes | None
+
+
+class Rebuilt(NamedTuple):
+    """All derived files of a partition.
+
+    `snapshots` are those that stay, by offset. `epochs` are the leader epochs of the batches.
+    `clock` is what the snapshots have expired by.
+    """
+
+    segments: tuple[RebuiltSegment, ...]
+    snapshots: dict[int, bytes]
+    epochs: tuple[EpochRun, ...]
+    log_start_offset: int
+    log_end_offset: int
+    violations: tuple[Violation, ...]
+    clock: Clock
+
+    @property
+    def cut(self) -> SegmentEnd | None:
+        """The segment that recovery would cut; later ones were not read."""
+        ends = [each.end for each in self.segments]
+        return ends[-1] if ends and ends[-1].is_cut else None
+
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Name and content of every file."""
+        for segment in self.segments:
+            stem = f"{segment.end.base_offset:020d}"
+            yield f"{stem}.index", segment.end.indexes.offset_index
+            yield f"{stem}.timeindex", segment.end.indexes.time_index
+            if segment.txn_index is not None:
+                yield f"{stem}.txnindex", segment.txn_index
+        for offset in sorted(self.snapshots):
+            yield f"{offset:020d}.snapshot", self.snapshots[offset]
+        if not self.segments:  # without a `.log` there is nothing to derive anything from
+            return
+        entries = leader_epochs(self.epochs, self.log_start_offset)
+        yield LEADER_EPOCHS_NAME, encode_leader_epochs(entries)
+
+
+def rebuild_partition(
+    partition: Partition,
+    settings: RebuildSettings,
+    *,
+    jobs: int = 1,
+    on_bytes: Callable[[int], None] | None = None,
+    kept_ranges: Mapping[int, tuple[Range, ...]] | None = None,
+    known: Snapshots | None = None,
+    log_start_offset: int | None = None,
+) -> Rebuilt:
+    """Derive everything from the `.log` files alone.
+
+    Where the log begins in remote storage, the producers up to the first `.log` are those of the
+    snapshot there.
+
+    Args:
+        partition: as listed; only its `.log` files are read.
+        settings: what the broker's configuration and clock would say.
+        kept_ranges: by base offset, of segments of which only some ranges are to stay.
+        known: snapshots that are right; one at a base offset is used in place of what was derived.
+        log_start_offset: in place of what the log dir's checkpoint says.
+        jobs: processes that scan segments.
+        on_bytes: told the size of each segment that is done.
+
+    Raises:
+        AccessError: a segment cannot be read.
+        FormatError, AppendError: a broker could not load the log either (PROD-6, PROD-9).
+    """
+    segments = partition.segments
+    work = [
+        SegmentJob(
+            each.log.path,
+            each.base_offset,
+            partition.is_active(each),
+            settings.interval_bytes,
+            (kept_ranges or {}).get(each.base_offset),
+        )
+        for each in segments
+    ]
+    if log_start_offset is None:
+        log_start_offset = partition.log_start_offset or 0
+    # Snapshots at or below the log start are taken on the way and deleted at the end (SNAP-3).
+    clock = Clock(settings.now_ms, settings.expiration_ms)
+    history = StateHistory(clock, _remote_state(partition, log_start_offset))
+    done: list[RebuiltSegment] = []
+    epochs: list[EpochRun] = []
+    for job, messages in zip(work, run_passes(work, jobs), strict=True):
+        if known and job.base_offset in known and job.base_offset > log_start_offset:
+            history.snapshots[job.base_offset] = known[job.base_offset]
+        rebuilt = recover_segment(history, job.base_offset, messages)
+        done.append(rebuilt)
+        for run in rebuilt.end.epochs:
+            add_epoch_run(epochs, run)
+        if on_bytes is not None:
+            on_bytes(rebuilt.end.log_bytes)
+        if rebuilt.end.is_cut:
+            break
+    log_end_offset = done[-1].end.next_offset if done else 0
+    bases = [each.end.base_offset for each in done]
+    return Rebuilt(
+        segments=tuple(done),
+        snapshots={
+            offset: encode_snapshot(entries)
+            for offset, entries in history.snapshots.items()
+            if offset > log_start_offset and stays(offset, bases, history.snapshots)
+        },
+        epochs=tuple(epochs),
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+        violations=tuple(history.violations),
+        clock=clock,
+    )
+
+
+def _remote_state(partition: Partition, log_start_offset: int) -> Snapshots:
+    """What is known of the part of a log that is in remote storage: no `.log` here tells of it."""
+    remote = partition.remote_range
+    if remote is None:
+        return {}
+    found, _ = read_snapshots(partition)
+    return {
+        offset: entries
+        for offset, entries in found.items()
+        if log_start_offset < offset <= remote.end_offset
+    }
+
+
+def stays(offset: int, bases: Sequence[int], snapshots: dict[int, list[ProducerEntry]]) -> bool:
+    """SNAP-5: a base's, or the largest other one if no base is above it."""
+    if offset in bases:
+        return True
+    strays = [each for each in snapshots if each not in bases]
+    return offset == max(strays) and offset >= max(bases)
+
+
+def leader_epochs(runs: Sequence[EpochRun], log_start_offset: int) -> list[LeaderEpochEntry]:
+    """Entries that the batches bear out; the epoch in force at the log start begins there."""
+    entries = [LeaderEpochEntry(each.epoch, each.first_base_offset) for each in runs]
+    return cut_at_log_start(entries, log_start_offset)
+
+
+def cut_at_log_start(
+    entries: Sequence[LeaderEpochEntry], log_start_offset: int
+) -> list[LeaderEpochEntry]:
+    """EPOCH-4: the epoch in force at the log start begins there."""
+    below = [each for each in entries if each.start_offset <= log_start_offset]
+    kept = [each for each in entries if each.start_offset > log_start_offset]
+    return [LeaderEpochEntry(below[-1].epoch, log_start_offset), *kept] if below else kept
+
+
+def recover_segment(
+    history: StateHistory, base_offset: int, messages: Iterator[Block | SegmentEnd]
+) -> RebuiltSegment:
+    """Recover one segment: load the state at its base, replay, take snapshots (SNAP-9)."""
+    state = history.load(base_offset)
+    if state.map_end_offset < base_offset:
+        # Nothing lies between: the segments before this one have just been replayed to their ends.
+        state.map_end_offset = base_offset
+        history.take(state)
+    aborted: list[bytes] = []
+    has_abort = False
+    for message in messages:
+        if isinstance(message, SegmentEnd):
+            history.violations += state.violations
+            history.take(state)
+            return RebuiltSegment(message, b"".join(aborted) if has_abort else None)
+        has_abort = has_abort or not message.markers.is_commit.all()
+        aborted.append(encode_aborted(state.apply(message.table, message.markers).aborted))
+    raise ChildProcessError("a pass over a segment has no end")
+
+
+def encode_aborted(ended: EndedTransactions) -> bytes:
+    """Entries of `.txnindex` for transactions that were aborted."""
+    entries = np.zeros(len(ended.producer_id), TXN_ENTRY)
+    entries["producer_id"] = ended.producer_id
+    entries["first_offset"] = ended.first_offset
+    entries["last_offset"] = ended.last_offset
+    entries["last_stable_offset"] = ended.last_stable_offset
+    return entries.tobytes()

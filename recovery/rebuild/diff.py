@@ -1,0 +1,261 @@
+"""What differs between the derived files on disk and rebuilt ones, and what is worth writing."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.rebuild.derive import leader_epochs
+from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
+from recovery.rebuild.older_brokers import older_reason
+from recovery.replay.recover_state import EntryState, compare_entries
+from storage.errors import FormatError
+from storage.formats import offset_index, time_index
+from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.rebuild.derive import Rebuilt
+    from recovery.rebuild.segment_pass import EpochRun
+    from recovery.replay.snapshots import Clock
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry
+
+
+class FileState(StrEnum):
+    """How a file on disk compares with the rebuilt one."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    MISSING = "missing"
+    SURPLUS = "surplus"  # a broker removes it when it loads the log, or the batches say nothing
+
+
+class FileDifference(NamedTuple):
+    """One derived file; `rebuilt` is what it should be, None for a surplus one.
+
+    `first_pos` is the place of the first byte that differs.
+    """
+
+    name: str
+    state: FileState
+    disk_bytes: int | None
+    rebuilt: bytes | None
+    first_pos: int | None = None
+    reason: str = ""
+
+    @property
+    def rebuilt_bytes(self) -> int | None:
+        """Size of the rebuilt file."""
+        return None if self.rebuilt is None else len(self.rebuilt)
+
+    @property
+    def content(self) -> bytes | None:
+        """What to write in place; None when nothing is to be written."""
+        return self.rebuilt if self.state in (FileState.DIFFERS, FileState.MISSING) else None
+
+
+def compare_files(
+    partition: Partition,
+    rebuilt: Rebuilt,
+    *,
+    index_max_bytes: int = DEFAULT_INDEX_MAX_BYTES,
+    preallocate: bool = False,
+    log_stays: bool = True,
+) -> Iterator[FileDifference]:
+    """Compare every derived file of the partition, in the order of their names.
+
+    What an older broker wrote in its own way is equal, too, and says so (`older_brokers`).
+
+    Args:
+        partition: as listed.
+        rebuilt: what it should be.
+        index_max_bytes: `segment.index.bytes`: the size of the active segment's indexes.
+        preallocate: write the active segment's indexes in that size, as a live broker has them.
+        log_stays: the `.log` files are those that were rebuilt from, and not to be changed.
+    """
+    disk = {each.name.name: each for each in _derived_files(partition)}
+    wanted = dict(rebuilt.files())
+    for each in _differences(
+        partition, rebuilt, disk, wanted, index_max_bytes, preallocate=preallocate
+    ):
+        if log_stays and each.state is not FileState.EQUAL:
+            entry = disk.get(each.name)
+            data = None if entry is None else partition.read_file(entry)
+            reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))
+            if reason and not _has_wrong_zeros(partition, rebuilt, each.name, data):
+                disk_bytes = None if data is None else len(data)
+                yield FileDifference(each.name, FileState.EQUAL, disk_bytes, data, reason=reason)
+                continue
+        yield each
+
+
+def _differences(
+    partition: Partition,
+    rebuilt: Rebuilt,
+    disk: dict[str, FileEntry],
+    wanted: dict[str, bytes],
+    index_max_bytes: int,
+    *,
+    preallocate: bool,
+) -> Iterator[FileDifference]:
+    active = f"{rebuilt.segments[-1].end.base_offset:020d}" if rebuilt.segments else ""
+    is_clean = partition.stopped is StoppedState.CLEAN  # a start takes zeros for entries (IDX-5)
+    for name in sorted(wanted.keys() | disk.keys()):
+        entry = disk.get(name)
+        data = partition.read_file(entry) if entry is not None else None
+        content = wanted.get(name)
+        if content is None:
+            yield _surplus(name, data, rebuilt)
+            continue
+        if name == LEADER_EPOCHS_NAME and data is not None and epochs_agree(data, rebuilt):
+            reason = "" if data == content else "agrees with the log"
+            yield FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+            continue
+        is_active_index = name in (f"{active}.index", f"{active}.timeindex")
+        is_normal = is_active_index and (preallocate or not is_clean)
+        if is_normal and data is not None and _is_untrimmed(data, content):
+            yield FileDifference(name, FileState.EQUAL, len(data), content, reason="untrimmed")
+            continue
+        if classify(name).kind is FileKind.SNAPSHOT and data is not None and data != content:
+            compared = _compared_producers(name, data, content, rebuilt.clock)
+            if compared is not None:
+                yield compared
+                continue
+        if is_active_index and preallocate and data != content:
+            content = _padded(name, content, index_max_bytes)
+        yield _compared(name, data, content)
+
+
+def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: bytes | None) -> bool:
+    """Whether zeros follow the entries of an index where a broker leaves none (IDX-5)."""
+    found = classify(name)
+    if data is None or found.kind not in (FileKind.INDEX, FileKind.TIMEINDEX):
+        return False
+    is_active = found.offset == rebuilt.segments[-1].end.base_offset
+    if is_active and partition.stopped is not StoppedState.CLEAN:
+        return False
+    module = offset_index if found.kind is FileKind.INDEX else time_index
+    used_bytes: int = module.logical_entry_count(data) * module.ENTRY_BYTES
+    return used_bytes < len(data)
+
+
+def _compared(name: str, data: bytes | None, content: bytes) -> FileDifference:
+    if data is None:
+        return FileDifference(name, FileState.MISSING, None, content)
+    if data == content:
+        return FileDifference(name, FileState.EQUAL, len(data), content)
+    first_pos = first_difference(data, content)
+    return FileDifference(name, FileState.DIFFERS, len(data), content, first_pos)
+
+
+def _is_untrimmed(data: bytes, content: bytes) -> bool:
+    """Whether an index is as rebuilt, and zeros follow: normal unless a broker was stopped."""
+    size = len(content)
+    return len(data) > size and data[:size] == content and not any(data[size:])
+
+
+def _compared_producers(
+    name: str, data: bytes, content: bytes, clock: Clock
+) -> FileDifference | None:
+    """Compare snapshots by their producers; None where these differ.
+
+    A broker wrote some of them that have expired since, or had more of them once, and its map is
+    larger. Before 3.5 that was a map of Scala, whose order is another one.
+    """
+    try:
+        on_disk = parse_snapshot(data)
+    except FormatError:
+        return None
+    found = [each.state for each in compare_entries(parse_snapshot(content), on_disk, clock)]
+    expired_count = found.count(EntryState.EXPIRED)
+    if expired_count + found.count(EntryState.EQUAL) != len(found):
+        return None
+    if expired_count:
+        reason = f"{expired_count} of its {len(on_disk)} producers have expired since"
+    elif any(clock.has_expired(each.timestamp_ms) for each in on_disk):
+        reason = "others have expired since, among which its producers were"
+    else:
+        reason = "the same producers in another order, such as that of a broker before 3.5"
+        first_pos = first_difference(data, content)
+        return FileDifference(name, FileState.DIFFERS, len(data), content, first_pos, reason)
+    return FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+
+
+def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:
+    """Judge a file that the rebuild does not give."""
+    disk_bytes = None if data is None else len(data)
+    kind = classify(name).kind
+    if kind is FileKind.TXNINDEX:
+        # Recovery empties an existing file and does not remove it.
+        if not data:
+            return FileDifference(name, FileState.EQUAL, disk_bytes, b"")
+        reason = "the log has no aborted transaction there"
+        return FileDifference(name, FileState.DIFFERS, disk_bytes, b"", 0, reason)
+    offset = classify(name).offset or 0
+    reason = "not needed: a broker removes it when it loads the log"
+    if kind is FileKind.SNAPSHOT and offset > rebuilt.log_end_offset:
+        reason = "beyond the log end: a broker removes it"
+    return FileDifference(name, FileState.SURPLUS, disk_bytes, None, reason=reason)
+
+
+def _derived_files(partition: Partition) -> Iterator[FileEntry]:
+    for segment in partition.segments:
+        for entry in (segment.offset_index, segment.time_index, segment.txn_index):
+            if entry is not None:
+                yield entry
+    yield from partition.files.snapshots
+    entry = partition.files.other(LEADER_EPOCHS_NAME)
+    if entry is not None:
+        yield entry
+
+
+def _padded(name: str, content: bytes, index_max_bytes: int) -> bytes:
+    """Extend an index by zeros to its full size, as a broker has the active segment's."""
+    kind = classify(name).kind
+    module = offset_index if kind is FileKind.INDEX else time_index
+    return content.ljust(module.preallocated_bytes(index_max_bytes), b"\0")
+
+
+def first_difference(one: bytes, other: bytes) -> int:
+    """Position of the first byte that differs, in at most a few comparisons a kilobyte."""
+    end = min(len(one), len(other))
+    for start in range(0, end, 1024):
+        stop = min(start + 1024, end)
+        if one[start:stop] != other[start:stop]:
+            pairs = zip(one[start:stop], other[start:stop], strict=True)
+            return start + next(place for place, (a, b) in enumerate(pairs) if a != b)
+    return end
+
+
+def epochs_agree(data: bytes, rebuilt: Rebuilt) -> bool:
+    """Whether a `leader-epoch-checkpoint` says of every batch what the batch says (EPC-1, EPC-3).
+
+    It may know more than the batches do: epochs without data, starts below a compacted batch.
+    """
+    try:
+        entries = parse_leader_epochs(data)
+    except FormatError:
+        return False
+    if not entries and leader_epochs(rebuilt.epochs, rebuilt.log_start_offset):
+        return False
+    ascending = all(
+        before.epoch < after.epoch and before.start_offset < after.start_offset
+        for before, after in pairwise([LeaderEpochEntry(-1, -1), *entries])
+    )
+    return ascending and all(_bears_out(entries, run) for run in rebuilt.epochs)
+
+
+def _bears_out(entries: Sequence[LeaderEpochEntry], run: EpochRun) -> bool:
+    starts = [each.start_offset for each in entries]
+    for offset in (run.first_base_offset, run.last_base_offset):
+        place = bisect_right(starts, offset) - 1
+        # Below the first entry: records that DeleteRecords took and a crash brought back (OFF-5).
+        if place >= 0 and entries[place].epoch != run.epoch:
+            return False
+    return True

@@ -1,0 +1,170 @@
+"""One pass over a segment as recovery makes it: indexes built, rows for the producer state kept.
+
+The scan, the checksums and the indexes of different segments do not depend on each other, so
+several processes may do them; what does depend on order (producer state) is a small rest that the
+caller replays: the relevant rows of each block, with the markers of its control batches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES, BuiltIndexes, IndexBuilder
+from recovery.rebuild.relevant_rows import relevant_rows, take_rows
+from recovery.replay.segment_walk import SegmentWalk
+from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.segment import Segment, open_segment
+from storage.spliced_file import SplicedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recovery.changes.file_facts import Range
+    from recovery.replay.producer_columns import MarkerColumns
+    from storage.kernels.protocol import HeaderTable, Verdict
+
+
+class SegmentJob(NamedTuple):
+    """What to do with one segment; with `ranges`, of which only these parts of the file count."""
+
+    path: str
+    base_offset: int
+    is_last: bool
+    interval_bytes: int = DEFAULT_INTERVAL_BYTES
+    ranges: tuple[Range, ...] | None = None
+
+
+class Block(NamedTuple):
+    """The rows of some batches that producer state depends on; markers by row of this table."""
+
+    table: HeaderTable
+    markers: MarkerColumns
+
+
+class EpochRun(NamedTuple):
+    """The batches of one leader epoch: base offsets of the first and the last of them."""
+
+    epoch: int
+    first_base_offset: int
+    last_base_offset: int
+
+
+class SegmentEnd(NamedTuple):
+    """What a pass has found out, after its last block."""
+
+    base_offset: int
+    next_offset: int  # behind the last whole, valid batch; the base offset if there is none
+    valid_bytes: int
+    log_bytes: int
+    batches_count: int
+    indexes: BuiltIndexes
+    epochs: tuple[EpochRun, ...]
+    verdict: Verdict
+
+    @property
+    def is_cut(self) -> bool:
+        """Recovery would cut the `.log` here, and drop all later segments (REC-6)."""
+        return self.valid_bytes < self.log_bytes
+
+
+def pass_over(job: SegmentJob) -> Iterator[Block | SegmentEnd]:
+    """Walk a segment up to the first batch that recovery would not keep.
+
+    Raises:
+        AccessError: it cannot be opened, or a part of it not be read.
+        CorruptError: BAT-12, a control batch without an end marker: a broker cannot load it.
+    """
+    if job.ranges is not None:
+        whole = SplicedFile(job.path, [(job.path, *each) for each in job.ranges])
+        with Segment(whole, job.base_offset) as segment:
+            yield from pass_over_segment(segment, job)
+        return
+    with open_segment(job.path, base_offset=job.base_offset) as segment:
+        yield from pass_over_segment(segment, job)
+
+
+def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | SegmentEnd]:
+    """Walk one that is open, be it a file or what is to become one.
+
+    Raises:
+        AccessError, CorruptError: as `pass_over`.
+    """
+    builder = IndexBuilder(job.base_offset, job.interval_bytes)
+    epochs = _EpochCollector()
+    blocks: list[Block] = []
+
+    def hand_on(table: HeaderTable, markers: MarkerColumns, rows: slice) -> None:
+        builder.add(table)
+        epochs.add(table)
+        blocks.append(_block(rows_of(table, rows.start, rows.stop), markers))
+
+    walk = SegmentWalk(segment, hand_on, start_offset=None, end_offset=None)
+    scan = BulkScan(segment, is_active=job.is_last, resume=False)
+    for part in scan.parts():
+        if isinstance(part, BulkWindow):
+            walk.take_window(part)
+        else:
+            walk.take_batch(part)
+        yield from blocks
+        blocks.clear()
+        if walk.is_over:
+            break
+    walk.flush()
+    yield from blocks
+    if walk.refusal is not None:
+        raise walk.refusal
+    yield SegmentEnd(
+        base_offset=job.base_offset,
+        next_offset=max(walk.last_offset + 1, job.base_offset),
+        valid_bytes=walk.valid_bytes,
+        log_bytes=scan.end_pos,  # a broker that runs may have appended since
+        batches_count=walk.batches_count,
+        indexes=builder.finish(),
+        epochs=tuple(epochs.runs),
+        verdict=walk.stop or _verdict_at(scan.verdicts, walk.valid_bytes, scan.verdict),
+    )
+
+
+def _block(table: HeaderTable, markers: MarkerColumns) -> Block:
+    """Reduce a table to its relevant rows; those of control batches are all among them."""
+    rows = relevant_rows(table)
+    markers = markers.between(0, table.row_count)
+    return Block(take_rows(table, rows), markers._replace(row=np.searchsorted(rows, markers.row)))
+
+
+def _verdict_at(verdicts: list[Verdict], pos: int, default: Verdict) -> Verdict:
+    """Return what ended the pass: the verdict of the place where it stopped."""
+    return next((each for each in verdicts if each.end_pos > pos), default)
+
+
+class _EpochCollector:
+    """Follows the greatest leader epoch; batches of a lower one tell nothing (EPOCH-2)."""
+
+    def __init__(self) -> None:
+        self.runs: list[EpochRun] = []
+
+    def add(self, table: HeaderTable) -> None:
+        latest = self.runs[-1].epoch if self.runs else -1
+        epochs = np.where(table.magic >= MAGIC_V2, table.partition_leader_epoch, -1)
+        greatest = np.maximum.accumulate(np.concatenate(([latest], epochs)))[1:]
+        rows = np.flatnonzero((epochs == greatest) & (epochs >= 0))
+        if not len(rows):
+            return
+        starts = np.flatnonzero(np.diff(epochs[rows], prepend=-1))
+        lasts = np.append(starts[1:], len(rows)) - 1
+        for first, last in zip(rows[starts].tolist(), rows[lasts].tolist(), strict=True):
+            run = EpochRun(
+                int(epochs[first]), int(table.base_offset[first]), int(table.base_offset[last])
+            )
+            add_epoch_run(self.runs, run)
+
+
+def add_epoch_run(runs: list[EpochRun], run: EpochRun) -> None:
+    """Append a run, or extend the last one by it; a lower epoch is passed over."""
+    if runs and runs[-1].epoch == run.epoch:
+        runs[-1] = runs[-1]._replace(last_base_offset=run.last_base_offset)
+    elif not runs or run.epoch > runs[-1].epoch:
+        runs.append(run)

@@ -1,0 +1,151 @@
+"""Plan as a repair what a start without the clean-shutdown marker does to a partition.
+
+`recovery.repair.broker_start` has the plan. Here its price is worked out, and the checkpoints are
+lowered that a broker clamps as it goes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.changes.lowered_checkpoints import Limits
+from recovery.changes.plan import Action
+from recovery.repair.broker_start import plan_recovery
+from recovery.repair.repaired import (
+    Repaired,
+    changed_aborts,
+    compare_state,
+    lost_range,
+    with_missing,
+)
+from recovery.repair.strategies import Strategy
+from recovery.replay.recover_state import read_snapshots
+from recovery.replay.snapshots import Clock
+from recovery.truncate.plan import require_changeable
+from storage.errors import RefusedError
+from storage.kernels.protocol import Verdict, VerdictKind
+from storage.log_tail import NotClosedError
+from storage.lookup import verdict_of
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recovery.rebuild.derive import RebuildSettings
+    from recovery.repair.broker_start import Recovery
+    from recovery.repair.repaired import LostRange
+    from storage.partition import Partition
+
+
+def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
+    """Plan it for a partition with at least one segment. Reads only.
+
+    Raises:
+        RefusedError: it must not be changed, or a broker could not load it, or would delete it.
+        AccessError: it cannot be read.
+    """
+    require_changeable(partition)
+    log_end = partition.log_end()
+    disk, _ = read_snapshots(partition)
+    clock = Clock(settings.now_ms, settings.expiration_ms)
+    try:
+        recovery = plan_recovery(partition, clock, settings.interval_bytes, is_written_to=False)
+    except NotClosedError as error:
+        raise RefusedError(
+            f"{error}: a start of the broker does not look at that, and keeps it [REC-8]",
+            next_step=f"eoctl repair {partition.path} --strategy salvage",
+        ) from error
+    _require_cut(partition, recovery.stop)
+    tail = recovery.tail
+    end_before = tail.end_offset if log_end is None else log_end.offset
+    lost = tuple(_lost(recovery, end_before))
+    has_loss = any(each.base_offset is not None for each in lost)
+    state = compare_state(
+        partition.path,
+        disk,
+        clock,
+        lost_from=tail.end_offset if has_loss else None,
+        after=tail.producers,
+    )
+    contents = {Path(e.path).name: e.content for e in recovery.steps if e.content is not None}
+    kept = [each for each in partition.segments if each.base_offset <= tail.base_offset]
+    txn_indexes = []
+    for each in kept:
+        content = contents.get(f"{each.base_offset:020d}.txnindex")
+        txn_indexes.append(partition.read_file(each.txn_index) if content is None else content)
+    return Repaired(
+        path=partition.path,
+        strategy=Strategy.AS_BROKER,
+        log_bytes=partition.files.log_bytes,
+        log_start_offset=partition.log_start_offset,
+        end_offset=tail.end_offset,
+        limits=Limits(
+            partition.directory.topic_partition,
+            recovery_point=tail.end_offset,
+            end=tail.end_offset,
+            first_dirty=tail.base_offset,
+            has_log_start=True,
+        ),
+        steps=recovery.steps,
+        logs=recovery.logs,
+        segments=tuple(each.log.name.name for each in partition.segments),
+        lost=with_missing(partition.path, lost, partition.acknowledged.missing(tail.end_offset)),
+        producers=state.producers,
+        open_transactions=state.open_transactions,
+        changed_aborts=changed_aborts(partition, [each or b"" for each in txn_indexes], lost),
+        notes=recovery.notes,
+    )
+
+
+def _require_cut(partition: Partition, stop: Verdict | None) -> None:
+    """Refuse what a broker does not cut: a segment to split, or one to empty, or no start at all.
+
+    Raises:
+        RefusedError: an offset does not fit (REC-10), or a place cannot be read (REC-6).
+    """
+    if stop is None:
+        return
+    if stop.check_id in {"SEG-2", "SEG-3"}:
+        what = f"{stop.reason}: a broker would split the segment, or not start at all [REC-10]"
+    elif stop.kind is VerdictKind.UNREADABLE:
+        what = f"{stop.reason}: a broker would empty the whole segment, and drop those behind it"
+    else:
+        return
+    raise RefusedError(
+        f"{partition.path}: position {stop.start_pos}: {what}",
+        next_step=f"eoctl repair {partition.path} --strategy salvage",
+    )
+
+
+def _lost(recovery: Recovery, end_before: int) -> Iterator[LostRange]:
+    """The rest of the segment that is cut has all offsets; whole segments behind it only bytes."""
+    stop = recovery.stop
+    if stop is None:
+        return
+    cut, *_ = (
+        each
+        for each in recovery.steps
+        if each.path.endswith(".log") and each.action is Action.TRUNCATE
+    )
+    end_offset = recovery.tail.end_offset
+    removed = [
+        each
+        for each in recovery.steps
+        if each.path.endswith(".log") and each.action is Action.REMOVE
+    ]
+    last_offset = end_before - 1 if end_before > end_offset else None
+    if stop.kind is VerdictKind.PREALLOCATED and not removed:
+        last_offset = end_offset - 1  # nothing was ever there
+    assert cut.before is not None
+    if stop.kind is not VerdictKind.PREALLOCATED:
+        with open_segment(cut.path) as segment:
+            stop = verdict_of(segment, stop, is_active=not removed)
+    verdict = stop._replace(start_pos=cut.after_bytes, end_pos=cut.before.file_bytes)
+    yield lost_range(cut.path, verdict, end_offset, last_offset)
+    for each in reversed(removed):
+        assert each.before is not None
+        whole = Verdict(
+            stop.kind, 0, each.before.file_bytes, stop.check_id, "behind the place of the cut"
+        )
+        yield lost_range(each.path, whole, end_offset, end_offset - 1)

@@ -1,0 +1,273 @@
+"""Plan what a broker does to a partition when it starts without the clean-shutdown marker (REC).
+
+From the segment with the recovery point on, in order (REC-6, REC-7, SNAP-9):
+  1  producer state at its base, from the newest good snapshot below and a replay
+  2  its batches are walked and verified; the `.log` ends before the first that is not good
+  3  `.index`, `.timeindex` and `.txnindex` from the batches
+  4  a snapshot at the end of the segment
+When something was cut, later segments go. At the end the leader epochs are cut at the log end and
+extended by those of the batches (EPOCH-6), and stray snapshots go (SNAP-3, SNAP-5).
+
+A broker does it to the files as it goes. Here it is a plan, whose steps keep what they cut or
+replace. What a broker would do blindly is refused: a log that ends below its recovery point has
+lost what was flushed (OFS-2), and one below its log start would be deleted (REC-9).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.changes.changeable import require_compacted, require_no_problem
+from recovery.changes.plan import absolute_path, remove_step, replace_step, truncate_step
+from recovery.rebuild.derive import cut_at_log_start, recover_segment, stays
+from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
+from recovery.replay.recover_state import first_recovered, read_snapshots
+from recovery.replay.snapshots import StateHistory
+from storage.errors import FormatError, RefusedError
+from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
+from storage.formats.producer_snapshot import encode_snapshot
+from storage.formats.record_batch import NO_LEADER_EPOCH
+from storage.formats.txn_index import parse_entries
+from storage.log_dir import LEADER_EPOCHS_NAME
+from storage.log_tail import LogTail, TailWalk, require_flushed, require_room
+from storage.producer_state import AppendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.changes.plan import Step
+    from recovery.rebuild.derive import RebuiltSegment
+    from recovery.rebuild.segment_pass import EpochRun
+    from recovery.replay.snapshots import Clock
+    from storage.kernels.protocol import Verdict
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry, SegmentFiles
+
+
+class Recovery(NamedTuple):
+    """What a start would do.
+
+    Attributes:
+        steps: changes of files, in a safe order; none: the partition is closed as it is.
+        logs: paths of the `.log` files that the plan was made from, and that no step touches.
+        tail: where a writer goes on afterwards.
+        cut_bytes: of log that go, the whole segments behind the cut included.
+        stop: why the last segment that stays is cut; None: it is not.
+        notes: what a person should know.
+    """
+
+    steps: tuple[Step, ...]
+    logs: tuple[str, ...]
+    tail: LogTail
+    cut_bytes: int
+    stop: Verdict | None
+    notes: tuple[str, ...]
+
+
+def plan_recovery(
+    partition: Partition,
+    clock: Clock,
+    interval_bytes: int,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+    is_written_to: bool = True,
+) -> Recovery:
+    """Plan the recovery of a partition with at least one segment. Reads only.
+
+    Args:
+        partition: as listed now, nothing of it read before.
+        clock: for the expiry of producers.
+        interval_bytes: `index.interval.bytes`.
+        on_bytes: told the size of each segment that is done.
+        is_written_to: something is to be appended. Else what ends below the recovery point is
+            planned, too, and the caller tells what goes; so are older message formats.
+
+    Raises:
+        RefusedError: what a broker would do is not safe, or it could not load the partition.
+        AccessError: it cannot be read.
+    """
+    require_compacted(partition)
+    try:
+        planner = _Planner(partition, clock, interval_bytes, on_bytes)
+        return planner.plan(is_written_to=is_written_to)
+    except (FormatError, AppendError) as error:
+        raise RefusedError(
+            f"{partition.path}: a broker could not load it: {error}",
+            next_step=f"eoctl repair {partition.path} --strategy salvage, without that batch; eoctl"
+            " truncate to what is before it",
+        ) from error
+
+
+class _Planner:
+    def __init__(
+        self,
+        partition: Partition,
+        clock: Clock,
+        interval_bytes: int,
+        on_bytes: Callable[[int], None] | None,
+    ) -> None:
+        self._partition = partition
+        self._interval_bytes = interval_bytes
+        self._on_bytes = on_bytes
+        self._directory = Path(absolute_path(partition.path))
+        self._log_start_offset = partition.log_start_offset or 0
+        self._disk_epochs = partition.leader_epochs() or []
+        disk, self._notes = read_snapshots(partition)
+        require_no_problem(partition)
+        self._history = StateHistory(clock, disk, log_start_offset=self._log_start_offset)
+        log_dir = partition.log_dir
+        recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+        self._first = first_recovered(partition.segments, recovery_point or 0)
+        self._done: list[RebuiltSegment] = []
+        self._epoch_runs: list[EpochRun] = []
+
+    def plan(self, *, is_written_to: bool) -> Recovery:
+        """Recover segment by segment, then compare with the disk."""
+        segments = self._partition.segments
+        for files in segments[self._first :]:
+            self._recover(files)
+            if self._done[-1].end.is_cut:
+                break
+        kept, removed = self._recovered(), segments[self._first + len(self._done) :]
+        last, end = kept[-1], self._done[-1].end
+        self._require_safe(last, end.next_offset, is_written_to=is_written_to)
+        epochs = self._epochs(end.next_offset)
+        steps = [*self._epoch_steps(epochs), *self._removals(removed)]
+        for files, done in zip(kept, self._done, strict=True):
+            steps += self._segment_steps(files, done)
+        steps += self._snapshot_steps(end.next_offset)
+        touched = {each.path for each in steps}
+        logs = [str(self._directory / each.log.name.name) for each in kept]
+        return Recovery(
+            steps=tuple(steps),
+            logs=tuple(each for each in logs if each not in touched),
+            tail=self._tail(last, epochs, may_be_older=not is_written_to),
+            cut_bytes=end.log_bytes
+            - end.valid_bytes
+            + sum(each.log.file_bytes for each in removed),
+            stop=end.verdict if end.is_cut else None,
+            notes=tuple(self._notes),
+        )
+
+    def _recovered(self) -> Sequence[SegmentFiles]:
+        return self._partition.segments[self._first : self._first + len(self._done)]
+
+    def _recover(self, files: SegmentFiles) -> None:
+        history, segments = self._history, self._partition.segments
+        state = history.load_to(files.base_offset, segments)
+        history.forget_above(files.base_offset)
+        history.take(state)
+        job = SegmentJob(
+            files.log.path,
+            files.base_offset,
+            self._partition.is_active(files),
+            self._interval_bytes,
+        )
+        done = recover_segment(history, files.base_offset, pass_over(job))
+        for run in done.end.epochs:
+            add_epoch_run(self._epoch_runs, run)
+        if done.end.is_cut:
+            verdict = done.end.verdict
+            self._notes.append(
+                f"{files.log.path}: {verdict.kind.replace('_', ' ')} at position"
+                f" {done.end.valid_bytes}: {verdict.reason}: a broker cuts it there"
+            )
+        self._done.append(done)
+        if self._on_bytes is not None:
+            self._on_bytes(done.end.log_bytes)
+
+    def _require_safe(self, last: SegmentFiles, end_offset: int, *, is_written_to: bool) -> None:
+        require_room(last, end_offset)
+        if is_written_to:
+            require_flushed(self._partition, end_offset)
+        if self._log_start_offset > end_offset:
+            raise RefusedError(
+                f"{self._partition.path}: its log start offset is {self._log_start_offset}, above"
+                f" its end {end_offset}: a broker would delete all of it at its start [OFS-1]",
+                next_step=f"eoctl repair {self._partition.path} --strategy salvage",
+            )
+
+    def _epochs(self, end_offset: int) -> list[LeaderEpochEntry]:
+        """EPOCH-6: cut at the end and at the log start, extended by what the batches have.
+
+        The epoch that begins at the end stays, which a start drops: no lower one may be given out.
+        """
+        entries = [each for each in self._disk_epochs if each.start_offset <= end_offset]
+        for run in self._epoch_runs:
+            if not entries or run.epoch > entries[-1].epoch:
+                entries.append(LeaderEpochEntry(run.epoch, run.first_base_offset))
+        return cut_at_log_start(entries, self._log_start_offset)
+
+    def _tail(
+        self, last: SegmentFiles, epochs: Sequence[LeaderEpochEntry], *, may_be_older: bool
+    ) -> LogTail:
+        done = self._done[-1]
+        walk = TailWalk(self._interval_bytes, None, may_be_older=may_be_older)
+        walk.read(last, done.end.valid_bytes)
+        known = [each.epoch for each in (*self._disk_epochs, *epochs)]
+        return LogTail(
+            base_offset=last.base_offset,
+            log_bytes=done.end.valid_bytes,
+            end_offset=walk.end_offset,
+            first_timestamp_ms=walk.first_timestamp_ms,
+            indexes=walk.indexes,
+            aborted=tuple(parse_entries(done.txn_index or b"")),
+            epochs=tuple(epochs),
+            last_leader_epoch=max(known, default=NO_LEADER_EPOCH),
+            producers=tuple(self._history.snapshots.get(walk.end_offset, ())),
+        )
+
+    # -- steps
+
+    def _epoch_steps(self, epochs: Sequence[LeaderEpochEntry]) -> Iterator[Step]:
+        if list(epochs) != self._disk_epochs:
+            path = self._directory / LEADER_EPOCHS_NAME
+            yield replace_step(str(path), encode_leader_epochs(epochs), "leader epochs of the log")
+
+    def _removals(self, removed: Sequence[SegmentFiles]) -> Iterator[Step]:
+        """From the last one backwards, the `.log` first: what is left is always a log."""
+        for files in reversed(removed):
+            for each in (files.log, files.offset_index, files.time_index, files.txn_index):
+                if each is not None:
+                    yield remove_step(self._path(each), "behind the place where the log is cut")
+
+    def _segment_steps(self, files: SegmentFiles, done: RebuiltSegment) -> Iterator[Step]:
+        if done.end.is_cut:
+            yield truncate_step(self._path(files.log), done.end.valid_bytes, "not a good batch")
+        for entry, suffix, content in (
+            (files.offset_index, ".index", done.end.indexes.offset_index),
+            (files.time_index, ".timeindex", done.end.indexes.time_index),
+            (files.txn_index, ".txnindex", done.txn_index or b""),
+        ):
+            # The indexes are there even if empty; `.txnindex` need not be without aborts.
+            is_missing = entry is None and suffix != ".txnindex"
+            if is_missing or (self._partition.read_file(entry) or b"") != content:
+                path = str(self._directory / f"{files.base_offset:020d}{suffix}")
+                yield replace_step(path, content, "derived from the .log")
+        require_no_problem(self._partition)
+
+    def _snapshot_steps(self, end_offset: int) -> Iterator[Step]:
+        """The one at the end comes last: with it the partition is closed."""
+        bases = [each.base_offset for each in self._partition.segments[: self._first]]
+        bases += [each.end.base_offset for each in self._done]
+        snapshots = self._history.snapshots
+        wanted = {
+            offset: encode_snapshot(snapshots[offset])
+            for offset in sorted(snapshots)
+            if offset <= end_offset and stays(offset, bases, snapshots)
+        }
+        on_disk: dict[int, FileEntry] = {}
+        for entry in self._partition.files.snapshots:
+            offset = entry.name.offset
+            if offset is None or offset not in wanted:
+                yield remove_step(self._path(entry), "producer state that a broker deletes")
+            else:
+                on_disk[offset] = entry
+        for offset, content in wanted.items():
+            if self._partition.read_file(on_disk.get(offset)) != content:
+                path = str(self._directory / f"{offset:020d}.snapshot")
+                yield replace_step(path, content, "producer state, derived from the .log")
+
+    def _path(self, entry: FileEntry) -> str:
+        return str(self._directory / entry.name.name)

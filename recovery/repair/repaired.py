@@ -1,0 +1,260 @@
+"""What a repair of one partition directory consists of, whatever its strategy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.replay.snapshots import StateHistory
+from recovery.truncate.price import ProducerChange, producers_set_back
+from storage.formats.txn_index import parse_entries
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recovery.changes.lowered_checkpoints import Limits
+    from recovery.changes.plan import Step
+    from recovery.repair.strategies import Strategy
+    from recovery.replay.snapshots import Clock, Snapshots
+    from storage.acknowledged import Missing
+    from storage.errors import EoctlError
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.kernels.protocol import Verdict
+    from storage.partition import Partition
+
+
+class LostRange(NamedTuple):
+    """Bytes of a `.log` that go, and offsets that nothing has that stays, inclusive.
+
+    Both offsets are None if no offset is missing; `last_offset` alone if it is not known. What is
+    not on disk any more (`MISSING`) has the directory for its path, and no bytes.
+    """
+
+    path: str
+    start_pos: int
+    end_pos: int
+    base_offset: int | None
+    last_offset: int | None
+    kind: VerdictKind
+    check_id: str
+    reason: str
+
+    @property
+    def offsets_count(self) -> int | None:
+        """How many offsets are missing, at most; None if it is not known."""
+        if self.base_offset is None:
+            return 0
+        return None if self.last_offset is None else self.last_offset - self.base_offset + 1
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker afterwards; `was_open`: before, too (None: not known)."""
+
+    path: str
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    was_open: bool | None
+
+
+class ChangedAbort(NamedTuple):
+    """An aborted transaction that `.txnindex` told of and that is none afterwards, or another."""
+
+    path: str
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+
+
+class Repaired(NamedTuple):
+    """A planned repair of one partition directory.
+
+    Attributes:
+        path: the directory.
+        strategy: how.
+        log_bytes: of all its `.log` files.
+        log_start_offset, end_offset: afterwards; None: not known.
+        limits: what its checkpoints may say afterwards; None: they stay.
+        steps: all others; with none, and nothing to lower, nothing is to be repaired.
+        logs: `.log` files that no step touches and that the plan was made from.
+        segments: names of all `.log` files that were looked at.
+        lost: what goes, in order.
+        producers: those that are set back; None: not known.
+        open_transactions: without a marker afterwards.
+        changed_aborts: aborted ones that are not told of any more.
+        notes: what a person should know.
+        error: why nothing could be planned.
+    """
+
+    path: str
+    strategy: Strategy
+    log_bytes: int = 0
+    log_start_offset: int | None = None
+    end_offset: int | None = None
+    limits: Limits | None = None
+    steps: tuple[Step, ...] = ()
+    logs: tuple[str, ...] = ()
+    segments: tuple[str, ...] = ()
+    lost: tuple[LostRange, ...] = ()
+    producers: tuple[ProducerChange, ...] | None = ()
+    open_transactions: tuple[OpenTransaction, ...] = ()
+    changed_aborts: tuple[ChangedAbort, ...] = ()
+    notes: tuple[str, ...] = ()
+    error: EoctlError | None = None
+
+    @property
+    def lost_offsets_count(self) -> int | None:
+        """How many offsets are missing, at most; None if it is not known."""
+        counts = [each.offsets_count for each in self.lost]
+        return sum(each or 0 for each in counts) if None not in counts else None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether something was acknowledged that is not on disk."""
+        return any(each.kind is VerdictKind.MISSING for each in self.lost)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of `.log` that go, preallocated zeros left out."""
+        return sum(
+            each.end_pos - each.start_pos
+            for each in self.lost
+            if each.kind is not VerdictKind.PREALLOCATED
+        )
+
+    def loses_below(self, offset: int | None) -> bool:
+        """Whether an offset goes that is, or may be, below a high watermark (None: not known)."""
+        firsts = [each.base_offset for each in self.lost if each.base_offset is not None]
+        return bool(firsts) and (offset is None or min(firsts) < offset)
+
+
+def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int | None) -> LostRange:
+    """Make a range, without offsets if the last one is below the first."""
+    first: int | None = base_offset
+    if last_offset is not None and last_offset < base_offset:
+        first = last_offset = None
+    return LostRange(
+        path,
+        verdict.start_pos,
+        verdict.end_pos,
+        first,
+        last_offset,
+        verdict.kind,
+        verdict.check_id,
+        verdict.reason,
+    )
+
+
+def with_missing(
+    path: str, lost: Sequence[LostRange], missing: Iterable[Missing]
+) -> tuple[LostRange, ...]:
+    """Add what was acknowledged and is not there at all, unless it goes with bytes that do.
+
+    Args:
+        path: the partition directory.
+        lost: what goes, in order.
+        missing: as `Acknowledged.missing` tells.
+    """
+    found = list(lost)
+    for each in missing:
+        place = next(
+            (
+                place
+                for place, one in enumerate(found)
+                if one.base_offset is not None
+                and one.base_offset <= each.base_offset
+                and (one.last_offset is None or one.last_offset >= each.base_offset)
+            ),
+            None,
+        )
+        if place is None:
+            found.append(
+                LostRange(
+                    path=path,
+                    start_pos=0,
+                    end_pos=0,
+                    base_offset=each.base_offset,
+                    last_offset=each.last_offset,
+                    kind=VerdictKind.MISSING,
+                    check_id=each.check_id,
+                    reason=each.why,
+                )
+            )
+            continue
+        # Of bytes at the end of a log it is not known how far they went: so far, at least.
+        last_offset = found[place].last_offset
+        if each.last_offset is not None and (last_offset is None or last_offset < each.last_offset):
+            found[place] = found[place]._replace(last_offset=each.last_offset)
+    return tuple(found)
+
+
+class StateChange(NamedTuple):
+    """How the state of producers differs afterwards."""
+
+    producers: tuple[ProducerChange, ...] | None
+    open_transactions: tuple[OpenTransaction, ...]
+
+
+def compare_state(
+    path: str,
+    disk: Snapshots,
+    clock: Clock,
+    *,
+    lost_from: int | None,
+    after: Sequence[ProducerEntry],
+) -> StateChange:
+    """Compare the newest snapshot on disk that knew of what goes with the state afterwards.
+
+    Args:
+        path: the partition directory.
+        disk: its snapshots, as far as they are good.
+        clock: what has expired is not set back.
+        lost_from: the first offset that goes; None: none does.
+        after: the state at the new end.
+    """
+    newest = max(disk, default=None)
+    is_known = newest is not None and lost_from is not None and newest > lost_from
+    before: list[ProducerEntry] = []
+    if is_known and newest is not None:
+        # As a broker loads it: without what has expired.
+        before = StateHistory(clock, {newest: disk[newest]}).load(newest).entries()
+    opened = {(each.producer_id, each.current_txn_first_offset) for each in before}
+    open_transactions = tuple(
+        OpenTransaction(
+            path,
+            each.producer_id,
+            each.producer_epoch,
+            each.current_txn_first_offset,
+            (each.producer_id, each.current_txn_first_offset) in opened if is_known else None,
+        )
+        for each in after
+        if each.current_txn_first_offset >= 0
+    )
+    if lost_from is None:
+        return StateChange((), open_transactions)
+    if not is_known:
+        return StateChange(None, open_transactions)
+    back = tuple(each for each in producers_set_back(before, after) if _is_lower(each))
+    return StateChange(back, open_transactions)
+
+
+def _is_lower(change: ProducerChange) -> bool:
+    """Not one that has gone on behind the snapshot; sequences begin anew behind the last one."""
+    if change.epoch_after != change.epoch_before:
+        return change.epoch_after < change.epoch_before
+    return change.last_sequence_after < change.last_sequence_before
+
+
+def changed_aborts(
+    partition: Partition, after: Iterable[bytes], lost: Sequence[LostRange]
+) -> tuple[ChangedAbort, ...]:
+    """Find the aborted transactions on disk that the rebuilt `.txnindex` files do not have."""
+    if not lost:
+        return ()
+    stays = {each[1:4] for data in after for each in parse_entries(data)}
+    return tuple(
+        ChangedAbort(partition.path, each.producer_id, each.first_offset, each.last_offset)
+        for files in partition.segments
+        for each in partition.aborted_transactions(files) or ()
+        if each[1:4] not in stays
+    )

@@ -1,0 +1,364 @@
+"""Plan a salvage: every good batch stays, byte for byte and with its offset, also behind damage.
+
+A broker cuts a log at the first bad batch and drops all that is behind (REC-6), or does not look at
+all below the recovery point (REC-14). Here only the bad ranges go: offsets then have gaps, which
+consumers and replicas accept (FIX-6). So do whole batches with which no broker loads the log
+(`quarantine`). All that a broker derives is rebuilt for what stays: indexes, aborted transactions,
+leader epochs, producer state; the last from the log alone, but for snapshots of segments below the
+first loss, which may know of producers whose batches are deleted (SNAP-7).
+
+The order of steps, for a broker that is started on any half of it:
+  1  checkpoints: the recovery point falls to the first segment that changes, so that a start
+     verifies it and derives its files anew; the others to the new end (FIX-5)
+  2  foreign `.log` files, leader epochs, surplus producer snapshots
+  3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
+  4  producer snapshots
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.changes.lowered_checkpoints import Limits
+from recovery.changes.plan import (
+    absolute_path,
+    remove_step,
+    replace_step,
+    splice_step,
+    truncate_step,
+)
+from recovery.changes.spliced_content import Piece
+from recovery.checks.partition_check import CheckOptions, check_partition
+from recovery.checks.replay_check import ReplayLimits
+from recovery.rebuild.derive import rebuild_partition
+from recovery.rebuild.diff import FileState, compare_files
+from recovery.repair.directory_files import FOREIGN_LOG_ID, foreign_log_steps
+from recovery.repair.quarantine import without_cut, without_refused
+from recovery.repair.repaired import (
+    Repaired,
+    changed_aborts,
+    compare_state,
+    lost_range,
+    with_missing,
+)
+from recovery.repair.salvage_scan import salvage_segment
+from recovery.repair.strategies import Strategy
+from recovery.replay.recover_state import first_recovered, read_snapshots
+from recovery.replay.snapshots import Clock
+from recovery.rules.findings import Severity
+from recovery.truncate.plan import require_changeable
+from storage.errors import FormatError, RefusedError
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.kernels.protocol import Verdict, VerdictKind
+from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
+from storage.producer_state import AppendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.changes.plan import Step
+    from recovery.rebuild.derive import RebuildSettings, Rebuilt
+    from recovery.rebuild.diff import FileDifference
+    from recovery.rebuild.segment_pass import SegmentEnd
+    from recovery.repair.repaired import LostRange
+    from recovery.repair.salvage_scan import SalvagedSegment
+    from storage.partition import Partition
+
+_REASON = "derived from the .log"
+_INDEXES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX})
+MAX_QUARANTINES = 1000  # of a partition: each costs a pass over it
+_SNAPSHOT_IS_MISSING = frozenset({"SNP-3", "SNP-4"})
+
+
+def plan_salvage(
+    partition: Partition,
+    settings: RebuildSettings,
+    *,
+    jobs: int = 1,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Repaired:
+    """Plan the salvage of a partition with at least one segment. Reads only.
+
+    Args:
+        partition: as listed now, nothing of it read before.
+        settings: what shapes the derived files.
+        jobs: processes that derive them.
+        on_bytes: told the size of each segment that was searched.
+
+    Raises:
+        RefusedError: it must not be changed, or no broker could load what stays.
+        AccessError: a file cannot be opened.
+    """
+    require_changeable(partition, mended=frozenset({FOREIGN_LOG_ID}))
+    found = []
+    for number, files in enumerate(partition.segments):
+        found.append(_salvage(partition, number))
+        if on_bytes is not None:
+            on_bytes(files.log.file_bytes)
+    return _Planner(partition, settings, found).plan(jobs)
+
+
+def _salvage(partition: Partition, number: int) -> SalvagedSegment:
+    segments = partition.segments
+    files, is_last = segments[number], number + 1 == len(segments)
+    end_offset = None if is_last else segments[number + 1].base_offset
+    if is_last and partition.stopped is StoppedState.CLEAN and partition.log_dir is not None:
+        end_offset = partition.log_dir.recovery_point(partition.directory)  # OFS-6
+        if end_offset is not None and end_offset < files.base_offset:
+            end_offset = None
+    return salvage_segment(
+        files.log.path,
+        files.base_offset,
+        is_last=is_last,
+        end_offset=end_offset,
+        entries=partition.index_entries(files),
+    )
+
+
+class _Planner:
+    def __init__(
+        self, partition: Partition, settings: RebuildSettings, found: Sequence[SalvagedSegment]
+    ) -> None:
+        self._partition = partition
+        self._settings = settings
+        self._directory = Path(absolute_path(partition.path))
+        self._disk, self._notes = read_snapshots(partition)
+        self._take(found)
+
+    def _take(self, found: Sequence[SalvagedSegment]) -> None:
+        self._found = found
+        self._changed = [each for each in found if each.is_changed]
+        self._lost = tuple(self._lost_ranges())
+        firsts = [each.base_offset for each in self._lost if each.base_offset is not None]
+        self._lost_from = min(firsts, default=None)
+
+    def plan(self, jobs: int) -> Repaired:
+        rebuilt = self._rebuild(jobs, None)
+        end_offset = rebuilt.log_end_offset
+        is_beyond = self._starts_beyond(end_offset)
+        if is_beyond:
+            rebuilt = self._rebuild(jobs, self._partition.segments[0].base_offset)
+        differences = [each for each in self._differences(rebuilt) if self._is_wanted(each)]
+        if differences and not self._changed:
+            differences = self._at_fault(differences)
+        missing = self._partition.acknowledged.missing(end_offset)
+        foreign = tuple(foreign_log_steps(self._partition))
+        steps = (*foreign, *self._steps(differences))
+        touched = {each.path for each in steps}
+        logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]
+        content = rebuilt.snapshots.get(end_offset)
+        clock = Clock(self._settings.now_ms, self._settings.expiration_ms)
+        state = compare_state(
+            self._partition.path,
+            self._disk,
+            clock,
+            lost_from=self._lost_from,
+            after=[] if content is None else parse_snapshot(content),
+        )
+        txn_indexes = [each.txn_index or b"" for each in rebuilt.segments]
+        return Repaired(
+            path=self._partition.path,
+            strategy=Strategy.SALVAGE,
+            log_bytes=self._partition.files.log_bytes,
+            log_start_offset=min(rebuilt.log_start_offset, end_offset),
+            end_offset=end_offset,
+            limits=self._limits(
+                end_offset,
+                keeps_log_start=not is_beyond,
+                is_short=any(each.base_offset >= end_offset for each in missing),
+            ),
+            steps=steps,
+            logs=tuple(each for each in logs if each not in touched),
+            segments=(
+                *(each.log.name.name for each in self._partition.segments),
+                *(Path(each.path).name for each in foreign),
+            ),
+            lost=with_missing(self._partition.path, self._lost, missing),
+            producers=state.producers,
+            open_transactions=state.open_transactions,
+            changed_aborts=changed_aborts(self._partition, txn_indexes, self._lost),
+            notes=(*self._notes, *self._told(), *self._told_of_start(is_beyond)),
+        )
+
+    def _lost_ranges(self) -> Iterator[LostRange]:
+        for segment in self._found:
+            for each in segment.losses:
+                yield lost_range(
+                    segment.path,
+                    Verdict(each.kind, each.start_pos, each.end_pos, each.check_id, each.reason),
+                    each.base_offset,
+                    each.last_offset,
+                )
+
+    def _starts_beyond(self, end_offset: int) -> bool:
+        """OFS-1: the checkpointed log start lies beyond all that the log has, or has lost."""
+        ends = [each.last_offset + 1 for each in self._lost if each.last_offset is not None]
+        is_known = all(
+            each.base_offset is None or each.last_offset is not None for each in self._lost
+        )
+        return is_known and (self._partition.log_start_offset or 0) > max([end_offset, *ends])
+
+    def _told_of_start(self, is_beyond: bool) -> Iterator[str]:
+        if is_beyond:
+            yield (
+                f"{self._partition.path}: its log start offset {self._partition.log_start_offset}"
+                " lies beyond the log, and a broker would delete all of it [OFS-1]: the line goes;"
+                " records that were deleted below the right one come back"
+            )
+
+    def _rebuild(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
+        """Derive everything for what stays; batches that no broker loads go, too.
+
+        Each of these is known only when all before it is right.
+        """
+        for _ in range(MAX_QUARANTINES):
+            try:
+                rebuilt = self._rebuild_once(jobs, log_start_offset)
+            except (FormatError, AppendError) as refused:
+                left = without_refused(self._found, refused)
+                error = self._cannot_load(refused)
+            else:
+                if rebuilt.cut is None:
+                    return rebuilt
+                left = without_cut(self._found, rebuilt.cut)
+                error = self._would_cut(rebuilt.cut)
+            if left is None:
+                raise error
+            self._take(left)
+        raise error
+
+    def _rebuild_once(self, jobs: int, log_start_offset: int | None) -> Rebuilt:
+        known = {
+            offset: entries
+            for offset, entries in self._disk.items()
+            if self._lost_from is None or offset <= self._lost_from
+        }
+        return rebuild_partition(
+            self._partition,
+            self._settings,
+            jobs=jobs,
+            kept_ranges={each.base_offset: each.kept_ranges for each in self._changed},
+            known=known,
+            log_start_offset=log_start_offset,
+        )
+
+    def _cannot_load(self, error: FormatError | AppendError) -> RefusedError:
+        return RefusedError(
+            f"{self._partition.path}: a broker could not load what is left of it: {error}",
+            next_step=f"eoctl dump-segment and eoctl truncate {self._partition.path}",
+        )
+
+    def _would_cut(self, cut: SegmentEnd) -> RefusedError:
+        return RefusedError(
+            f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
+            f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
+            next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
+        )
+
+    def _limits(self, end_offset: int, *, keeps_log_start: bool, is_short: bool) -> Limits | None:
+        """What checkpoints may say; `is_short`: they claim more than there is."""
+        if not self._changed and keeps_log_start and not is_short:
+            return None
+        segments = self._partition.segments
+        verified_from = self._changed[0].base_offset if self._changed else end_offset
+        return Limits(
+            self._partition.directory.topic_partition,
+            recovery_point=min(verified_from, end_offset),
+            end=end_offset,
+            first_dirty=segments[-1].base_offset,
+            has_log_start=keeps_log_start and end_offset > segments[0].base_offset,
+        )
+
+    def _told(self) -> Iterator[str]:
+        for segment in self._found:
+            if segment.suspicions:
+                first = segment.suspicions[0]
+                yield (
+                    f"{segment.path}: position {first.start_pos}: {first.reason}"
+                    f" [{first.check_id}]: a suspicion, the batch stays;"
+                    f" {len(segment.suspicions)} in this file"
+                )
+
+    # -- steps
+
+    def _differences(self, rebuilt: Rebuilt) -> Iterator[FileDifference]:
+        return compare_files(self._partition, rebuilt, log_stays=not self._changed)
+
+    def _is_wanted(self, each: FileDifference) -> bool:
+        """What is not changed, and a start derives anyway, is no reason to change anything."""
+        if each.state is FileState.EQUAL:
+            return False
+        if self._changed or self._partition.stopped is StoppedState.CLEAN:
+            return True
+        name = classify(each.name)
+        if name.kind is FileKind.SNAPSHOT:
+            return each.state is not FileState.MISSING
+        if name.kind not in _INDEXES:
+            return True  # a start reads leader epochs before it derives anything (REC-2)
+        log_dir, segments = self._partition.log_dir, self._partition.segments
+        point = None if log_dir is None else log_dir.recovery_point(self._partition.directory)
+        first = segments[first_recovered(segments, point or 0)]
+        return name.offset is not None and name.offset < first.base_offset
+
+    def _at_fault(self, differences: Sequence[FileDifference]) -> list[FileDifference]:
+        """Leave out what differs from a rebuild, and is right.
+
+        Such indexes have followers that were cut, cleaned segments, logs that grew over several
+        starts (APP-8, COMP-10), and all that brokers up to 1.1 wrote.
+        """
+        options = CheckOptions(
+            self._settings.now_ms, limits=ReplayLimits(expiration_ms=self._settings.expiration_ms)
+        )
+        found = check_partition(self._partition, None, options).collector.kept
+        grave = [each for each in found if each.severity is not Severity.NOTE]
+        wrong = {Path(each.path).name for each in grave}
+        lacks_snapshot = any(each.check_id in _SNAPSHOT_IS_MISSING for each in grave)
+
+        def is_at_fault(each: FileDifference) -> bool:
+            if each.name in wrong:
+                return True
+            if each.state is not FileState.MISSING:
+                return False
+            kind = classify(each.name).kind
+            return kind in _INDEXES or (kind is FileKind.SNAPSHOT and lacks_snapshot)
+
+        return [each for each in differences if is_at_fault(each)]
+
+    def _steps(self, differences: Sequence[FileDifference]) -> Iterator[Step]:
+        contents = {each.name: each.content for each in differences}
+        for name, content in contents.items():
+            if name == LEADER_EPOCHS_NAME and content is not None:
+                yield replace_step(str(self._directory / name), content, "leader epochs of the log")
+        for each in differences:
+            if each.state is FileState.SURPLUS:
+                path = str(self._directory / each.name)
+                yield remove_step(path, "not of the log as it is then")
+        for segment in reversed(self._found):
+            if segment.is_changed:
+                yield self._log_step(segment)
+            for suffix in (".index", ".timeindex", ".txnindex"):
+                name = f"{segment.base_offset:020d}{suffix}"
+                content = contents.get(name)
+                if content is not None:
+                    yield replace_step(str(self._directory / name), content, _REASON)
+        for name, content in contents.items():
+            if name.endswith(".snapshot") and content is not None:
+                yield replace_step(
+                    str(self._directory / name), content, "producer state, derived from the .log"
+                )
+
+    def _log_step(self, segment: SalvagedSegment) -> Step:
+        path = str(self._directory / Path(segment.path).name)
+        kept = segment.kept_ranges
+        losses = segment.losses
+        is_tail = len(losses) == 1 and losses[0].end_pos == segment.log_bytes
+        is_tail = is_tail and not segment.mended
+        if is_tail and kept and losses[0].kind is not VerdictKind.UNREADABLE:
+            return truncate_step(path, kept[-1][1], "not a good batch from there on")
+        digest_range = kept[-1] if kept else (0, 0)
+        pieces = [Piece(path, *each) for each in kept]
+        reasons = [f"bad ranges go: {len(losses)}"] if losses else []
+        if segment.mended:
+            reasons.append(f"magic bytes are put right: {len(segment.mended)}")
+        return splice_step(path, pieces, ", ".join(reasons), digest_range)

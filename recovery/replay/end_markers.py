@@ -1,0 +1,233 @@
+"""End markers of control batches, read as recovery reads them (PROD-9).
+
+A broker that replays a log takes the first record of each control batch with a producer id:
+  the batch is empty                           it says nothing
+  ABORT or COMMIT, whole                       a marker
+  the record, its key or value does not parse  CorruptError CTL-1, CTL-2, BAT-7: recovery cuts the
+                                               log behind this batch
+  no key, another type, a value that is short  CorruptError BAT-12: it cannot load the log at all
+Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.iterator of Kafka 4.3.1
+(4.0 cuts the log at a short value, too).
+
+This is what summaries, replays and prices go by. What a client is given ends where its key says so
+(`storage.markers`), whatever the value is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recovery.replay.producer_columns import MarkerColumns
+from storage.errors import CorruptError, FormatError
+from storage.formats.control_record import (
+    END_TXN_MARKER_BYTES,
+    KEY_BYTES,
+    ControlRecordType,
+    parse_control_key,
+    parse_end_txn_marker,
+)
+from storage.formats.record_batch import (
+    CONTROL_MASK,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_V2,
+    BatchHeader,
+)
+from storage.kernels.protocol import HeaderTable, ScannedBatch
+from storage.kernels.record_table import decode_records
+from storage.producer_state import Marker
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from storage.kernels.record_table import RecordTable
+    from storage.segment import Segment
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+# What makes a broker refuse the log, instead of cutting it.
+REFUSED_CHECK_ID = "BAT-12"
+# What makes it cut the log behind the batch.
+CUT_CHECK_IDS = frozenset({"CTL-1", "CTL-2", "BAT-7"})
+_MARKER_TYPES = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+
+
+def marker_rows(table: HeaderTable) -> Ints:
+    """Rows of control batches that hold a record and have a producer."""
+    is_marker = (table.attributes & CONTROL_MASK != 0) & (table.producer_id >= 0)
+    return np.flatnonzero(is_marker & (table.magic >= MAGIC_V2) & (table.records_count != 0))
+
+
+def has_marker(header: BatchHeader) -> bool:
+    """Tell of one header what `marker_rows` tells of rows."""
+    return (
+        header.is_control
+        and header.producer_id >= 0
+        and header.magic >= MAGIC_V2
+        and header.records_count != 0
+    )
+
+
+def read_marker(segment: Segment, batch: ScannedBatch) -> Marker:
+    """Read the marker of one control batch that is not empty.
+
+    Raises:
+        FormatError: as above, located in the file; BAT-12 or another.
+        AccessError: the batch cannot be read.
+    """
+    # A broker knows one layout for magic 2 and whatever is above.
+    batch = batch._replace(header=batch.header._replace(magic=MAGIC_V2))
+    records = segment.records(batch)
+    record = next(records, None)
+    if batch.header.records_count == 1 or batch.header.codec:
+        for _ in records:  # what follows counts where a broker reads it, too
+            pass
+    if record is None:
+        raise _bad("BAT-7", "records count", "> 0", str(batch.header.records_count), segment, batch)
+    if record.key is None:
+        raise _refused("no key", segment, batch)
+    try:
+        control_type = parse_control_key(record.key).type
+        if control_type not in _MARKER_TYPES:
+            raise _refused(f"type {control_type}", segment, batch)
+        if record.value is None or len(record.value) < END_TXN_MARKER_BYTES:
+            raise _refused("a value that is too short", segment, batch)
+        coordinator_epoch = parse_end_txn_marker(record.value).coordinator_epoch
+    except FormatError as error:
+        if not error.path:
+            error.located(segment.path, batch.pos + HEADER_BYTES - error.pos)
+        raise
+    is_commit = control_type == ControlRecordType.COMMIT
+    return Marker(is_commit, coordinator_epoch, record.timestamp_ms)
+
+
+def _refused(found: str, segment: Segment, batch: ScannedBatch) -> CorruptError:
+    what = "a producer's control batch without an end marker: a broker cannot load it"
+    return _bad(REFUSED_CHECK_ID, what, "ABORT or COMMIT", found, segment, batch)
+
+
+def _bad(
+    check_id: str, what: str, expected: str, found: str, segment: Segment, batch: ScannedBatch
+) -> CorruptError:
+    error = CorruptError(what, check_id=check_id, pos=0, expected=expected, found=found)
+    return error.located(segment.path, batch.pos)
+
+
+def read_markers(
+    segment: Segment, table: HeaderTable, rows: Ints, buf: bytearray, file_pos: int
+) -> tuple[MarkerColumns, tuple[int, FormatError] | None]:
+    """Read the markers of control batches that lie in `buf`; buf[0] is byte `file_pos` of the file.
+
+    Returns those before the first one that does not parse, and its row with the error.
+    """
+    parts: list[MarkerColumns] = []
+    while len(rows):
+        taken = HeaderTable._make(column[rows] for column in table)
+        records = decode_records(taken, buf, file_pos)
+        columns, good = marker_columns(records, rows)
+        parts.append(columns)
+        failed = _read_rest(segment, taken, rows, good, parts)
+        if failed is not None:
+            return _in_order(parts, failed[0]), failed
+        rows = rows[records.batch_count :]
+    return _in_order(parts, None), None
+
+
+def read_good_markers(
+    segment: Segment, table: HeaderTable, rows: Ints, buf: bytearray, file_pos: int
+) -> tuple[MarkerColumns, list[tuple[int, FormatError]]]:
+    """Do what `read_markers` does, past those that do not parse; these come with their rows."""
+    parts: list[MarkerColumns] = []
+    failures: list[tuple[int, FormatError]] = []
+    while len(rows):
+        markers, failed = read_markers(segment, table, rows, buf, file_pos)
+        parts.append(markers)
+        if failed is None:
+            break
+        failures.append(failed)
+        rows = rows[rows > failed[0]]
+    return MarkerColumns.joined(parts), failures
+
+
+def marker_columns(records: RecordTable, rows: Ints) -> tuple[MarkerColumns, Flags]:
+    """Give the healthy markers, and which of the batches that were decoded are healthy."""
+    batch = np.arange(records.batch_count)
+    first = np.minimum(np.searchsorted(records.batch_row, batch), max(records.row_count - 1, 0))
+    good = records.is_whole.copy()
+    if not records.row_count:
+        return MarkerColumns.of(()), np.zeros(len(batch), np.bool_)
+    good &= records.batch_row[first] == batch
+    good &= records.key_bytes[first] >= KEY_BYTES
+    good &= records.value_bytes[first] >= END_TXN_MARKER_BYTES
+    first, batch = first[good], batch[good]
+    key, value = records.key_pos[first], records.value_pos[first]
+    source = records.source
+    control_type = _int16(source, key + 2)
+    healthy = (_int16(source, key) >= 0) & (_int16(source, value) >= 0)
+    healthy &= np.isin(control_type, _MARKER_TYPES)
+    good[batch[~healthy]] = False
+    batch, first, value = batch[healthy], first[healthy], value[healthy]
+    epoch = (_int16(source, value + 2) << 16) | (_int16(source, value + 4) & 0xFFFF)
+    columns = MarkerColumns(
+        row=rows[batch],
+        is_commit=control_type[healthy] == ControlRecordType.COMMIT,
+        coordinator_epoch=epoch.astype(np.int32),
+        timestamp_ms=records.timestamp_ms[first],
+    )
+    return columns, good
+
+
+def _int16(source: NDArray[np.uint8], pos: Ints) -> Ints:
+    """Read a big-endian int16 at each position."""
+    high: Ints = source[pos].astype(np.int8).astype(np.int64)
+    return (high << 8) | source[pos + 1]
+
+
+def _read_rest(
+    segment: Segment, taken: HeaderTable, rows: Ints, good: Flags, parts: list[MarkerColumns]
+) -> tuple[int, FormatError] | None:
+    """Read one by one what the bulk path left; stops at the first that does not parse."""
+    found: list[tuple[int, Marker]] = []
+    failed = None
+    for place in np.flatnonzero(~good).tolist():
+        row = int(rows[place])
+        try:
+            found.append((row, read_marker(segment, batch_at(taken, place))))
+        except FormatError as error:
+            failed = row, error
+            break
+    parts.append(MarkerColumns.of(found))
+    return failed
+
+
+def _in_order(parts: list[MarkerColumns], end_row: int | None) -> MarkerColumns:
+    """Put markers in the order of their rows, those before `end_row`."""
+    joined = MarkerColumns.joined(parts)
+    order = np.argsort(joined.row, kind="stable")
+    if end_row is not None:
+        order = order[joined.row[order] < end_row]
+    return MarkerColumns._make(column[order] for column in joined)
+
+
+def batch_at(table: HeaderTable, row: int) -> ScannedBatch:
+    """Turn a row into the value of a plain scan."""
+    base_offset = int(table.base_offset[row])
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=int(table.batch_bytes[row]) - LOG_OVERHEAD_BYTES,
+        partition_leader_epoch=int(table.partition_leader_epoch[row]),
+        magic=int(table.magic[row]),
+        crc=int(table.crc[row]),
+        attributes=int(table.attributes[row]),
+        last_offset_delta=int(table.last_offset[row]) - base_offset,
+        base_timestamp_ms=int(table.base_timestamp_ms[row]),
+        max_timestamp_ms=int(table.max_timestamp_ms[row]),
+        producer_id=int(table.producer_id[row]),
+        producer_epoch=int(table.producer_epoch[row]),
+        base_sequence=int(table.base_sequence[row]),
+        records_count=int(table.records_count[row]),
+    )
+    return ScannedBatch(int(table.pos[row]), header, bool(table.crc_ok[row]))

@@ -1,0 +1,302 @@
+"""The producer state that a broker would have after its next start, and how disk compares with it.
+
+After a clean stop a broker loads the newest valid snapshot and replays what follows (SNAP-6).
+Without the marker it first recovers every segment from the one with the recovery point on, each
+from the newest snapshot at or below its base (SNAP-9); both end with a snapshot at the log end.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.replay.snapshots import Clock, StateHistory
+from storage.errors import FormatError, RefusedError, UsageError
+from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
+from storage.kernels.protocol import VerdictKind
+from storage.log_dir import StoppedState
+from storage.producer_state import NO_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.replay.snapshots import Snapshots
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.kernels.protocol import Verdict
+    from storage.partition import LogEnd, Partition
+    from storage.partition_files import SegmentFiles
+    from storage.producer_state import Violation
+
+
+class RecoveredState(NamedTuple):
+    """Producer state at an offset.
+
+    Attributes:
+        offset: up to which (exclusive) the state holds.
+        entries: what a snapshot there stores, in its order.
+        started_from: offset of the snapshot on disk that it started from; None from scratch.
+        violations: PRD-3 and PRD-5, met in what was replayed.
+        disk_entries: of the snapshot on disk at that offset; None if there is none or it is bad.
+        notes: what a person should know.
+        damage: the `.log` files with a bad place, where the replay or the log ends, and that place:
+            nothing behind it in that file is part of the state.
+        problems: files that could not be read, and are left out.
+        has_bad_snapshot: one on disk does not parse (SNP-1); a note tells of it.
+        is_lacking: the broker was stopped cleanly and left no valid snapshot here of producers that
+            it knew (SNP-3, SNP-4).
+    """
+
+    offset: int
+    entries: list[ProducerEntry]
+    started_from: int | None
+    violations: tuple[Violation, ...]
+    disk_entries: list[ProducerEntry] | None
+    notes: tuple[str, ...]
+    damage: dict[str, Verdict]
+    problems: tuple[str, ...]
+    has_bad_snapshot: bool
+    is_lacking: bool
+
+    @property
+    def content(self) -> bytes:
+        """The snapshot file."""
+        return encode_snapshot(self.entries)
+
+    @property
+    def file_name(self) -> str:
+        """Name of the snapshot file."""
+        return f"{self.offset:020d}.snapshot"
+
+
+class EntryState(StrEnum):
+    """How one producer compares."""
+
+    EQUAL = "equal"
+    DIFFERS = "differs"
+    ONLY_RECOVERED = "only_recovered"  # the snapshot on disk lacks it
+    ONLY_DISK = "only_disk"  # its batches are gone (SNAP-7)
+    # PROD-10: on disk only, and too old for a broker that loads it now. Or still there, for its
+    # transaction is open, but without the coordinator epoch of a marker that is as old.
+    EXPIRED = "expired"
+
+
+class EntryDifference(NamedTuple):
+    """One producer in the recovered state and on disk; `fields` are the ones that differ."""
+
+    producer_id: int
+    state: EntryState
+    recovered: ProducerEntry | None
+    disk: ProducerEntry | None
+    fields: tuple[str, ...]
+
+
+def recover_state(
+    partition: Partition,
+    clock: Clock,
+    *,
+    from_scratch: bool = False,
+    at_offset: int | None = None,
+) -> RecoveredState:
+    """Derive the producer state at the log end, or at an offset.
+
+    Args:
+        partition: as listed.
+        clock: for expiry while snapshots are read.
+        from_scratch: ignore all snapshots and replay from the log start; where that is in remote
+            storage, from the first `.log`, with the producers of the snapshot there.
+        at_offset: as after a truncation to it: the newest snapshot at or below, then replay.
+
+    Raises:
+        AccessError, FormatError, AppendError: it cannot be read, or a broker could not load it.
+        RefusedError: the log start offset lies beyond the log.
+        UsageError: the offset lies outside the log.
+    """
+    log_end = partition.log_end()
+    log_end_offset = 0 if log_end is None else log_end.offset
+    log_start_offset = partition.log_start_offset or 0
+    disk, notes = read_snapshots(partition)
+    has_bad_snapshot = bool(notes)
+    remote = partition.remote_range
+    remote_end = 0 if remote is None else remote.end_offset
+    if from_scratch:  # what is in remote storage cannot be replayed
+        used = {each: entries for each, entries in disk.items() if each <= remote_end}
+    else:
+        used = dict(disk)
+    history = StateHistory(clock, used, log_start_offset=log_start_offset)
+    offset = log_end_offset if at_offset is None else at_offset
+    if log_start_offset > log_end_offset:
+        raise RefusedError(
+            f"{partition.path}: its log start offset is {log_start_offset}, above its end"
+            f" {log_end_offset}: a broker would delete all of it at its start [OFS-1]",
+            next_step=f"eoctl repair {partition.path} --strategy salvage",
+        )
+    if not log_start_offset <= offset <= log_end_offset:
+        raise UsageError(
+            f"offset {offset} is outside {log_start_offset}..{log_end_offset} of {partition.path}"
+        )
+    if remote is not None:
+        is_known = any(each <= remote_end for each in history.snapshots)
+        what = "the producers up to there are those of the snapshot"
+        if not is_known:
+            what = "no snapshot tells of the producers up to there"
+        notes.append(f"{remote}: {what}")
+    history.forget_above(offset)
+    started_from = max(history.snapshots, default=None)
+    is_clean = partition.stopped is StoppedState.CLEAN
+    if at_offset is None and not is_clean:
+        recovery_point = 0 if from_scratch else _recovery_point(partition)
+        _recover_segments(
+            history, partition.segments, recovery_point, partial(_end_offset, partition)
+        )
+    if is_clean and not disk and not from_scratch and at_offset is None and log_end_offset:
+        notes.append(
+            "no snapshot beside the clean marker: a broker would start with no producers at all"
+            " (SNP-4)"
+        )
+    history.take(history.load_to(offset, partition.segments))
+    newest = max(history.snapshots, default=None)
+    entries = history.snapshots[newest] if newest == offset and newest is not None else []
+    return RecoveredState(
+        offset=offset,
+        entries=entries,
+        started_from=started_from,
+        violations=tuple(history.violations),
+        disk_entries=disk.get(offset),
+        notes=tuple(notes),
+        damage=_damage(history, log_end if at_offset is None else None),
+        problems=tuple(dict.fromkeys(map(str, partition.problems))),
+        has_bad_snapshot=has_bad_snapshot,
+        is_lacking=is_clean and at_offset is None and bool(entries) and offset not in disk,
+    )
+
+
+def _damage(history: StateHistory, log_end: LogEnd | None) -> dict[str, Verdict]:
+    damage = dict(history.stops)
+    if log_end is not None and log_end.verdict.kind is not VerdictKind.OK:
+        damage.setdefault(log_end.files.log.path, log_end.verdict)
+    return damage
+
+
+def recover_cut_state(
+    partition: Partition, clock: Clock, end_offset: int, kept_count: int
+) -> tuple[list[ProducerEntry], dict[str, Verdict]]:
+    """Derive the producer state that the next start finds after a truncation without the marker.
+
+    Args:
+        partition: as listed, before it.
+        clock: for expiry while snapshots are read.
+        end_offset: the new log end, above the log start.
+        kept_count: segments that stay, at least one.
+
+    Returns:
+        What a snapshot at the end stores, in its order; and the places where replay ended early.
+
+    Raises:
+        AccessError, FormatError, AppendError: as `recover_state`.
+    """
+    log_start_offset = min(partition.log_start_offset or 0, end_offset)
+    disk, _ = read_snapshots(partition)
+    history = StateHistory(clock, disk, log_start_offset=log_start_offset)
+    history.forget_above(end_offset)
+    segments = partition.segments[:kept_count]
+
+    def end_of(place: int) -> int:
+        return end_offset if place == kept_count - 1 else _end_offset(partition, place)
+
+    # Also below the log end in memory the point is not advanced: min(old, end) (TRUNC 4).
+    recovery_point = min(_recovery_point(partition), end_offset)
+    _recover_segments(history, segments, recovery_point, end_of)
+    newest = max(history.snapshots, default=None)
+    entries = history.snapshots[newest] if newest == end_offset and newest is not None else []
+    return entries, dict(history.stops)
+
+
+def _recovery_point(partition: Partition) -> int:
+    log_dir = partition.log_dir
+    return 0 if log_dir is None else log_dir.recovery_point(partition.directory) or 0
+
+
+def _recover_segments(
+    history: StateHistory,
+    segments: Sequence[SegmentFiles],
+    recovery_point: int,
+    end_of: Callable[[int], int],
+) -> None:
+    """SNAP-9 for every segment that an unclean start recovers (REC-6)."""
+    for place in range(first_recovered(segments, recovery_point), len(segments)):
+        base_offset = segments[place].base_offset
+        state = history.load_to(base_offset, segments)
+        history.forget_above(base_offset)
+        history.take(state)
+        history.take(history.load_to(end_of(place), segments))
+
+
+def first_recovered(segments: Sequence[SegmentFiles], recovery_point: int) -> int:
+    """Index of the segment that holds the recovery point; 0 if it is below all of them."""
+    at_or_below = sum(each.base_offset <= recovery_point for each in segments)
+    return max(at_or_below - 1, 0)
+
+
+def _end_offset(partition: Partition, place: int) -> int:
+    """Offset behind the last valid batch of one segment."""
+    from storage.segment import open_segment
+
+    files = partition.segments[place]
+    if place == len(partition.segments) - 1:
+        log_end = partition.log_end()
+        return files.base_offset if log_end is None else log_end.offset
+    end_offset = files.base_offset
+    with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+        for table in segment.scan_tables(verify_crc=False, resume=False):
+            if table.row_count:
+                end_offset = int(table.last_offset[-1]) + 1
+    return end_offset
+
+
+def read_snapshots(partition: Partition) -> tuple[Snapshots, list[str]]:
+    """Read all snapshots on disk that parse; a note for each that a broker would delete."""
+    found: Snapshots = {}
+    notes: list[str] = []
+    for file in partition.files.snapshots:
+        data = partition.read_file(file)
+        if data is None or file.name.offset is None:
+            continue
+        try:
+            found[file.name.offset] = parse_snapshot(data)
+        except FormatError as exc:
+            notes.append(f"{exc.located(file.path)}: not used, and a broker deletes it")
+    return found, notes
+
+
+def compare_entries(
+    recovered: Sequence[ProducerEntry], disk: Sequence[ProducerEntry], clock: Clock | None = None
+) -> Iterator[EntryDifference]:
+    """Compare producer by producer, in the recovered order; those only on disk come last.
+
+    Args:
+        recovered: what a broker would have.
+        disk: what a snapshot stores.
+        clock: by which producers have expired; None: by no clock.
+    """
+    on_disk = {each.producer_id: each for each in disk}
+    for entry in recovered:
+        other = on_disk.pop(entry.producer_id, None)
+        if other is None:
+            yield EntryDifference(entry.producer_id, EntryState.ONLY_RECOVERED, entry, None, ())
+            continue
+        fields = tuple(
+            name
+            for name, ours, theirs in zip(entry._fields, entry, other, strict=True)
+            if ours != theirs
+        )
+        state = EntryState.DIFFERS if fields else EntryState.EQUAL
+        if fields == ("coordinator_epoch",) and entry.coordinator_epoch == NO_EPOCH:
+            is_aged = clock is not None and clock.has_expired(entry.timestamp_ms)
+            state = EntryState.EXPIRED if is_aged else state
+        yield EntryDifference(entry.producer_id, state, entry, other, fields)
+    for entry in on_disk.values():
+        is_open = entry.current_txn_first_offset >= 0
+        has_expired = clock is not None and not is_open and clock.has_expired(entry.timestamp_ms)
+        state = EntryState.EXPIRED if has_expired else EntryState.ONLY_DISK
+        yield EntryDifference(entry.producer_id, state, None, entry, ())

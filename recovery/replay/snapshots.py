@@ -1,0 +1,109 @@
+"""Producer state as a broker derives it at its start: from snapshots, segment by segment.
+
+Rules SNAP-6 and SNAP-9. Kept apart from files: snapshots are entries by offset, those on disk (as
+far as they are valid) and those that the start would write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.replay.bulk_state import BulkState, replay_segment
+from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.kernels.protocol import Verdict
+    from storage.partition_files import SegmentFiles
+    from storage.producer_state import Violation
+
+Snapshots = dict[int, list["ProducerEntry"]]
+
+
+class Clock(NamedTuple):
+    """What expiry depends on (PROD-10)."""
+
+    now_ms: int
+    expiration_ms: int = DEFAULT_EXPIRATION_MS
+
+    def has_expired(self, timestamp_ms: int) -> bool:
+        """Whether what was last done at that time is forgotten, unless a transaction is open."""
+        return self.now_ms - timestamp_ms >= self.expiration_ms
+
+
+class StateHistory:
+    """The snapshots of a partition while it is being loaded or recovered.
+
+    Attributes:
+        snapshots: by offset; grows as snapshots are taken.
+        violations: what was met in the log on the way.
+        stops: the `.log` files whose replay a bad place ended early, with that place.
+    """
+
+    def __init__(
+        self, clock: Clock, snapshots: Snapshots | None = None, *, log_start_offset: int = 0
+    ) -> None:
+        self.clock = clock
+        self.log_start_offset = log_start_offset
+        # SNAP-3: those at or below the log start are deleted whenever state is reloaded.
+        found = snapshots or {}
+        self.snapshots: Snapshots = {
+            offset: entries for offset, entries in found.items() if offset > log_start_offset
+        }
+        self.violations: list[Violation] = []
+        self.stops: dict[str, Verdict] = {}
+
+    def load(self, offset: int) -> BulkState:
+        """Return a new map from the newest snapshot at or below `offset`, less what has expired."""
+        newest = max((each for each in self.snapshots if each <= offset), default=None)
+        if newest is None:
+            return BulkState(min(self.log_start_offset, offset))
+        state = BulkState()
+        state.load(
+            self.snapshots[newest],
+            newest,
+            now_ms=self.clock.now_ms,
+            expiration_ms=self.clock.expiration_ms,
+        )
+        return state
+
+    def load_to(self, offset: int, segments: Sequence[SegmentFiles]) -> BulkState:
+        """Load, and replay what lies between the snapshot and `offset` (truncateAndReload)."""
+        state = self.load(offset)
+        if state.map_end_offset < offset:
+            self._replay(state, offset, segments)
+            state.map_end_offset = offset
+        return state
+
+    def take(self, state: BulkState) -> None:
+        """Take a snapshot if the map has gone beyond the newest one (SNAP-1)."""
+        if state.map_end_offset > max(self.snapshots, default=self.log_start_offset):
+            self.snapshots[state.map_end_offset] = state.entries()
+
+    def forget_above(self, offset: int) -> None:
+        """Drop the snapshots that a reload at `offset` deletes."""
+        for each in [each for each in self.snapshots if each > offset]:
+            del self.snapshots[each]
+
+    def _replay(self, state: BulkState, end_offset: int, segments: Sequence[SegmentFiles]) -> None:
+        start_offset = state.map_end_offset
+        for place, files in enumerate(segments):
+            following = segments[place + 1].base_offset if place + 1 < len(segments) else None
+            if following is not None and following <= start_offset:
+                continue
+            if files.base_offset >= end_offset:
+                break
+            with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                found = replay_segment(
+                    segment,
+                    state,
+                    start_offset=start_offset,
+                    end_offset=end_offset,
+                    is_active=following is None,
+                )
+            if found.stop is not None:
+                self.stops[files.log.path] = found.stop
+        self.violations += state.violations

@@ -1,0 +1,415 @@
+"""How the copies of one partition compare: where they part, who has what, what each leader costs.
+
+Two answers are kept apart. The leader epochs tell what Kafka itself goes by: below the end of their
+latest common epoch two logs must agree (EPOCH-8), and there a follower cuts itself (EPOCH-7). The
+checksums tell whether they do: batches are compared by offsets, leader epoch, size and CRC.
+
+What can be said is bounded by what was read: nothing behind damage counts as different, and what a
+cleaner has rewritten (COMP) cannot be compared at all, since each broker cleans for itself.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.audit.replica_check import Copy, compare_copies
+from recovery.summaries.fingerprint import fingerprint, join_fingerprints, no_fingerprint
+from recovery.summaries.summary import Extent
+from recovery.truncate.counts import CutCounts
+from recovery.truncate.plan import Truncation, producers_at_end
+from recovery.truncate.target import (
+    TargetKind,
+    TargetRequest,
+    find_agreed_end,
+    find_common_end,
+    find_target,
+    read_epochs,
+)
+from recovery.truncate.transactions import TransactionChanges, cut_parts
+from storage.errors import AccessError
+from storage.formats.checkpoint import LeaderEpochEntry
+from storage.kernels.protocol import HeaderTable
+from storage.lookup import END_KINDS
+from storage.partition import Partition
+from storage.places import SegmentPlace
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from recovery.replay.snapshots import Clock
+    from recovery.summaries.fingerprint import Fingerprint
+    from recovery.truncate.transactions import TransactionChange
+    from storage.kernels.protocol import Verdict
+    from storage.partition_files import SegmentFiles
+    from storage.segment import Segment
+
+
+class ReplicaLog(NamedTuple):
+    """One directory, read from end to end.
+
+    Attributes:
+        partition: as listed.
+        start_offset, end_offset: of the log.
+        high_watermark: as checkpointed: a lower bound. None: not known.
+        epochs: of leader-epoch-checkpoint; None without one.
+        copy: what its batches are, for comparisons.
+        sound_end_offset: up to here every batch was read and is good; the log end if all are.
+        cleaned_end_offset: below it a cleaner may have removed records; 0: it has not.
+        notes: damage, in words.
+    """
+
+    partition: Partition
+    start_offset: int
+    end_offset: int
+    high_watermark: int | None
+    epochs: tuple[LeaderEpochEntry, ...] | None
+    copy: Copy
+    sound_end_offset: int
+    cleaned_end_offset: int
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The directory, as given."""
+        return self.partition.path
+
+    @property
+    def is_sound(self) -> bool:
+        """Every batch was read and is good."""
+        return self.sound_end_offset >= self.end_offset
+
+
+class Likeness(StrEnum):
+    """How two copies compare."""
+
+    EQUAL = "equal"
+    BEHIND = "behind"  # equal where both have something; one of them ends earlier
+    DIVERGED = "diverged"
+    DISJOINT = "disjoint"  # there is no offset that both have
+    UNKNOWN = "unknown"  # what could be compared is equal, and something could not
+
+
+class Comparison(NamedTuple):
+    """Two copies. Offsets are half open; None: not known.
+
+    Attributes:
+        start_offset, end_offset: what was compared.
+        epochs_end_offset: below it they must agree, by their leader epochs.
+        divergence_offset: first offset of the first batch that one has and the other has not.
+        is_hidden: they differ below `epochs_end_offset`, where no broker looks.
+    """
+
+    likeness: Likeness
+    start_offset: int | None
+    end_offset: int | None
+    epochs_end_offset: int | None
+    divergence_offset: int | None
+    is_hidden: bool
+    notes: tuple[str, ...]
+
+
+class Tail(NamedTuple):
+    """What a copy has from an offset on, so what it loses when it is cut there. None: not known.
+
+    Attributes:
+        start_offset: where it is cut: the end of the last batch that stays.
+        end_offset: its log end.
+        records_count: of data.
+        acknowledged_end_offset: below it all was acknowledged, as far as checkpoints tell.
+        transactions: the first of those that are removed, reopened or shortened.
+    """
+
+    start_offset: int
+    end_offset: int
+    batches_count: int | None
+    records_count: int | None
+    log_bytes: int
+    acknowledged_end_offset: int | None
+    acknowledged_records_count: int | None
+    transactions_count: dict[str, int] | None
+    transactions: tuple[TransactionChange, ...] | None
+    notes: tuple[str, ...]
+
+
+# --- one copy -------------------------------------------------------------------------------------
+
+
+def read_replica(
+    partition: Partition, *, on_bytes: Callable[[int], None] = lambda _: None
+) -> ReplicaLog:
+    """Read a copy from end to end. What cannot be read of its `.log` files is noted.
+
+    Raises:
+        RefusedError: its leader epochs are there and not sound.
+        AccessError: its last `.log` cannot be opened.
+    """
+    epochs = read_epochs(partition)
+    found = _Pass(partition)
+    for files in partition.segments:
+        found.read(files)
+        on_bytes(files.log.file_bytes)
+    end = partition.log_end()
+    start_offset = partition.local_log_start_offset or 0
+    end_offset = start_offset if end is None else end.offset
+    sound_end_offset = found.sound_end_offset
+    return ReplicaLog(
+        partition,
+        start_offset,
+        end_offset,
+        partition.high_watermark,
+        None if epochs is None else tuple(epochs),
+        Copy(_places(partition), found.extent, found.fingerprint),
+        end_offset if sound_end_offset is None else sound_end_offset,
+        _cleaned_end_offset(partition, has_gap=found.has_gap),
+        tuple(found.notes),
+    )
+
+
+def _places(partition: Partition) -> tuple[SegmentPlace, ...]:
+    return tuple(
+        SegmentPlace(
+            broker="",
+            topic=partition.topic,
+            partition=partition.partition,
+            directory=partition.path,
+            path=each.log.path,
+            base_offset=each.base_offset,
+            is_active=partition.is_active(each),
+            file_bytes=each.log.file_bytes,
+            modified_ns=0,
+        )
+        for each in partition.segments
+    )
+
+
+def _cleaned_end_offset(partition: Partition, *, has_gap: bool) -> int:
+    """Where the cleaner has been at most: a broker notes it; active segments are never cleaned."""
+    offsets = None if partition.log_dir is None else partition.log_dir.cleaner_offsets
+    noted = (offsets or {}).get(partition.directory.topic_partition)
+    if noted is not None:
+        return noted
+    return partition.segments[-1].base_offset if has_gap else 0
+
+
+class _Pass:
+    """Reads the segments of a copy, one after the other."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.fingerprint: Fingerprint = no_fingerprint()
+        self.extent = Extent()
+        self.has_gap = False
+        self.sound_end_offset: int | None = None  # None: no damage was met
+        self.notes: list[str] = []
+        self._partition = partition
+        self._next_offset: int | None = None
+        self._segment_start = 0  # where what was read of the segment before begins
+
+    def read(self, files: SegmentFiles) -> None:
+        is_active = self._partition.is_active(files)
+        before = files.base_offset if self._next_offset is None else self._next_offset
+        if before > files.base_offset:
+            self.notes.append(
+                f"{files.log.path}: begins at {files.base_offset}, and the segment before it ends"
+                f" at {before}"
+            )
+            if self.sound_end_offset is None:
+                self.sound_end_offset = self._segment_start
+        self._segment_start = before
+        try:
+            with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                scan = segment.scan_tables(
+                    is_active=is_active, end_offset=self._partition.end_of(files)
+                )
+                for table in scan:
+                    self._take(table)
+                bad = next((each for each in scan.verdicts if each.kind not in END_KINDS), None)
+                if bad is None:
+                    return
+                self.notes.append(
+                    f"{files.log.path}: position {bad.start_pos}: {bad.reason or bad.kind}"
+                )
+                if self.sound_end_offset is None:
+                    self.sound_end_offset = _sound_end(segment, bad, before)
+        except AccessError as error:
+            self.notes.append(str(error))
+            if self.sound_end_offset is None:
+                self.sound_end_offset = before
+
+    def _take(self, table: HeaderTable) -> None:
+        good = HeaderTable._make(column[table.crc_ok] for column in table)
+        if not good.row_count:
+            return
+        first, last = int(good.base_offset[0]), int(good.last_offset[-1])
+        is_joined = self._next_offset in (None, first)
+        if not is_joined or (good.base_offset[1:] != good.last_offset[:-1] + 1).any():
+            self.has_gap = True
+        self._next_offset = last + 1
+        self.extent = self.extent.then(Extent(first, int(good.last_offset.max())))
+        self.fingerprint = join_fingerprints(
+            self.fingerprint, fingerprint(good, self.fingerprint.width_bits)
+        )
+
+
+def _sound_end(segment: Segment, bad: Verdict, before: int) -> int:
+    """Where the good batches before a bad place end, `before` without one."""
+    end_offset = before
+    for table in segment.scan_tables(end_pos=bad.start_pos, verify_crc=False):
+        end_offset = int(table.last_offset[-1]) + 1 if table.row_count else end_offset
+    return end_offset
+
+
+# --- two copies -----------------------------------------------------------------------------------
+
+
+def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
+    """Compare what two copies have in common.
+
+    Raises:
+        AccessError: a `.log` has gone since it was read.
+    """
+    notes: list[str] = []
+    epochs_end_offset = None
+    if one.epochs and other.epochs:
+        epochs_end_offset = find_common_end(
+            one.epochs, one.end_offset, other.epochs, other.end_offset
+        )
+    start_offset = max(one.start_offset, other.start_offset)
+    end_offset = min(one.end_offset, other.end_offset)
+    if start_offset >= end_offset and max(one.end_offset, other.end_offset) > start_offset:
+        low, high = sorted((one, other), key=lambda each: each.end_offset)
+        notes.append(
+            f"{low.path} ends at {low.end_offset}, {high.path} begins at {high.start_offset}: they"
+            " have no offset in common, and nothing can be said of how they parted"
+        )
+        return Comparison(Likeness.DISJOINT, None, None, epochs_end_offset, None, False, (*notes,))
+    cleaned_end_offset = max(one.cleaned_end_offset, other.cleaned_end_offset)
+    if cleaned_end_offset > start_offset:
+        start_offset = min(cleaned_end_offset, end_offset)
+        notes.append(
+            f"{one.path} and {other.path}: a cleaner was at work below {cleaned_end_offset}: what"
+            f" they have below {start_offset} may differ by right, and is not compared"
+        )
+    sound_end_offset = min(one.sound_end_offset, other.sound_end_offset)
+    is_whole = sound_end_offset >= end_offset
+    found = compare_copies(one.copy, other.copy, start_offset=start_offset)
+    different = found.first_different_offset
+    if different is not None and different >= min(sound_end_offset, end_offset):
+        different = None  # behind damage, or beyond the end of one of them
+    if different is not None:
+        likeness = Likeness.DIVERGED
+    elif not is_whole or (found.is_equal is False and found.first_different_offset is None):
+        likeness = Likeness.UNKNOWN
+        end_offset = max(min(end_offset, sound_end_offset), start_offset)
+        notes.append(
+            f"{one.path} and {other.path}: no difference below {end_offset}; behind that there is"
+            " damage, and whether they differ is not known"
+        )
+    else:
+        is_same_end = one.end_offset == other.end_offset
+        likeness = Likeness.EQUAL if is_same_end else Likeness.BEHIND
+    is_hidden = (
+        different is not None and epochs_end_offset is not None and different < epochs_end_offset
+    )
+    if is_hidden:
+        notes.append(
+            f"{one.path} and {other.path}: their batches differ from offset {different} on, while"
+            f" their leader epochs agree up to {epochs_end_offset}: no broker will notice"
+        )
+    return Comparison(
+        likeness, start_offset, end_offset, epochs_end_offset, different, is_hidden, tuple(notes)
+    )
+
+
+def find_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int | None:
+    """Tell where a follower cuts itself once the other one is elected (EPOCH-7); None: unknown.
+
+    The election begins a new epoch at the end of the leader's log (EPOCH-2), so that it knows an
+    end of every epoch that the follower may ask for.
+    """
+    if not follower.epochs or not leader.epochs:
+        return None
+    latest = max(follower.epochs[-1].epoch, leader.epochs[-1].epoch)
+    elected = [
+        *(each for each in leader.epochs if each.start_offset <= leader.end_offset),
+        LeaderEpochEntry(latest + 1, leader.end_offset),
+    ]
+    found = find_agreed_end(
+        follower.epochs,
+        follower.end_offset,
+        elected,
+        leader.end_offset,
+        epoch=follower.epochs[-1].epoch,
+    )
+    return None if found is None else min(found, leader.end_offset)
+
+
+def acknowledged_end_offset(one: ReplicaLog, others: Iterable[ReplicaLog]) -> int | None:
+    """Below which offset all that a copy has was acknowledged, as far as is known; None: unknown.
+
+    High watermarks of other copies count as far as these have the same log.
+    """
+    known = [one.high_watermark]
+    for each in others:
+        if each.high_watermark is not None and one.epochs and each.epochs:
+            common = find_common_end(one.epochs, one.end_offset, each.epochs, each.end_offset)
+            if common is not None:
+                known.append(min(each.high_watermark, common))
+    if one.high_watermark is None:
+        return None
+    return min(max(each for each in known if each is not None), one.end_offset)
+
+
+# --- what a cut loses -----------------------------------------------------------------------------
+
+
+def price_tail(
+    log: ReplicaLog, offset: int, *, acknowledged_offset: int | None, clock: Clock
+) -> Tail:
+    """Work out what a copy has from an offset on.
+
+    Raises:
+        RefusedError: what is below the offset is damaged, so that it is not known what would stay.
+        AccessError: a `.log` cannot be read.
+    """
+    partition = Partition(log.partition.directory, log.partition.log_dir)
+    target = find_target(partition, TargetRequest(TargetKind.OFFSET, offset))
+    return price_target(
+        Truncation(
+            partition, clock, target, min(target.log_start_offset, offset), None, (), target.notes
+        ),
+        acknowledged_offset,
+    )
+
+
+def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tail:
+    """Work out what a truncation takes; its producers are looked up.
+
+    Raises:
+        RefusedError, AccessError: as `price_tail`.
+    """
+    partition, cut = truncation.partition, truncation.cut
+    notes: list[str] = []
+    start_offset = max(cut.end_offset, truncation.target.log_start_offset)
+    counts = CutCounts(start_offset, acknowledged_offset)
+    for files, start_pos in cut_parts(truncation):
+        counts.add_segment(files, start_pos, is_active=partition.is_active(files), notes=notes)
+    changed = None
+    if counts.is_whole:
+        if not cut.is_nothing:
+            producers = producers_at_end(partition, truncation.target, truncation.clock, notes)
+            truncation = truncation._replace(producers=producers)
+        changed = TransactionChanges(truncation, start_offset, notes).follow()
+    return Tail(
+        cut.end_offset,
+        cut.log_end_offset,
+        counts.batches_count if counts.is_whole else None,
+        counts.records_count,
+        counts.log_bytes,
+        acknowledged_offset,
+        counts.acknowledged_count,
+        None if changed is None else changed.counts(),
+        None if changed is None else changed.rows(),
+        tuple(notes),
+    )

@@ -1,0 +1,62 @@
+"""What a check finds: broken rules, each with its place, its gravity, and what a broker does then.
+
+The ids are those of the book of rules (`recovery.rules.catalogue`), which has the severity of
+each; where it depends on the circumstances a check gives another one. What is normal in the state
+of a directory (stopped cleanly, crashed, in use) is no finding.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    """How grave a broken rule is.
+
+    ERROR: data is lost, or a broker will misbehave or not start. WARNING: no healthy broker writes
+    that, or a person has to judge. NOTE: worth knowing, and harmless.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """The greater, the graver."""
+        return _RANKS[self]
+
+
+_RANKS = {Severity.NOTE: 0, Severity.WARNING: 1, Severity.ERROR: 2}
+
+
+class Finding(NamedTuple):
+    """A broken rule. Positions are half open, in bytes; offsets are inclusive; None is unknown.
+
+    Attributes:
+        check_id: the rule, such as BAT-1.
+        topic, partition: as the directory's name says; "" and None for a log dir.
+        path: of the file, or the directory.
+        start_pos, end_pos: what of the file is wrong; None: the file as a whole.
+        base_offset, last_offset: what of the log is concerned.
+        expected, found: what the rule demands and what is there, as short text; "" if there is
+            nothing more to say than `message`.
+        broker_action: what a broker does about it at its next start, "" until that is known.
+        fix: the command that puts it right, "" if none does.
+    """
+
+    check_id: str
+    severity: Severity
+    path: str
+    message: str
+    topic: str = ""
+    partition: int | None = None
+    start_pos: int | None = None
+    end_pos: int | None = None
+    base_offset: int | None = None
+    last_offset: int | None = None
+    expected: str = ""
+    found: str = ""
+    broker_action: str = ""
+    fix: str = ""

@@ -1,0 +1,397 @@
+"""Which files of a partition are others after a start, byte for byte: created, gone, or changed.
+
+A start is gone through in memory, in the order of LogLoader and ProducerStateManager: a segment
+without `.index` is recovered first, then those from the recovery point on; stray snapshots go, and
+the state is loaded or replayed up to the log end, with snapshots on the way (SNAP-2 to SNAP-10);
+leader epochs are extended by recovery, cut at both ends, and the leader adds its own (EPOCH-1,
+EPOCH-6). What is derived is compared with the disk, so that what comes out equal is no change.
+
+The state is that after a clean stop: indexes are trimmed, what waited for its deletion is gone.
+"""
+
+from __future__ import annotations
+
+from filecmp import cmp
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.rebuild.derive import encode_aborted
+from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
+from recovery.replay.bulk_state import BulkState, replay_segment
+from recovery.start.changes import StartAction, StartChange
+from storage.errors import FormatError
+from storage.formats.checkpoint import (
+    LeaderEpochEntry,
+    encode_leader_epochs,
+    parse_leader_epochs,
+)
+from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
+from storage.log_dir import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
+from storage.partition_files import all_entries
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recovery.replay.snapshots import Clock
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry, SegmentFiles
+
+_SWAP = ".swap"
+
+
+class StartSettings(NamedTuple):
+    """What shapes the files beside the partition itself.
+
+    Attributes:
+        clock: of the start, for the expiry of producers.
+        interval_bytes: `index.interval.bytes`.
+        leader_epochs: with which the node becomes the leader, in order; none: it need not.
+        is_tiered: the topic has remote storage.
+    """
+
+    clock: Clock
+    interval_bytes: int
+    leader_epochs: tuple[int, ...] = ()
+    is_tiered: bool = False
+
+
+class StartedLog(NamedTuple):
+    """What a start makes of the log itself.
+
+    Attributes:
+        segments: that stay, by base offset; files may still have their `.swap` names.
+        first_pass: base offsets of those that are recovered while they are listed (REC-5).
+        second_pass: of those that are recovered from the recovery point on (REC-6).
+        removed: segments that go, behind a cut, with their snapshots.
+        leftovers: names of files that go.
+        is_emptied: the log starts anew, at `end_offset` (REC-9).
+        end_offset: log end offset.
+        is_clean: it was stopped cleanly.
+    """
+
+    segments: tuple[SegmentFiles, ...]
+    first_pass: tuple[int, ...]
+    second_pass: tuple[int, ...]
+    removed: tuple[SegmentFiles, ...]
+    leftovers: frozenset[str]
+    is_emptied: bool
+    end_offset: int
+    is_clean: bool
+
+
+def changed_files(
+    partition: Partition, started: StartedLog, settings: StartSettings
+) -> dict[str, StartChange]:
+    """List the files that are others after a start, by path.
+
+    Args:
+        partition: as listed.
+        started: what becomes of its segments.
+        settings: of the start.
+
+    Raises:
+        AccessError, FormatError, AppendError: the log cannot be read, or not be loaded.
+    """
+    return _StartFiles(partition, started, settings).run()
+
+
+class _Segment(NamedTuple):
+    """A segment under its final name, and where its files are now."""
+
+    base_offset: int
+    files: SegmentFiles
+
+    @property
+    def stem(self) -> str:
+        return f"{self.base_offset:020d}"
+
+
+class _StartFiles:
+    """The directory as it becomes: `_made` are files with new bytes, `_gone` those that go."""
+
+    def __init__(self, partition: Partition, started: StartedLog, settings: StartSettings) -> None:
+        self._partition = partition
+        self._started = started
+        self._settings = settings
+        self._segments = [_Segment(each.base_offset, each) for each in started.segments]
+        self._disk = {each.name.name: each for each in all_entries(partition.files)}
+        self._gone = set(started.leftovers)
+        self._made: dict[str, bytes] = {}
+        self._moved: dict[str, str] = {}  # from where; a `.log` may be large
+        self._cut: dict[str, int] = {}
+        self._grows: set[str] = set()
+        log_dir, directory = partition.log_dir, partition.directory
+        checkpoint = None if log_dir is None else log_dir.log_start_offset(directory)
+        self._checkpoint = checkpoint or 0
+        self._snapshots: dict[int, list[ProducerEntry] | None] = {}  # None: corrupt
+        self._known: dict[int, list[ProducerEntry] | None] = {}  # as on disk
+        for entry in partition.files.snapshots:
+            if entry.name.offset is not None and entry.name.name not in self._gone:
+                data = partition.read_file(entry) or b""
+                try:
+                    self._known[entry.name.offset] = parse_snapshot(data)
+                except FormatError:
+                    self._known[entry.name.offset] = None
+        self._snapshots.update(self._known)
+        self._disk_epochs = self._read_epochs()
+        self._epochs = list(self._disk_epochs or ())
+
+    def run(self) -> dict[str, StartChange]:
+        started = self._started
+        self._take_swaps()
+        for place, segment in enumerate(self._segments):
+            self._add_missing_indexes(segment)
+            if segment.base_offset in started.first_pass:
+                self._recover(segment, self._segments[:place])
+        for segment in self._segments:
+            if segment.base_offset in started.second_pass:
+                self._recover(segment, self._segments)
+        for files in started.removed:
+            self._remove(files)
+        end_offset = started.end_offset
+        if started.is_emptied or not self._segments:
+            self._start_anew(end_offset)
+        else:
+            self._drop_strays()
+            log_start = max(self._checkpoint, self._segments[0].base_offset)
+            if self._partition.remote_range is not None:
+                log_start = self._checkpoint
+            self._rebuild_state(self._segments, log_start, end_offset, is_clean=started.is_clean)
+        self._settle_epochs(end_offset)
+        return self._compare()
+
+    # -- segments
+
+    def _take_swaps(self) -> None:
+        for segment in self._segments:
+            for entry in _files_of(segment.files):
+                name = entry.name.name
+                if name.endswith(_SWAP):
+                    self._gone.add(name)
+                    self._moved[name.removesuffix(_SWAP)] = entry.path
+
+    def _add_missing_indexes(self, segment: _Segment) -> None:
+        if segment.files.time_index is None:
+            self._made[f"{segment.stem}.timeindex"] = b""
+
+    def _recover(self, segment: _Segment, known: Sequence[_Segment]) -> None:
+        """REC-7 and SNAP-9."""
+        files = segment.files
+        state, last_snapshot = self._rebuild_state(
+            known, self._checkpoint, segment.base_offset, is_clean=False
+        )
+        job = SegmentJob(
+            files.log.path,
+            segment.base_offset,
+            segment is self._segments[-1],
+            self._settings.interval_bytes,
+        )
+        aborted: list[bytes] = []
+        for message in pass_over(job):
+            if isinstance(message, SegmentEnd):
+                self._take_recovered(segment, message, b"".join(aborted))
+                break
+            aborted.append(encode_aborted(state.apply(message.table, message.markers).aborted))
+        self._take(state, last_snapshot)
+
+    def _take_recovered(self, segment: _Segment, end: SegmentEnd, aborted: bytes) -> None:
+        self._made[f"{segment.stem}.index"] = end.indexes.offset_index
+        self._made[f"{segment.stem}.timeindex"] = end.indexes.time_index
+        if aborted or segment.files.txn_index is not None:
+            self._made[f"{segment.stem}.txnindex"] = aborted
+        if end.is_cut:
+            self._cut[f"{segment.stem}.log"] = end.valid_bytes
+        for run in end.epochs:
+            if not self._epochs or run.epoch > self._epochs[-1].epoch:
+                self._assign(run.epoch, run.first_base_offset)
+
+    def _remove(self, files: SegmentFiles) -> None:
+        for entry in _files_of(files):
+            self._gone.add(entry.name.name)
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            name = f"{files.base_offset:020d}{suffix}"
+            self._made.pop(name, None)
+            self._moved.pop(name, None)
+            self._cut.pop(name, None)
+        self._snapshots.pop(files.base_offset, None)
+
+    def _start_anew(self, offset: int) -> None:
+        """REC-9 and REC-15: an empty segment at the log start."""
+        for files in self._started.segments:
+            self._remove(files)
+        self._segments = []
+        had_snapshots = bool(self._snapshots)
+        self._snapshots.clear()
+        if self._started.is_emptied:
+            self._epochs.clear()
+            had_snapshots = False
+        for suffix in (".log", ".index", ".timeindex"):
+            self._made[f"{offset:020d}{suffix}"] = b""
+        if self._started.is_clean and not had_snapshots and offset:
+            self._snapshots[offset] = []
+
+    # -- producer state
+
+    def _drop_strays(self) -> None:
+        """SNAP-5."""
+        bases = {each.base_offset for each in self._segments}
+        strays = sorted(each for each in self._snapshots if each not in bases)
+        if strays and strays[-1] >= max(bases):
+            strays.pop()
+        for each in strays:
+            del self._snapshots[each]
+
+    def _rebuild_state(
+        self, segments: Sequence[_Segment], log_start: int, end_offset: int, *, is_clean: bool
+    ) -> tuple[BulkState, int]:
+        """UnifiedLog.rebuildProducerState: the state, and the offset of its last snapshot."""
+        last_bases = [each.base_offset for each in segments[-2:]]
+        if is_clean and not self._snapshots:  # taken for the files of a broker before snapshots
+            state, last_snapshot = BulkState(), 0
+            for offset in (*last_bases, end_offset):
+                state.map_end_offset = offset
+                last_snapshot = self._take(state, last_snapshot)
+            return state, last_snapshot
+        state, last_snapshot = self._reload(log_start, end_offset)
+        if end_offset > state.map_end_offset:
+            last_snapshot = self._replay(
+                state, last_snapshot, segments, log_start, end_offset, set(last_bases)
+            )
+        state.map_end_offset = end_offset
+        return state, self._take(state, last_snapshot)
+
+    def _reload(self, log_start: int, end_offset: int) -> tuple[BulkState, int]:
+        """ProducerStateManager.truncateAndReload: the newest good snapshot in the range."""
+        for each in list(self._snapshots):
+            if each > end_offset or each <= log_start:
+                del self._snapshots[each]
+        clock = self._settings.clock
+        while self._snapshots:
+            newest = max(self._snapshots)
+            entries = self._snapshots[newest]
+            if entries is not None:
+                state = BulkState()
+                state.load(entries, newest, now_ms=clock.now_ms, expiration_ms=clock.expiration_ms)
+                return state, newest
+            del self._snapshots[newest]
+        return BulkState(log_start), log_start
+
+    def _replay(
+        self,
+        state: BulkState,
+        last_snapshot: int,
+        segments: Sequence[_Segment],
+        log_start: int,
+        end_offset: int,
+        snapshot_bases: set[int],
+    ) -> int:
+        first = state.map_end_offset
+        below = [each.base_offset for each in segments if each.base_offset <= first]
+        for each in segments:
+            if each.base_offset < max(below, default=0) or each.base_offset >= end_offset:
+                continue
+            start = max(each.base_offset, state.map_end_offset, log_start)
+            state.map_end_offset = start
+            if each.base_offset in snapshot_bases:
+                last_snapshot = self._take(state, last_snapshot)
+            with open_segment(each.files.log.path, base_offset=each.base_offset) as segment:
+                replay_segment(
+                    segment,
+                    state,
+                    start_offset=start,
+                    end_offset=end_offset,
+                    # A broker verifies nothing here, but what recovery has cut is gone by now.
+                    verify_crc=f"{each.stem}.log" in self._cut,
+                )
+        return last_snapshot
+
+    def _take(self, state: BulkState, last_snapshot: int) -> int:
+        """SNAP-1."""
+        if state.map_end_offset <= last_snapshot:
+            return last_snapshot
+        self._snapshots[state.map_end_offset] = state.entries()
+        return state.map_end_offset
+
+    # -- leader epochs
+
+    def _read_epochs(self) -> list[LeaderEpochEntry] | None:
+        data = self._partition.read_file(self._partition.files.other(LEADER_EPOCHS_NAME))
+        try:
+            return None if data is None else parse_leader_epochs(data)
+        except FormatError:
+            return None
+
+    def _assign(self, epoch: int, offset: int) -> None:
+        """EPOCH-1."""
+        epochs = self._epochs
+        if epochs and epochs[-1].epoch == epoch and epochs[-1].start_offset <= offset:
+            return
+        while epochs and (epochs[-1].epoch >= epoch or epochs[-1].start_offset >= offset):
+            epochs.pop()
+        epochs.append(LeaderEpochEntry(epoch, offset))
+
+    def _settle_epochs(self, end_offset: int) -> None:
+        """EPOCH-6, and the epochs of the leader; one that the file is ahead of empties it."""
+        if self._epochs and self._epochs[-1].start_offset >= end_offset:
+            self._epochs = [each for each in self._epochs if each.start_offset < end_offset]
+        below = [each for each in self._epochs if each.start_offset <= self._checkpoint]
+        if below:
+            above = self._epochs[len(below) :]
+            self._epochs = [LeaderEpochEntry(below[-1].epoch, self._checkpoint), *above]
+        for epoch in self._settings.leader_epochs:
+            self._assign(epoch, end_offset)
+        if self._epochs != (self._disk_epochs or []):
+            self._made[LEADER_EPOCHS_NAME] = encode_leader_epochs(self._epochs)
+
+    # -- what is different
+
+    def _compare(self) -> dict[str, StartChange]:
+        for offset, entries in self._known.items():
+            if self._snapshots.get(offset, ()) is not entries:
+                self._gone.add(f"{offset:020d}.snapshot")
+        for offset, taken in self._snapshots.items():
+            if taken is not None and taken is not self._known.get(offset):
+                self._made[f"{offset:020d}.snapshot"] = encode_snapshot(taken)
+        if self._partition.topic == METADATA_TOPIC:
+            self._grow()
+        changes: dict[str, StartChange] = {}
+        for name in sorted({*self._disk, *self._made, *self._moved, *self._grows}):
+            action = self._action(name)
+            if action is not None:
+                entry = self._disk.get(name)
+                path = f"{self._partition.path}/{name}" if entry is None else entry.path
+                changes[path] = StartChange(path, action, self._cut.get(name))
+        return changes
+
+    def _grow(self) -> None:
+        """The quorum goes on writing, so that snapshots have other names; these are known."""
+        logs = [each.files.log.name.name for each in self._segments[-1:]]
+        for name in (*logs, LEADER_EPOCHS_NAME, QUORUM_STATE_NAME):
+            self._grows.add(name)
+
+    def _action(self, name: str) -> StartAction | None:
+        if name in self._grows:
+            return StartAction.REWRITES if name in self._disk else StartAction.CREATES
+        entry, made, source = self._disk.get(name), self._made.get(name), self._moved.get(name)
+        if made is None and source is None:
+            if name in self._cut:
+                return StartAction.TRUNCATES
+            if name not in self._gone:
+                return None
+            is_renamed = name.removesuffix(_SWAP) in self._moved and name.endswith(_SWAP)
+            return StartAction.RENAMES if is_renamed else StartAction.DELETES
+        if entry is None:
+            return StartAction.CREATES
+        if made is not None:
+            is_equal = self._partition.read_file(entry) == made
+        else:
+            is_equal = name not in self._cut and cmp(entry.path, str(source), shallow=False)
+        is_index = name.endswith((".index", ".timeindex", ".txnindex"))
+        action = StartAction.REBUILDS if is_index else StartAction.REWRITES
+        return None if is_equal else action
+
+
+def _files_of(files: SegmentFiles) -> Iterable[FileEntry]:
+    entries = (files.log, files.offset_index, files.time_index, files.txn_index)
+    return (each for each in entries if each is not None)

@@ -1,0 +1,137 @@
+"""Which files at the top level of a log dir are others after a start, and which partitions appear.
+
+The checkpoints hold a line for each partition that is loaded; a clean stop leaves its log end as
+recovery point, and so do the high watermarks of partitions that have no other replica. A log start
+has a line only above the first segment, or with remote storage. The order of the lines is no
+difference. What the cluster has given to this node and no log dir has, a start creates.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.start.changes import StartAction, StartChange
+from storage.log_dir import (
+    CLEAN_SHUTDOWN_NAME,
+    HIGH_WATERMARK_NAME,
+    LEADER_EPOCHS_NAME,
+    LOG_START_NAME,
+    METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+    DirState,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from storage.cluster_image import ClusterImage
+    from storage.log_dir import LogDir, Offsets
+
+_CREATED_FILES = (
+    f"{0:020d}.index",
+    f"{0:020d}.log",
+    f"{0:020d}.timeindex",
+    LEADER_EPOCHS_NAME,
+    PARTITION_METADATA_NAME,
+)
+
+
+class StartedOffsets(NamedTuple):
+    """What the checkpoints say of a partition afterwards.
+
+    Attributes:
+        end_offset: log end; None: the log is not loaded.
+        log_start_line: in the log start checkpoint; None: no line.
+        is_refused: it keeps the whole broker, or the log dir, from starting.
+    """
+
+    end_offset: int | None
+    log_start_line: int | None
+    is_refused: bool
+
+
+def changed_log_dirs(
+    log_dirs: Sequence[LogDir],
+    image: ClusterImage | None,
+    started: Mapping[str, StartedOffsets],
+) -> Iterator[StartChange]:
+    """List what a start, and the clean stop after it, change in log dirs of one node.
+
+    Args:
+        log_dirs: all of the node.
+        image: of its cluster; without it high watermarks and new partitions are not foretold.
+        started: of every live partition but the metadata log, by path.
+    """
+    if any(each.is_refused for each in started.values()):
+        return
+    for log_dir in log_dirs:
+        created = _created(log_dir, log_dirs, image)
+        for key in created:
+            for name in _CREATED_FILES:
+                path = os.fspath(Path(log_dir.path, str(key), name))
+                yield StartChange(path, StartAction.CREATES, 0 if name.endswith(".log") else None)
+        if log_dir.clean_shutdown:
+            path = os.fspath(Path(log_dir.path, CLEAN_SHUTDOWN_NAME))
+            yield StartChange(path, StartAction.DELETES)
+        yield from _checkpoints(log_dir, image, started, created)
+
+
+def _checkpoints(
+    log_dir: LogDir,
+    image: ClusterImage | None,
+    started: Mapping[str, StartedOffsets],
+    created: Sequence[TopicPartition],
+) -> Iterator[StartChange]:
+    ends: Offsets = dict.fromkeys(created, 0)
+    starts: Offsets = {}
+    for each in log_dir.partitions:
+        found = started.get(each.path)
+        if each.name.state is not DirState.LIVE or found is None or found.end_offset is None:
+            continue
+        ends[each.topic_partition] = found.end_offset
+        if found.log_start_line is not None:
+            starts[each.topic_partition] = found.log_start_line
+    expected = [
+        (RECOVERY_POINT_NAME, log_dir.recovery_points, ends),
+        (LOG_START_NAME, log_dir.log_start_offsets, starts),
+    ]
+    if all(_has_one_replica(key, image) for key in ends):
+        expected.append((HIGH_WATERMARK_NAME, log_dir.high_watermarks, ends))
+    names = {each.file.name for each in log_dir.others}
+    for name, before, after in expected:
+        if before != after:
+            action = StartAction.REWRITES if name in names else StartAction.CREATES
+            yield StartChange(os.fspath(Path(log_dir.path, name)), action)
+
+
+def _has_one_replica(key: TopicPartition, image: ClusterImage | None) -> bool:
+    placed = None if image is None else image.partition(key.topic, key.partition)
+    return placed is not None and len(placed.replicas) == 1
+
+
+def _created(
+    log_dir: LogDir, log_dirs: Sequence[LogDir], image: ClusterImage | None
+) -> list[TopicPartition]:
+    """Find partitions of this node that no log dir has; of several log dirs, those for this one."""
+    if image is None or log_dir.meta is None:
+        return []
+    here = {
+        each.topic_partition
+        for known in log_dirs
+        for each in known.partitions
+        if each.name.state in {DirState.LIVE, DirState.FUTURE}
+    }
+    missing = []
+    for topic in image.topics.values():
+        for number, placed in topic.partitions.items():
+            key = TopicPartition(topic.name, number)
+            if key in here or log_dir.meta.node_id not in placed.replicas:
+                continue
+            place = placed.replicas.index(log_dir.meta.node_id)
+            if len(log_dirs) == 1 or placed.directories[place] == log_dir.meta.directory_id:
+                missing.append(key)
+    return [each for each in missing if each.topic != METADATA_TOPIC]

@@ -1,0 +1,455 @@
+"""What a broker does to a partition directory at its next start, from what a check has read (REC).
+
+  1  leftovers of deletions and of compaction (REC-3, REC-4)
+  2  a segment without `.index` is recovered, with or without the clean-shutdown marker (REC-5)
+  3  without the marker, every segment from the one with the recovery point on (REC-6, REC-7); when
+     something is cut, later segments go
+  4  the log end offset, by the last entry of the last `.index` (REC-11)
+  5  a log start beyond it: all segments go (REC-9)
+  6  snapshots that are bad, strays, or above the end; one is written at the end (SNAP-3, SNAP-5)
+Which of the files have other bytes afterwards is worked out only when it is asked for
+(`recovery.start.files`): the segments that are recovered are read once more for it. Else what is
+said of indexes and snapshots is that a start derives them anew, equal or not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.checks import broker_version as releases
+from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.log_dir_release import REFUSES
+from recovery.checks.log_dirs import LOSES_LOG_DIR
+from recovery.checks.log_walk import Stop
+from recovery.checks.partition_check import CheckedSegment
+from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
+from recovery.replay.recover_state import first_recovered
+from recovery.rules.catalogue import rule_of
+from recovery.start.changes import StartAction, StartChange
+from storage.errors import AccessError, FormatError
+from storage.formats.txn_index import parse_entries
+from storage.kernels.protocol import VerdictKind
+from storage.log_dir import METADATA_TOPIC, DirState, FileKind, FileSuffix, StoppedState
+from storage.partition_files import SegmentFiles, all_entries
+from storage.producer_state import AppendError
+from storage.segment import open_segment, size_problem
+
+if TYPE_CHECKING:
+    from recovery.checks.broker_version import BrokerVersion
+    from recovery.checks.partition_check import CheckedPartition
+    from recovery.start.files import StartSettings
+    from storage.partition import Partition
+    from storage.partition_files import FileEntry
+
+
+_INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+DELETES_SOON = "deletes the directory after file.delete.delay.ms"
+
+# What a check has found that keeps a broker from loading the log at all.
+NOT_LOADED = frozenset(
+    {
+        SETS_ASIDE,
+        DELETES,
+        REFUSES,
+        LOSES_LOG_DIR,
+        f"{REFUSES}, or {LOSES_LOG_DIR}",
+        CANNOT_LOAD,
+        LOADS_NOTHING,
+    }
+)
+
+
+class StartPrediction(NamedTuple):
+    """What a start comes to.
+
+    Attributes:
+        end_offset: the log end offset that the broker takes; None if it does not load the log.
+        refusal: why not; "" if it does.
+        changes: by path, in the order in which they are made.
+        recovered_bytes: of `.log` that are walked and verified.
+        recovered_count: how many segments these are.
+        log_start_line: what the log start checkpoint says of it afterwards; None: nothing.
+    """
+
+    end_offset: int | None
+    refusal: str
+    changes: dict[str, StartChange]
+    recovered_bytes: int
+    log_start_line: int | None = None
+    recovered_count: int = 0
+
+
+def predict_start(
+    partition: Partition,
+    checked: CheckedPartition,
+    version: BrokerVersion | None = None,
+    settings: StartSettings | None = None,
+) -> StartPrediction:
+    """Tell what a start does. Reads swap files and the end of the log only, without `settings`.
+
+    Args:
+        partition: the directory.
+        checked: what a check found in it; without checksums the result is a guess as to what they
+            would have told.
+        version: the release that starts; None: 4.3.1.
+        settings: to tell the files that have other bytes afterwards, and no others.
+    """
+    for each in checked.collector.kept:
+        if each.broker_action in NOT_LOADED:
+            return StartPrediction(None, each.broker_action, {}, 0)
+    if partition.directory.name.state is DirState.DELETE:
+        entries = all_entries(partition.files)
+        changes = {each.path: StartChange(each.path, StartAction.DELETES) for each in entries}
+        return StartPrediction(None, DELETES_SOON, changes, 0)
+    return _Predictor(partition, checked, version, settings).predict()
+
+
+class _Predictor:
+    def __init__(
+        self,
+        partition: Partition,
+        checked: CheckedPartition,
+        version: BrokerVersion | None,
+        settings: StartSettings | None,
+    ) -> None:
+        self._version = version
+        self._settings = settings
+        self._partition = partition
+        self._checked = checked
+        self._changes: dict[str, StartChange] = {}
+        self._segments = list(checked.segments)
+        self._recovered: set[int] = set()
+        self._recovered_bytes = 0
+        self._without_index: set[int] = set()
+        self._first_pass: list[int] = []
+        self._second_pass: list[int] = []
+        self._removed: list[SegmentFiles] = []
+        self._gone: set[str] = set()
+        self._refusal = ""
+        kept = checked.collector.kept
+        self._bad_snapshots = {each.path for each in kept if each.check_id == "SNP-1"}
+        is_metadata = partition.topic == METADATA_TOPIC
+        self._is_clean = partition.stopped is StoppedState.CLEAN and not is_metadata
+        log_dir = partition.log_dir
+        point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+        self._recovery_point = 0 if is_metadata else point or 0
+        checkpoint = None if log_dir is None else log_dir.log_start_offset(partition.directory)
+        self._log_start_offset = checkpoint or 0
+
+    def predict(self) -> StartPrediction:
+        """Go through the start."""
+        self._pass_leftovers()
+        self._gone = {
+            Path(each.path).name
+            for each in self._changes.values()
+            if each.action is StartAction.DELETES
+        }
+        for entry in self._partition.files.others:
+            is_log = entry.name.kind is FileKind.LOG and entry.name.suffix is FileSuffix.NONE
+            if is_log and entry.name.offset is None:
+                self._refusal = f"{entry.path}: no segment has such a name: refuses to start"
+        for segment in self._segments:
+            path = segment.files.log.path
+            if too_large := size_problem(path, segment.files.log.file_bytes):
+                refusal = f"{path}: {too_large.message}: refuses to start"
+                return StartPrediction(None, refusal, self._changes, self._recovered_bytes)
+            if self._lacks_index(segment):
+                self._first_pass.append(segment.files.base_offset)
+                self._recover(segment)
+        if not self._is_clean:
+            self._recover_from_point()
+        for entry in self._partition.files.orphans:
+            self._change(entry.path, StartAction.DELETES)
+            self._gone.add(entry.name.name)
+        end_offset = self._end_offset()
+        is_emptied = False
+        if self._segments and self._log_start_offset > end_offset:
+            for segment in self._segments:
+                self._delete(segment)
+            end_offset = self._log_start_offset
+            path = f"{self._partition.path}/{end_offset:020d}.log"
+            self._change(path, StartAction.CREATES, 0)
+            is_emptied = True
+        self._pass_snapshots(end_offset)
+        refusal = self._refused_batch(end_offset) or self._refusal
+        if self._settings is not None and not refusal and not self._splits():
+            self._changes = self._exact_changes(end_offset, is_emptied=is_emptied)
+        return StartPrediction(
+            end_offset=None if refusal else end_offset,
+            refusal=refusal,
+            changes=self._changes,
+            recovered_bytes=self._recovered_bytes,
+            log_start_line=None if is_emptied else self._log_start_line(),
+            recovered_count=len(self._recovered),
+        )
+
+    def _log_start_line(self) -> int | None:
+        """Only a log start above the first segment has a line, and one in remote storage."""
+        first_base = self._segments[0].files.base_offset if self._segments else None
+        if first_base is None:
+            return None
+        is_above = self._log_start_offset > first_base
+        is_remote = self._settings is not None and self._settings.is_tiered
+        return self._log_start_offset if is_above or is_remote else None
+
+    def _exact_changes(self, end_offset: int, *, is_emptied: bool) -> dict[str, StartChange]:
+        from recovery.start.files import StartedLog, changed_files
+
+        assert self._settings is not None
+        started = StartedLog(
+            segments=tuple(each.files for each in self._segments),
+            first_pass=tuple(self._first_pass),
+            second_pass=tuple(self._second_pass),
+            removed=tuple(self._removed),
+            leftovers=frozenset(self._gone),
+            is_emptied=is_emptied,
+            end_offset=end_offset,
+            is_clean=self._is_clean,
+        )
+        try:
+            return changed_files(self._partition, started, self._settings)
+        except (AccessError, AppendError, FormatError, OSError):  # the check tells of it
+            return self._changes
+
+    def _splits(self) -> bool:
+        return any(each.action is StartAction.SPLITS for each in self._changes.values())
+
+    def _change(self, path: str, action: StartAction, size_bytes: int | None = None) -> None:
+        self._changes[path] = StartChange(path, action, size_bytes)
+
+    def _delete(self, segment: CheckedSegment) -> None:
+        files = segment.files
+        for entry in (files.log, files.offset_index, files.time_index, files.txn_index):
+            if entry is not None:
+                self._change(entry.path, StartAction.DELETES)
+
+    def _refused_batch(self, end_offset: int) -> str:
+        """Tell why a batch cannot be loaded, if it is read at all: from a snapshot on (SNAP-6)."""
+        refusal = self._checked.refusal
+        if refusal is None or refusal.offset >= end_offset:
+            return ""
+        # A segment that is recovered begins with the state at its base (SNAP-9).
+        below = min([end_offset, *self._recovered])
+        offsets = [
+            entry.name.offset or 0
+            for entry in self._partition.files.snapshots
+            if entry.path not in self._bad_snapshots
+        ]
+        usable = [each for each in offsets if self._log_start_offset < each <= below]
+        if not usable and self._is_clean and not self._recovered:
+            return ""  # an empty map, and nothing is read (SNP-4)
+        return refusal.reason if refusal.offset >= max(usable, default=0) else ""
+
+    # -- leftovers
+
+    def _pass_leftovers(self) -> None:
+        others = self._partition.files.others
+        by_suffix: dict[FileSuffix, list[FileEntry]] = {each: [] for each in FileSuffix}
+        for entry in others:
+            by_suffix[entry.name.suffix].append(entry)
+        for entry in by_suffix[FileSuffix.DELETED]:
+            if entry.name.kind is not FileKind.CHECKPOINT:
+                self._change(entry.path, StartAction.DELETES)
+        cleaned = by_suffix[FileSuffix.CLEANED]
+        least = min((each.name.offset or 0 for each in cleaned), default=None)
+        swaps = []
+        for entry in by_suffix[FileSuffix.SWAP]:
+            if least is not None and (entry.name.offset or 0) >= least:
+                self._change(entry.path, StartAction.DELETES)
+            else:
+                swaps.append(entry)
+        for entry in cleaned:
+            self._change(entry.path, StartAction.DELETES)
+        if releases.is_before(self._version, releases.SWAPS_BY_NAME):
+            swaps = self._pass_index_swaps(swaps)
+        if swaps:
+            self._complete_swap(swaps)
+
+    def _pass_index_swaps(self, swaps: list[FileEntry]) -> list[FileEntry]:
+        """What 2.8 does first: it verifies each new `.log`, and makes indexes of its own.
+
+        An index without the `.log` stays as it is, and that of its segment is deleted. Returns the
+        files of which the new segments are.
+        """
+        logs = {each.name.offset for each in swaps if each.name.kind is FileKind.LOG}
+        taken = []
+        for entry in swaps:
+            if entry.name.kind is FileKind.LOG:
+                self._recovered_bytes += entry.file_bytes
+            if entry.name.offset in logs:
+                taken.append(entry)
+            elif entry.name.kind in _INDEX_KINDS:
+                self._without_index.add(entry.name.offset or 0)
+        return taken
+
+    def _complete_swap(self, swaps: list[FileEntry]) -> None:
+        """REC-4: what the new segments replace goes, then they get their names."""
+        logs = [each for each in swaps if each.name.kind is FileKind.LOG]
+        if logs:
+            start = min(each.name.offset or 0 for each in logs)
+            end = max(_next_offset(each) for each in logs)
+            kept = []
+            for segment in self._segments:
+                if start <= segment.files.base_offset < end:
+                    self._delete(segment)
+                else:
+                    kept.append(segment)
+            self._segments = kept + [self._swapped(each, swaps) for each in logs]
+            self._segments.sort(key=lambda each: each.files.base_offset)
+            for entry in self._partition.files.snapshots:
+                if start <= (entry.name.offset or 0) < end:
+                    self._change(entry.path, StartAction.DELETES)
+        else:
+            self._segments = [
+                each._replace(files=_with_swaps(each.files, swaps)) for each in self._segments
+            ]
+        for entry in swaps:
+            self._change(entry.path, StartAction.RENAMES)
+
+    def _swapped(self, log: FileEntry, swaps: list[FileEntry]) -> CheckedSegment:
+        """Read a new segment, which no check has seen."""
+        base_offset = log.name.offset or 0
+        files = SegmentFiles(base_offset, log, None, None, None, None)
+        stop, end_offset = None, base_offset
+        for message in pass_over(SegmentJob(log.path, base_offset, is_last=False)):
+            if isinstance(message, SegmentEnd):
+                end_offset = message.next_offset
+                if message.is_cut:
+                    stop = Stop(message.valid_bytes, end_offset, message.verdict.check_id)
+        return CheckedSegment(_with_swaps(files, swaps), log.file_bytes, stop, end_offset)
+
+    # -- recovery
+
+    def _lacks_index(self, segment: CheckedSegment) -> bool:
+        """REC-5: no `.index`, or a `.txnindex` with an entry below the base offset."""
+        files = segment.files
+        if files.base_offset in self._without_index:
+            return True
+        if files.offset_index is None:
+            return True
+        aborted = parse_entries(self._partition.read_file(files.txn_index) or b"")
+        return any(each.last_offset < files.base_offset for each in aborted)
+
+    def _recover(self, segment: CheckedSegment) -> bool:
+        """Recover one segment; tells whether something of it is cut."""
+        files, stop = segment.files, segment.stop
+        if files.base_offset not in self._recovered:
+            self._recovered.add(files.base_offset)
+            self._recovered_bytes += segment.log_bytes
+        for entry in (files.offset_index, files.time_index, files.txn_index):
+            if entry is not None:
+                self._change(entry.path.removesuffix(FileSuffix.SWAP), StartAction.REBUILDS)
+        if stop is None or stop.pos >= segment.log_bytes:
+            return False
+        if stop.check_id == "SEG-3":
+            self._change(files.log.path, StartAction.SPLITS)
+            return False
+        path = files.log.path.removesuffix(FileSuffix.SWAP)
+        self._change(path, StartAction.TRUNCATES, stop.pos)
+        return True
+
+    def _recover_from_point(self) -> None:
+        files = [each.files for each in self._segments]
+        if not files:
+            return
+        first = first_recovered(files, self._recovery_point)
+        for place in range(first, len(self._segments)):
+            self._second_pass.append(files[place].base_offset)
+            if self._recover(self._segments[place]):
+                for segment in self._segments[place + 1 :]:
+                    self._delete(segment)
+                    self._removed.append(segment.files)
+                self._segments = self._segments[: place + 1]
+                return
+
+    # -- the end
+
+    def _end_offset(self) -> int:
+        """REC-11: by the last index entry; a recovered segment has an index that is right."""
+        if not self._segments:
+            return self._log_start_offset
+        last = self._segments[-1]
+        base_offset = last.files.base_offset
+        if base_offset in self._recovered:
+            end_offset = last.end_offset if last.stop is None else last.stop.end_offset
+            return max(end_offset, base_offset)
+        entries = self._partition.index_entries(last.files)
+        start_pos = end_pos = 0
+        indexed_offset = base_offset
+        if entries:
+            start_pos = entries[-1].segment_pos
+            indexed_offset = base_offset + entries[-1].relative_offset
+        end_offset = base_offset
+        with open_segment(last.files.log.path, base_offset=base_offset) as segment:
+            scan = segment.scan(start_pos=start_pos, verify_crc=False, resume=False)
+            for batch in scan:
+                end_offset = batch.header.last_offset + 1
+                end_pos = batch.pos + batch.header.batch_bytes
+            stops = [each for each in scan.verdicts if each.start_pos >= end_pos]
+        if any(each.kind in {VerdictKind.CORRUPT, VerdictKind.PREALLOCATED} for each in stops):
+            # No batch has such a length; the reader raises, and nobody catches that.
+            self._refusal = f"{last.files.log.path}: {stops[0].reason}: refuses to start"
+        return base_offset if indexed_offset > end_offset else end_offset
+
+    def _pass_snapshots(self, end_offset: int) -> None:
+        bases = {each.files.base_offset for each in self._segments}
+        last_base = max(bases, default=0)
+        first_recovered_base = min(self._recovered, default=end_offset)
+        strays = []
+        for entry in self._partition.files.snapshots:
+            offset = entry.name.offset or 0
+            if (
+                offset <= self._log_start_offset
+                or offset > end_offset
+                or entry.path in self._bad_snapshots
+            ):
+                self._change(entry.path, StartAction.DELETES)
+            elif offset > first_recovered_base and offset not in {*bases, end_offset}:
+                # Recovery forgets what is above a segment's base, and takes its own (SNAP-9).
+                self._change(entry.path, StartAction.DELETES)
+            elif offset not in bases:
+                strays.append((offset, entry))
+        for place, (offset, entry) in enumerate(sorted(strays)):
+            if place < len(strays) - 1 or offset < last_base:
+                self._change(entry.path, StartAction.DELETES)
+
+
+def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
+    """Give a segment the indexes that get their names for it."""
+    of_segment = {each.name.kind: each for each in swaps if each.name.offset == files.base_offset}
+    return files._replace(
+        offset_index=of_segment.get(FileKind.INDEX, files.offset_index),
+        time_index=of_segment.get(FileKind.TIMEINDEX, files.time_index),
+        txn_index=of_segment.get(FileKind.TXNINDEX, files.txn_index),
+    )
+
+
+def _next_offset(entry: FileEntry) -> int:
+    next_offset = entry.name.offset or 0
+    with open_segment(entry.path, base_offset=None) as segment:
+        for table in segment.scan_tables(verify_crc=False, resume=False):
+            if table.row_count:
+                next_offset = int(table.last_offset[-1]) + 1
+    return next_offset
+
+
+def action_on(
+    path: str, check_id: str, prediction: StartPrediction, *, becomes_leader: bool = False
+) -> str:
+    """Tell in words what a start does about a finding; "nothing" if it passes over it.
+
+    `becomes_leader`: it adds its epoch to those in the file, and what contradicts it goes.
+    """
+    change = prediction.changes.get(path)
+    rule = rule_of(check_id)
+    if rule.stops_start and path in prediction.refusal:
+        return "refuses to start"
+    is_known = prediction.end_offset is not None or "{}" not in rule.at_start
+    if rule.at_start and change is None and is_known:
+        return rule.at_start.format(prediction.end_offset)
+    if change is None and becomes_leader and rule.family == "EPC":
+        return str(StartAction.REWRITES)
+    return "nothing" if change is None else str(change)

@@ -1,0 +1,181 @@
+"""Summaries as bytes, to be sent between processes or kept for the next run."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recovery.summaries.ended_epochs import ENDED_DTYPE
+from recovery.summaries.fingerprint import Fingerprint
+from recovery.summaries.partition import PartitionSummary
+from recovery.summaries.producer_summary import PRODUCER_DTYPE
+from recovery.summaries.read_findings import ReadFinding
+from recovery.summaries.segment import PieceSummary
+from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
+from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
+from recovery.summaries.summary import Counts, Extent, Summary
+from recovery.summaries.violations import VIOLATION_DTYPE
+from storage.errors import CorruptError, UnsupportedError
+from storage.places import SegmentPlace
+from storage.splits import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+PACKED_VERSION = 2
+FINGERPRINT_DTYPES = (np.int64, np.uint64, np.int64)
+COLUMN_DTYPES = [
+    np.dtype(each).newbyteorder("<")
+    for each in (
+        PRODUCER_DTYPE,
+        ENDED_DTYPE,
+        VIOLATION_DTYPE,
+        *RANGES_DTYPES,
+        *SETTLED_DTYPES,
+        *FINGERPRINT_DTYPES,
+    )
+]
+# Made once: an array keeps its type, and that of a structure is larger than a small column.
+NATIVE_DTYPES = [each.newbyteorder("=") for each in COLUMN_DTYPES]
+COMPRESSION_LEVEL = 1  # columns of small numbers shrink a lot at any level
+
+
+def pack_summary(summary: Summary) -> bytes:
+    """Encode a summary. Equal summaries give equal bytes."""
+    from msgpack import packb
+
+    columns = (
+        summary.producers,
+        summary.ended,
+        summary.violations,
+        *summary.sequences.ranges,
+        *summary.sequences.settled,
+        *summary.fingerprint[1:],
+    )
+    value = [
+        PACKED_VERSION,
+        [*summary.counts],
+        [*summary.extent],
+        summary.duplicate_batches,
+        summary.fingerprint.width_bits,
+        [*_packed(columns)],
+    ]
+    return zlib.compress(packb(value, use_bin_type=True), COMPRESSION_LEVEL)
+
+
+def _packed(columns: Iterable[NDArray[Any]]) -> Iterator[bytes]:
+    for column, dtype in zip(columns, COLUMN_DTYPES, strict=True):
+        yield np.ascontiguousarray(column, dtype).tobytes()
+
+
+def pack_piece(piece: PieceSummary) -> bytes:
+    """Encode what was found in a split."""
+    from msgpack import packb
+
+    return bytes(packb([pack_summary(piece.summary), *piece[1:]], use_bin_type=True))
+
+
+def unpack_piece(data: bytes) -> PieceSummary:
+    """Decode what `pack_piece` made. Raises as `unpack_summary`."""
+    summary, findings, *rest = _unpacked_list(data)
+    return PieceSummary(unpack_summary(summary), _findings_of(findings), *rest)
+
+
+def pack_split(split: Split) -> bytes:
+    """Encode where a piece lies."""
+    from msgpack import packb
+
+    return bytes(packb([list(split.place), *split[1:]], use_bin_type=True))
+
+
+def unpack_split(data: bytes) -> Split:
+    """Decode what `pack_split` made. Raises as `unpack_summary`."""
+    place, *rest = _unpacked_list(data)
+    return Split(SegmentPlace(*place), *rest)
+
+
+def pack_partition(found: PartitionSummary) -> bytes:
+    """Encode what was found in a partition directory; not what its log dir says of it."""
+    from msgpack import packb
+
+    packed = [pack_summary(found.summary), found.findings, found.findings_count]
+    return bytes(packb(packed, use_bin_type=True))
+
+
+def unpack_partition(data: bytes) -> PartitionSummary:
+    """Decode what `pack_partition` made. Raises as `unpack_summary`."""
+    summary, findings, count = _unpacked_list(data)
+    return PartitionSummary(unpack_summary(summary), _findings_of(findings), count)
+
+
+def _findings_of(rows: list[list[Any]]) -> tuple[ReadFinding, ...]:
+    try:
+        return tuple(ReadFinding(*each) for each in rows)
+    except TypeError as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
+
+
+def _unpacked_list(data: bytes) -> list[Any]:
+    from msgpack import unpackb
+
+    try:
+        values = unpackb(data)
+    except ValueError as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
+    if not isinstance(values, list):
+        raise CorruptError("not a packed summary", check_id="AUD-1", pos=0)
+    return values
+
+
+def unpack_summary(data: bytes) -> Summary:
+    """Decode what `pack_summary` made.
+
+    Raises:
+        UnsupportedError: another version made it.
+        CorruptError: nothing of that kind.
+    """
+    from msgpack import unpackb
+
+    try:
+        version, *values = unpackb(zlib.decompress(data), strict_map_key=False)
+        if version == PACKED_VERSION:
+            return _unpacked(*values)
+    except (ValueError, TypeError, zlib.error) as exc:
+        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
+    raise UnsupportedError(
+        "summary of another version",
+        check_id="AUD-1",
+        pos=0,
+        expected=str(PACKED_VERSION),
+        found=str(version),
+    )
+
+
+def _unpacked(
+    counts: list[int],
+    extent: list[int],
+    duplicate_batches: int | None,
+    width_bits: int,
+    packed: list[bytes],
+) -> Summary:
+    columns = [
+        np.frombuffer(column, dtype).astype(native)
+        for column, dtype, native in zip(packed, COLUMN_DTYPES, NATIVE_DTYPES, strict=True)
+    ]
+    producers, ended, violations, *columns = columns
+    ranges, columns = columns[: len(RANGES_DTYPES)], columns[len(RANGES_DTYPES) :]
+    settled, columns = columns[: len(SETTLED_DTYPES)], columns[len(SETTLED_DTYPES) :]
+    return Summary(
+        counts=Counts(*counts),
+        extent=Extent(*extent),
+        duplicate_batches=duplicate_batches,
+        producers=producers,
+        sequences=Sequences(SequenceRanges._make(ranges), SettledEpochs._make(settled)),
+        ended=ended,
+        violations=violations,
+        fingerprint=Fingerprint._make([width_bits, *columns]),
+    )

@@ -1,0 +1,154 @@
+"""From the summaries of splits to that of a partition directory."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.summaries.read_findings import GONE, ReadFinding, not_there
+from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
+from recovery.summaries.summary import Before, Piece, Summary, merge, merge_all
+from storage.log_dir import StoppedState
+from storage.lookup import is_wrong_end
+from storage.splits import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from storage.acknowledged import Acknowledged
+    from storage.places import SegmentPlace
+
+    ReadSplit = Callable[[Split, Before | None], PieceSummary]
+
+
+class ReadPiece(NamedTuple):
+    """A split, and what was found in it."""
+
+    split: Split
+    piece: PieceSummary
+
+
+class PartitionSummary(NamedTuple):
+    """What was found in a partition directory.
+
+    Attributes:
+        findings: the first bad stretches, in log order; also of files that have gone meanwhile.
+        findings_count: all bad stretches.
+        stopped: how its broker left it; known from `against` on.
+    """
+
+    summary: Summary
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    stopped: StoppedState = StoppedState.UNKNOWN
+
+    @property
+    def is_corrupt(self) -> bool:
+        """There is damage."""
+        return any(each.is_corrupt for each in self.findings)
+
+    @property
+    def has_wrong_end(self) -> bool:
+        """There are bytes behind its last batch though it was closed."""
+        return any(is_wrong_end(each.kind, self.stopped) for each in self.findings)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """The operating system refused a part, or it is not there."""
+        return any(each.is_unreadable or each.is_missing for each in self.findings)
+
+    def against(
+        self, known: Acknowledged, directory: str, segments: Sequence[SegmentPlace]
+    ) -> PartitionSummary:
+        """Add what was acknowledged of a directory and is not in what was found.
+
+        Nothing is said of the end of a log whose last segment could not be read.
+        """
+        end_offset = None
+        if segments:
+            end_offset = max(segments[-1].base_offset, self.summary.extent.top_offset + 1)
+        if any(each.is_unreadable and each.path == segments[-1].path for each in self.findings):
+            end_offset = known.end_offset
+        found = [not_there(directory, each) for each in known.not_given(end_offset)]
+        return self._replace(
+            findings=(*found, *self.findings),
+            findings_count=self.findings_count + len(found),
+            stopped=known.stopped,
+        )
+
+
+def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> PartitionSummary:
+    """Join the splits of one directory, in any order.
+
+    Args:
+        pieces: all of them, each once.
+        read: reads a split again, where a seam cannot be resolved without its batches.
+    """
+    ordered = sorted(pieces, key=lambda each: (each.split.place.base_offset, each.split.start_pos))
+    findings: list[ReadFinding] = []
+    findings_count = 0
+    segments = []
+    for _, group in groupby(ordered, key=lambda each: each.split.place.path):
+        segment = join_segment([*group], read)
+        segments.append(_piece_of(segment, read))
+        findings += segment.piece.findings
+        findings_count += segment.piece.findings_count
+    summary = merge_all(segments)
+    return PartitionSummary(summary, tuple(findings[:MAX_FINDINGS_COUNT]), findings_count)
+
+
+def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> ReadPiece:
+    """Join the splits of one segment, in order.
+
+    What a scan makes of damage depends on what is around it. So a segment with damage, or whose
+    pieces do not fit to each other, is read again as a whole.
+    """
+    first, last = pieces[0].split, pieces[-1].split
+    if len(pieces) == 1:
+        return pieces[0]
+    whole = Split(first.place, first.start_pos, last.end_pos, last.is_last)
+    if not _fit_together(pieces):
+        return ReadPiece(whole, read(whole, None))
+    joined = _piece_of(pieces[0], read)
+    for each in pieces[1:]:
+        joined = merge(joined, _piece_of(each, read))
+    found = [each.piece for each in pieces]
+    lowest = [each.lowest_leader_epoch for each in found if each.lowest_leader_epoch >= 0]
+    piece = PieceSummary(
+        joined.summary,
+        found[-1].findings,
+        found[-1].findings_count,
+        found[-1].walked_end_pos,
+        min(lowest, default=-1),
+        max(each.highest_leader_epoch for each in found),
+    )
+    return ReadPiece(whole, piece)
+
+
+def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
+    """Tell whether one scan over all of them finds what they have found."""
+    top_offset = highest_epoch = -1
+    for place, (split, piece) in enumerate(pieces):
+        extent, epoch = piece.summary.extent, piece.lowest_leader_epoch
+        if 0 <= extent.first_offset <= top_offset or 0 <= epoch < highest_epoch:
+            return False
+        top_offset = max(top_offset, extent.top_offset)
+        highest_epoch = max(highest_epoch, piece.highest_leader_epoch)
+        is_last = place == len(pieces) - 1
+        if is_last and piece.findings:
+            # What is said of a torn end depends on the batch before it.
+            is_bad = any(each.is_corrupt or each.is_unreadable for each in piece.findings)
+            return not is_bad and piece.summary.counts.batches > 0
+        if piece.findings or (not is_last and piece.walked_end_pos != split.end_pos):
+            return False
+    return True
+
+
+def _piece_of(read_piece: ReadPiece, read: ReadSplit) -> Piece:
+    def reread(before: Before) -> Summary | None:
+        again = read(read_piece.split, before)
+        if any(each.kind == GONE or each.is_unreadable for each in again.findings):
+            return None
+        return again.summary
+
+    return Piece(read_piece.piece.summary, reread)

@@ -1,0 +1,262 @@
+"""What a reader of records could not give: stretches of a segment, and the offsets in them.
+
+The offsets of a bad stretch are known from its neighbours: they begin behind the last good batch
+before it and end before the first good one behind it. That is the most that can be missing; control
+records and what compaction has removed are among them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy as np
+
+from recovery.replay.end_markers import REFUSED_CHECK_ID
+from storage.decoded_records import lost_base_offset
+from storage.errors import AccessError
+from storage.kernels.protocol import Verdict, VerdictKind, in_words
+from storage.lookup import END_KINDS
+
+if TYPE_CHECKING:
+    from storage.acknowledged import Missing
+    from storage.errors import FormatError
+    from storage.kernels.numpy_kernel import BulkScan
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.splits import Split
+
+GONE = "gone"
+
+
+class ReadFinding(NamedTuple):
+    """One bad stretch of a segment. Positions are half open, in bytes.
+
+    Attributes:
+        path: of the segment.
+        start_pos, end_pos: the stretch.
+        kind: a VerdictKind, that of the verdict; content that does not decode is corrupt. Or GONE.
+        check_id: the broken rule, "" for what cannot be read.
+        reason: in words.
+        errno: of the failed read, else 0.
+        base_offset, last_offset: what may be missing, both included; None if unknown on that side.
+            `last_offset` is below `base_offset` if nothing is.
+        is_lost: there are no records from it; False if only its frame is wrong, or for what a
+            crash leaves at the end of a log.
+    """
+
+    path: str
+    start_pos: int
+    end_pos: int
+    kind: str
+    check_id: str
+    reason: str
+    errno: int = 0
+    base_offset: int | None = None
+    last_offset: int | None = None
+    is_lost: bool = True
+
+    @property
+    def is_corrupt(self) -> bool:
+        """It is damage; a torn tail of the last segment is none."""
+        return self.kind == VerdictKind.CORRUPT
+
+    @property
+    def is_unreadable(self) -> bool:
+        """The operating system refused it."""
+        return self.kind == VerdictKind.UNREADABLE
+
+    @property
+    def is_missing(self) -> bool:
+        """It is not there at all, although it was acknowledged."""
+        return self.kind == VerdictKind.MISSING
+
+    def __str__(self) -> str:
+        if self.kind in {GONE, VerdictKind.MISSING}:
+            return f"{self.path}: {self.reason}"
+        stretch = (self.start_pos, self.end_pos, self.check_id, self.reason, self.errno)
+        return in_words(self.path, Verdict(VerdictKind(self.kind), *stretch))
+
+
+def gone(path: str) -> ReadFinding:
+    """Tell of a segment that retention has removed meanwhile: no damage."""
+    return ReadFinding(
+        path, 0, 0, GONE, "", "removed since the directory was listed", is_lost=False
+    )
+
+
+def not_there(path: str, missing: Missing) -> ReadFinding:
+    """Tell of offsets that no file has, or that a wrong log start hides."""
+    return ReadFinding(
+        path,
+        0,
+        0,
+        VerdictKind.MISSING,
+        missing.check_id,
+        str(missing),
+        base_offset=missing.base_offset,
+        last_offset=missing.last_offset,
+    )
+
+
+class FindingsList:
+    """Turns the verdicts of a scan into findings, with the offsets around them.
+
+    Attributes:
+        found: the findings so far; complete after `finish`.
+        first_offset, end_offset: of the first good batch, and one above the last one; None as long
+            as there is none.
+    """
+
+    def __init__(self, path: str, base_offset: int | None, *, is_last: bool = True) -> None:
+        """Take the findings of one scan.
+
+        Args:
+            path: of the segment.
+            base_offset: of the segment; None if the scan does not begin with it.
+            is_last: the scan goes to the end of the segment.
+        """
+        self.found: list[ReadFinding] = []
+        self.first_offset: int | None = None
+        self.end_offset: int | None = None
+        self._is_last = is_last
+        self._path = path
+        self._seen_count = 0
+        self._waiting: list[ReadFinding] = []  # for the good batch behind them
+        self._told: set[int] = set()  # where a verdict says that a batch is bad
+        self._next_offset = base_offset
+
+    @classmethod
+    def of(cls, split: Split) -> Self:
+        """Take the findings of a scan of a split."""
+        place = split.place
+        base_offset = None if split.start_pos else place.base_offset
+        return cls(place.path, base_offset, is_last=split.is_last)
+
+    def look_at(self, scan: BulkScan) -> None:
+        """Take the verdicts that are new; call it before the rows that were given after them."""
+        for verdict in scan.verdicts[self._seen_count :]:
+            self._told.add(verdict.start_pos)
+            self._waiting.append(self._of_verdict(verdict))
+        self._seen_count = len(scan.verdicts)
+
+    def is_told(self, pos: int) -> bool:
+        """Does a verdict begin there?"""
+        return pos in self._told
+
+    def passed(self, table: HeaderTable) -> None:
+        """Take healthy batches that follow each other."""
+        if self._waiting:
+            still = []
+            for each in self._waiting:
+                at = int(np.searchsorted(table.pos, each.start_pos))
+                behind = int(np.searchsorted(table.pos, each.end_pos))
+                base_offset = int(table.last_offset[at - 1]) + 1 if at else each.base_offset
+                finding = each._replace(base_offset=base_offset)
+                if behind < table.row_count:
+                    last_offset = int(table.base_offset[behind]) - 1
+                    self.found.append(finding._replace(last_offset=last_offset))
+                else:
+                    still.append(finding)
+            self._waiting = still
+        self._went_on(int(table.base_offset[0]), int(table.last_offset[-1]))
+
+    def passed_batch(self, batch: ScannedBatch) -> None:
+        """Take a batch that was given by itself; its offsets count if nothing is said of it."""
+        if batch.crc_ok is False or self.is_told(batch.pos):
+            return
+        still = []
+        for each in self._waiting:
+            if each.end_pos <= batch.pos:
+                last_offset = batch.header.base_offset - 1
+                self.found.append(each._replace(last_offset=last_offset))
+            elif each.start_pos > batch.pos:
+                still.append(each._replace(base_offset=batch.header.last_offset + 1))
+            else:
+                still.append(each)
+        self._waiting = still
+        self._went_on(batch.header.base_offset, batch.header.last_offset)
+
+    def _went_on(self, base_offset: int, last_offset: int) -> None:
+        if self.first_offset is None:
+            self.first_offset = base_offset
+        self.end_offset = self._next_offset = last_offset + 1
+
+    def given(self, pos: int) -> None:
+        """Note that the records of a batch are there although a verdict says something of it."""
+        if self.is_told(pos):
+            self._waiting = [self._kept(each, pos) for each in self._waiting]
+            self.found = [self._kept(each, pos) for each in self.found]
+
+    def add_error(
+        self,
+        batch: ScannedBatch,
+        error: FormatError | AccessError,
+        *,
+        floor_offset: int | None = None,
+        is_lost: bool = True,
+    ) -> None:
+        """Tell of a batch whose content cannot be had; `floor_offset` is behind the one before."""
+        if self.is_told(batch.pos):
+            return
+        header = batch.header
+        if isinstance(error, AccessError):
+            kind, check_id, errno, reason = VerdictKind.UNREADABLE, "", error.errno, error.reason
+        else:
+            kind, check_id, errno, reason = VerdictKind.CORRUPT, error.check_id, 0, error.message
+            if header.is_control:  # no end marker, whatever is wrong with the record
+                check_id = REFUSED_CHECK_ID
+        self.found.append(
+            ReadFinding(
+                self._path,
+                batch.pos,
+                batch.pos + header.batch_bytes,
+                kind,
+                check_id,
+                reason,
+                errno,
+                lost_base_offset(header, floor_offset),
+                header.last_offset,
+                is_lost,
+            )
+        )
+
+    def add_unreadable(self, error: AccessError, start_pos: int, end_pos: int) -> None:
+        """Tell of a stretch of the file that cannot be had at all."""
+        self._waiting.append(
+            ReadFinding(
+                self._path,
+                start_pos,
+                end_pos,
+                VerdictKind.UNREADABLE,
+                "",
+                error.reason,
+                error.errno,
+                self._next_offset,
+            )
+        )
+
+    def finish(self) -> None:
+        """Take those that no good batch follows, and bring all into order."""
+        self.found += self._waiting
+        self._waiting = []
+        self.found.sort(key=lambda each: (each.start_pos, each.end_pos))
+
+    def _of_verdict(self, verdict: Verdict) -> ReadFinding:
+        kind, check_id = verdict.kind, verdict.check_id
+        if not self._is_last and check_id == "SEG-5":
+            # The end of a split is no end of the segment: it is a batch that does not lead there.
+            kind, check_id = VerdictKind.CORRUPT, "BAT-2"
+        return ReadFinding(
+            self._path,
+            verdict.start_pos,
+            verdict.end_pos,
+            kind,
+            check_id,
+            verdict.reason,
+            verdict.errno,
+            self._next_offset,
+            is_lost=verdict.is_lost and kind not in END_KINDS,
+        )
+
+    def _kept(self, finding: ReadFinding, pos: int) -> ReadFinding:
+        is_same = finding.start_pos == pos and finding.kind is VerdictKind.CORRUPT
+        return finding._replace(is_lost=False) if is_same else finding

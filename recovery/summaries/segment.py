@@ -1,0 +1,209 @@
+"""Read one segment, or a piece of one: from a `.log` to a `Summary`.
+
+Nothing in a file makes this fail: damage is counted and told. Only a file that cannot be opened at
+all is an error.
+"""
+
+from __future__ import annotations
+
+from errno import ENOENT
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.replay.end_markers import batch_at, marker_rows, read_good_markers, read_marker
+from recovery.summaries.producer_summary import ABORT, COMMIT
+from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
+from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
+from storage.decoded_records import decoded_records
+from storage.errors import AccessError, FormatError
+from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+from storage.lookup import DoubtfulOffsets, LostRecords
+from storage.places import open_place
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from recovery.replay.producer_columns import MarkerColumns
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.segment import Segment
+    from storage.splits import Split
+
+MAX_SINGLES_COUNT = 16_384
+MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
+
+
+class PieceSummary(NamedTuple):
+    """What was found in a piece of a segment.
+
+    Attributes:
+        summary: of its batches.
+        findings: bad stretches, and batches whose content does not decode, by position; of very
+            many the first.
+        findings_count: all of them.
+        walked_end_pos: end of the last batch: where the next piece must begin.
+        lowest_leader_epoch, highest_leader_epoch: of its batches; -1 if none has one.
+    """
+
+    summary: Summary
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    walked_end_pos: int
+    lowest_leader_epoch: int
+    highest_leader_epoch: int
+
+
+def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
+    """Summarize the batches of a split; `before` is what `merge` gives to read it again.
+
+    Raises:
+        AccessError: it cannot be opened.
+    """
+    place = split.place
+    with open_place(place) as segment:
+        scan = BulkScan(
+            segment,
+            start_pos=split.start_pos,
+            end_pos=None if split.is_last else split.end_pos,
+            is_active=place.is_active and split.is_last,
+            end_offset=place.end_offset,
+        )
+        reading = _Reading(segment, scan, split, before)
+        for part in scan.parts():
+            if isinstance(part, BulkWindow):
+                reading.take_window(part)
+            else:
+                reading.take_batch(part)
+        return reading.finish()
+
+
+class _Reading:
+    """Hands the batches of one scan to a Summarizer, with markers and all that is wrong."""
+
+    def __init__(
+        self, segment: Segment, scan: BulkScan, split: Split, before: Before | None
+    ) -> None:
+        self._segment = segment
+        self._scan = scan
+        self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
+        self._notes = FindingsList.of(split)
+        self._doubtful = DoubtfulOffsets(scan)
+        self._lost = LostRecords(scan)
+        self._top_offset = -1 if before is None else before.top_offset
+        self._singles: list[ScannedBatch] = []
+        self._floor_offset: int | None = None  # behind the batch before the first of them
+        self._walked_end_pos = split.start_pos
+        self._epochs = (-1, -1)
+
+    def take_window(self, window: BulkWindow) -> None:
+        """Take healthy batches."""
+        self._notes.look_at(self._scan)
+        self._take_singles()
+        table = window.table
+        self._notes.passed(table)
+        marker = np.zeros(table.row_count, np.int8)
+        markers, failures = read_good_markers(
+            self._segment, table, marker_rows(table), window.buf, window.file_pos
+        )
+        _note_markers(marker, markers)
+        for row, error in failures:
+            self._notes.add_error(batch_at(table, row), error)
+        self._take(table, marker, np.maximum(table.records_count, 0).astype(np.int64))
+
+    def take_batch(self, batch: ScannedBatch) -> None:
+        """Take a batch that is not healthy, or of an old format."""
+        self._notes.look_at(self._scan)
+        if not self._singles:
+            self._floor_offset = self._notes.end_offset
+        self._notes.passed_batch(batch)
+        self._singles.append(batch)
+        if len(self._singles) >= MAX_SINGLES_COUNT:
+            self._take_singles()
+
+    def finish(self) -> PieceSummary:
+        """Return what was found."""
+        self._take_singles()
+        self._notes.look_at(self._scan)
+        self._notes.finish()
+        lowest, highest = self._epochs
+        return PieceSummary(
+            self._summarizer.finish(),
+            tuple(self._notes.found[:MAX_FINDINGS_COUNT]),
+            len(self._notes.found),
+            self._walked_end_pos,
+            lowest,
+            highest,
+        )
+
+    def _take_singles(self) -> None:
+        if not self._singles:
+            return
+        singles, self._singles = self._singles, []
+        table = table_of(singles)
+        marker = np.zeros(len(singles), np.int8)
+        records_count = np.where(table.magic >= MAGIC_V2, np.maximum(table.records_count, 0), 1)
+        for row in np.flatnonzero(table.crc_ok).tolist():
+            header = singles[row].header
+            floor = singles[row - 1].header.last_offset + 1 if row else self._floor_offset
+            try:
+                # An empty control batch is what compaction leaves of a marker (PROD-9).
+                if header.magic >= MAGIC_V2:
+                    if header.is_control and header.producer_id >= 0 and header.records_count > 0:
+                        found = read_marker(self._segment, singles[row])
+                        marker[row] = COMMIT if found.is_commit else ABORT
+                elif header.attributes & CODEC_MASK:
+                    records_count[row] = 0
+                    records = decoded_records(singles[row], self._segment, floor or 0)
+                    records_count[row] = sum(1 for _ in records)
+            except (FormatError, AccessError) as exc:
+                self._notes.add_error(singles[row], exc.without_frames(), floor_offset=floor)
+        self._take(table, marker, records_count.astype(np.int64))
+
+    def _take(
+        self, table: HeaderTable, marker: NDArray[np.int8], records_count: NDArray[np.int64]
+    ) -> None:
+        is_misplaced = self._misplaced(table)
+        is_lost = table.crc_ok & np.isin(table.pos, list(self._lost.positions))
+        self._walked_end_pos = int(table.pos[-1] + table.batch_bytes[-1])
+        epochs = table.partition_leader_epoch[table.crc_ok & (table.partition_leader_epoch >= 0)]
+        if len(epochs):
+            lowest, highest = self._epochs
+            self._epochs = (
+                int(epochs.min()) if lowest < 0 else min(lowest, int(epochs.min())),
+                max(highest, int(epochs.max())),
+            )
+        self._summarizer.add(SummaryRows(table, marker, records_count, is_misplaced, is_lost))
+
+    def _misplaced(self, table: HeaderTable) -> NDArray[np.bool_]:
+        """Tell which batches are not behind all before them, or have an offset that is wrong.
+
+        Such a batch may be a second copy of one at the same offset.
+        """
+        is_doubtful = ~table.crc_ok
+        doubtful = self._doubtful.positions
+        if doubtful:
+            is_doubtful |= np.isin(table.pos, list(doubtful))
+        offsets = np.where(is_doubtful, -1, table.last_offset)
+        tops = np.maximum.accumulate(np.concatenate(([self._top_offset], offsets)))
+        self._top_offset = int(tops[-1])
+        return np.asarray(is_doubtful | (table.base_offset <= tops[:-1]))
+
+
+def _note_markers(marker: NDArray[np.int8], found: MarkerColumns) -> None:
+    marker[found.row] = np.where(found.is_commit, COMMIT, ABORT)
+
+
+def read_split(split: Split, before: Before | None = None) -> PieceSummary:
+    """Do what `summarize_split` does; a file that does not open is damage, one that is gone not."""
+    try:
+        return summarize_split(split, before)
+    except AccessError as exc:
+        found = gone(split.place.path)
+        if exc.errno != ENOENT:
+            notes = FindingsList.of(split)
+            notes.add_unreadable(exc, split.start_pos, split.end_pos)
+            notes.finish()
+            (found,) = notes.found
+        count = int(found.is_unreadable)
+        return PieceSummary(Summary(), (found,), count, split.end_pos, -1, -1)

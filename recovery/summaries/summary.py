@@ -1,0 +1,364 @@
+"""The mergeable summary of a contiguous piece of a partition's log.
+
+What is counted (all of it over batches with a right checksum)
+  batches                 v2 batches and outer messages of v0 and v1
+  records                 as the headers of v2 say; inside of v0 and v1 wrappers they are counted
+  bytes                   of the batches, headers included
+  control_batches         markers, and KRaft's own control batches
+  transactional_batches   data batches of transactions (a marker is a control batch)
+and of the rest: corrupt_batches, batches of believable length that give no records (LostRecords).
+
+By producer id              see `producer_summary`: transactions, epochs that fall (PRD-3), data
+                            behind a marker, markers without data (TXO-2)
+By producer id and epoch    see `sequence_ranges`, `settled_epochs`: sequences that are missing
+                            (PRD-1) and batches whose sequence an earlier one has at another offset
+                            (PRD-2, duplicate_batches); none in the topics that coordinators write
+                            (PROD-12)
+By ranges of offsets        see `fingerprint`
+
+All that is in the files counts, also below the log start offset and above the high watermark.
+
+A piece is summarized as if nothing were before it; `merge` resolves the seam. The summary of the
+whole is the merged one of any pieces, byte for byte, in any order of merging. Its size grows with
+producers, with open transactions, with violations and with gaps in sequences; not with batches, nor
+(but for 8 bytes at most) with transactions that have ended. Two things cannot be told without the
+batches: which of the right piece repeat sequences of the left one, and which of them stand at
+offsets that the left one has passed. Then, which damage or duplicates bring about, the right piece
+is read again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.summaries.ended_epochs import ended_rows, join_ended, no_ended_rows
+from recovery.summaries.fingerprint import (
+    Fingerprint,
+    fingerprint,
+    join_fingerprints,
+    no_fingerprint,
+)
+from recovery.summaries.producer_summary import (
+    NO_MARKER,
+    ProducerEvents,
+    ProducersFound,
+    join_producers,
+    no_producers,
+    pending,
+    summarize_producers,
+)
+from recovery.summaries.sequence_gaps import find_gaps
+from recovery.summaries.sequence_ranges import LAP, SequencedBatches
+from recovery.summaries.settled_epochs import Sequences, SequenceTracker, join_sequences
+from recovery.summaries.violations import (
+    Violations,
+    duplicate_violations,
+    join_violations,
+    no_violations,
+    regression_violations,
+)
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
+from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+NO_OFFSET = -1
+
+
+class SummaryRows(NamedTuple):
+    """Batches of a piece in log order, with what their headers do not say.
+
+    Attributes:
+        table: the headers.
+        marker: NO_MARKER, COMMIT or ABORT, by the record of a control batch.
+        records_count: of legacy messages too.
+        is_misplaced: the offset cannot be right, so that nothing can be said of duplicates.
+        is_lost: the checksum is right, and nobody can take the records (LostRecords).
+    """
+
+    table: HeaderTable
+    marker: NDArray[np.int8]
+    records_count: NDArray[np.int64]
+    is_misplaced: NDArray[np.bool_]
+    is_lost: NDArray[np.bool_]
+
+
+class Counts(NamedTuple):
+    """Sums over a piece that need no neighbour."""
+
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    control_batches: int = 0
+    transactional_batches: int = 0
+    corrupt_batches: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the sums."""
+        return Counts._make(map(sum, zip(self, other, strict=True)))
+
+
+class Extent(NamedTuple):
+    """Where the batches of a piece lie; -1 is unknown.
+
+    `first_offset` is the base offset of the first batch and `top_offset` the highest last offset of
+    all whose offset can be right.
+    """
+
+    first_offset: int = NO_OFFSET
+    top_offset: int = NO_OFFSET
+
+    def then(self, other: Extent) -> Extent:
+        """Return that of both pieces, `other` behind this one."""
+        if other.first_offset < 0 or self.first_offset < 0:
+            return self if other.first_offset < 0 else other
+        return Extent(self.first_offset, max(self.top_offset, other.top_offset))
+
+
+class Summary(NamedTuple):
+    """A contiguous piece of a partition's log.
+
+    `duplicate_batches` is None where the right piece would have had to be read again and could not.
+    `producers` are rows of PRODUCER_DTYPE, `ended` of ENDED_DTYPE.
+    """
+
+    counts: Counts = Counts()
+    extent: Extent = Extent()
+    duplicate_batches: int | None = 0
+    producers: NDArray[Any] = no_producers()
+    sequences: Sequences = Sequences()
+    ended: NDArray[Any] = no_ended_rows()
+    violations: Violations = no_violations()
+    fingerprint: Fingerprint = no_fingerprint()
+
+    def figures(self) -> dict[str, int | None]:
+        """Return the figures of a partition by the names above."""
+        rows, gaps = self.producers, find_gaps(self)
+        return {
+            **self.counts._asdict(),
+            "aborted_batches": int(rows["aborted_batches"].sum()),
+            "duplicate_batches": self.duplicate_batches,
+            "open_transactions": int((pending(rows)["batches"] > 0).sum()),
+            "committed_transactions": int(rows["committed_transactions"].sum()),
+            "aborted_transactions": int(rows["aborted_transactions"].sum()),
+            "empty_markers": int(rows["empty_markers"].sum()),
+            "epoch_regressions": int(rows["epoch_regressions"].sum()),
+            "late_batches": int(rows["late_batches"].sum()),
+            "gaps": len(gaps.missing_count),
+            "missing_sequences": int(gaps.missing_count.sum()),
+        }
+
+
+class Before(NamedTuple):
+    """What a piece must know of all before it to tell its duplicates."""
+
+    sequences: Sequences
+    top_offset: int
+
+
+class Piece(NamedTuple):
+    """A summary, and how to read the piece again; None: it cannot be read any more.
+
+    The summary that is read again has the sequences of all before it among its own.
+    """
+
+    summary: Summary
+    reread: Callable[[Before], Summary | None]
+
+
+def merge(left: Piece, right: Piece) -> Piece:
+    """Join two neighbouring pieces."""
+
+    def reread(before: Before) -> Summary | None:
+        again = left.reread(before)
+        if again is None:
+            return None
+        top_offset = max(before.top_offset, again.extent.top_offset)
+        return _merge(again, right, top_offset)
+
+    return Piece(_merge(left.summary, right, left.summary.extent.top_offset), reread)
+
+
+def merge_all(pieces: Iterable[Piece]) -> Summary:
+    """Join the pieces of one partition, given in log order."""
+    whole = Summary()
+    for piece in pieces:
+        whole = _merge(whole, piece, whole.extent.top_offset)
+    return whole
+
+
+def _merge(left: Summary, piece: Piece, top_offset: int) -> Summary:
+    right = piece.summary
+    sequences, is_repeating = join_sequences(left.sequences, right.sequences)
+    is_misplaced = 0 <= right.extent.first_offset <= top_offset
+    duplicate_batches = right.duplicate_batches
+    if (is_repeating or is_misplaced) and right.counts.batches:
+        again = piece.reread(Before(left.sequences, top_offset))
+        duplicate_batches = None
+        if again is not None:
+            right, duplicate_batches = again, again.duplicate_batches
+            sequences = again.sequences
+    found = join_producers(left.producers, right.producers)
+    if left.duplicate_batches is None or duplicate_batches is None:
+        duplicate_batches = None
+    else:
+        duplicate_batches += left.duplicate_batches
+    return Summary(
+        counts=left.counts.plus(right.counts),
+        extent=left.extent.then(right.extent),
+        duplicate_batches=duplicate_batches,
+        producers=found.rows,
+        sequences=sequences,
+        ended=join_ended(left.ended, right.ended, ended_rows(found.ended)),
+        violations=join_violations(
+            left.violations, right.violations, regression_violations(found.regressions)
+        ),
+        fingerprint=join_fingerprints(left.fingerprint, right.fingerprint),
+    )
+
+
+class Summarizer:
+    """Summarizes the batches of one piece, given in blocks of any size.
+
+    Args:
+        has_sequences: sequence rules hold in this topic.
+        before: of the pieces before this one, for a piece that is read again. Batches at offsets
+            that are passed already must be given as misplaced.
+    """
+
+    def __init__(self, *, has_sequences: bool = True, before: Before | None = None) -> None:
+        self._has_sequences = has_sequences
+        self._tracker = SequenceTracker(None if before is None else before.sequences)
+        self._whole = Summary()
+        self._waiting: list[SummaryRows] = []
+        self._waiting_rows_count = 0
+
+    def add(self, rows: SummaryRows) -> None:
+        """Take the next batches. Small blocks are put together: joining costs by producer."""
+        self._waiting.append(rows)
+        self._waiting_rows_count += rows.table.row_count
+        if self._waiting_rows_count >= MAX_BLOCK_ROWS:
+            self._take_waiting()
+
+    def finish(self) -> Summary:
+        """Return the summary of all that was added."""
+        self._take_waiting()
+        return self._whole._replace(sequences=self._tracker.finish())
+
+    def _take_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_rows_count = self._waiting, [], 0
+        rows = _put_together(waiting)
+        if rows is None:
+            return
+        whole, table = self._whole, rows.table
+        is_good = table.crc_ok
+        is_v2 = is_good & (table.magic >= MAGIC_V2)
+        is_control = is_v2 & ((table.attributes & CONTROL_MASK) != 0)
+        is_data = is_v2 & ~is_control
+        is_transactional = is_data & ((table.attributes & TRANSACTIONAL_MASK) != 0)
+        has_producer = table.producer_id >= 0
+        is_event = has_producer & (is_data | (is_control & (rows.marker != NO_MARKER)))
+        found = _producers_of(rows, np.flatnonzero(is_event), is_transactional)
+        is_sequenced = is_data & has_producer & ~rows.is_misplaced
+        repeated = self._repeated(table, is_sequenced) if self._has_sequences else None
+        if repeated is not None:
+            place = np.searchsorted(found.rows["producer_id"], table.producer_id[repeated])
+            np.add.at(found.rows["duplicate_batches"], place, 1)
+        joined = join_producers(whole.producers, found.rows)
+        good = HeaderTable._make(column[is_good] for column in table)
+        self._whole = Summary(
+            counts=whole.counts.plus(_counts_of(rows, is_control, is_transactional)),
+            extent=whole.extent.then(_extent_of(rows)),
+            duplicate_batches=(whole.duplicate_batches or 0)
+            + (0 if repeated is None else len(repeated)),
+            producers=joined.rows,
+            ended=join_ended(whole.ended, ended_rows(found.ended), ended_rows(joined.ended)),
+            violations=join_violations(
+                whole.violations,
+                regression_violations(found.regressions),
+                regression_violations(joined.regressions),
+                no_violations() if repeated is None else duplicate_violations(table, repeated),
+            ),
+            fingerprint=join_fingerprints(
+                whole.fingerprint, fingerprint(good, whole.fingerprint.width_bits)
+            ),
+        )
+
+    def _repeated(
+        self, table: HeaderTable, is_wanted: NDArray[np.bool_]
+    ) -> NDArray[np.int64] | None:
+        """Return the rows that repeat sequences."""
+        sequences_count = table.last_offset - table.base_offset + 1
+        is_wanted = is_wanted & (table.base_sequence >= 0) & (sequences_count > 0)
+        rows = np.flatnonzero(is_wanted & (sequences_count <= LAP))
+        if not rows.size:
+            return None
+        batches = SequencedBatches(
+            table.producer_id[rows],
+            table.producer_epoch[rows],
+            table.base_sequence[rows],
+            sequences_count[rows],
+            table.base_offset[rows],
+        )
+        is_repeated = self._tracker.add(batches)
+        return rows[is_repeated] if is_repeated.any() else None
+
+
+def _put_together(blocks: list[SummaryRows]) -> SummaryRows | None:
+    if len(blocks) <= 1:
+        return blocks[0] if blocks else None
+    tables = zip(*(each.table for each in blocks), strict=True)
+    return SummaryRows(
+        HeaderTable._make(np.concatenate(columns) for columns in tables),
+        *(np.concatenate(columns) for columns in zip(*(each[1:] for each in blocks), strict=True)),
+    )
+
+
+def _counts_of(
+    rows: SummaryRows, is_control: NDArray[np.bool_], is_transactional: NDArray[np.bool_]
+) -> Counts:
+    is_good = rows.table.crc_ok & ~rows.is_lost
+    return Counts(
+        batches=int(is_good.sum()),
+        records=int(rows.records_count[is_good].sum()),
+        bytes=int(rows.table.batch_bytes[is_good].sum()),
+        control_batches=int(is_control.sum()),
+        transactional_batches=int(is_transactional.sum()),
+        corrupt_batches=int((~is_good).sum()),
+    )
+
+
+def _extent_of(rows: SummaryRows) -> Extent:
+    table = rows.table
+    placed = np.flatnonzero(table.crc_ok & ~rows.is_misplaced)
+    if not placed.size:
+        return Extent()
+    return Extent(
+        first_offset=int(table.base_offset[placed[0]]),
+        top_offset=int(table.last_offset[placed].max()),
+    )
+
+
+def _producers_of(
+    rows: SummaryRows, events: NDArray[np.int64], is_transactional: NDArray[np.bool_]
+) -> ProducersFound:
+    table = rows.table
+    return summarize_producers(
+        ProducerEvents(
+            producer_id=table.producer_id[events],
+            epoch=table.producer_epoch[events],
+            is_transactional=is_transactional[events],
+            marker=rows.marker[events],
+            base_offset=table.base_offset[events],
+            last_offset=table.last_offset[events],
+            records_count=rows.records_count[events],
+            batch_bytes=table.batch_bytes[events],
+            timestamp_ms=table.max_timestamp_ms[events],
+        )
+    )

@@ -1,0 +1,244 @@
+"""Plan the ABORT marker that ends an open transaction of one partition (TXO-1).
+
+The marker is the one that a coordinator would have written: with the epoch of the data and the
+epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's own
+tool has it. It goes into a new segment: a log may be rolled at any time (ROLL-1), so the `.log`
+that is there keeps every byte, and undo is to take the new files away. Beside it the files of a
+clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at the new end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from recovery.changes.plan import absolute_path, replace_step, source_of
+from recovery.replay.price import recovery_price
+from recovery.transactions.outcomes import is_data_of_transaction
+from storage.errors import RefusedError
+from storage.partition import floor_of
+from storage.partition_store import PlannedStore
+from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.segment import open_segment
+from storage.writer import PartitionWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from recovery.changes.plan import Source, Step
+    from recovery.cluster.coordinator_log import CoordinatorLog
+    from recovery.transactions.open_transactions import OpenTransaction
+    from storage.log_config import LogConfig
+    from storage.log_tail import LogTail
+    from storage.partition import Partition
+
+REASON = "a segment with the ABORT marker"
+
+
+class PlannedMarker(NamedTuple):
+    """What a marker changes.
+
+    Attributes:
+        steps: files that are made or replaced, the `.log` before what is derived from it.
+        marker_offset: where the marker is.
+        batch: the marker's, as bytes.
+        last_stable_offset: afterwards, with everything replicated.
+    """
+
+    steps: tuple[Step, ...]
+    marker_offset: int
+    batch: bytes
+    last_stable_offset: int
+
+
+class AbortedData(NamedTuple):
+    """What a read_committed consumer will never get."""
+
+    batches_count: int
+    records_count: int
+    log_bytes: int
+
+
+class _FilesStore(PlannedStore):
+    """Keeps what would be written, by file name."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.contents: dict[str, bytes] = {}
+        self.batch = b""
+        self._name = ""
+
+    def open_log(self, base_offset: int, log_bytes: int) -> None:
+        assert not log_bytes, "the marker goes into a segment of its own"
+        super().open_log(base_offset, log_bytes)
+        self._name = f"{base_offset:020d}.log"
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        super().append(batch)
+        self.batch = bytes(batch)
+        self.contents[self._name] = self.batch
+
+    def _replace(self, name: str, data: bytes) -> None:
+        super()._replace(name, data)
+        self.contents[name] = data
+
+
+def plan_marker(
+    directory: str,
+    tail: LogTail,
+    config: LogConfig,
+    found: OpenTransaction,
+    *,
+    now_ms: int,
+    leader_epoch: int,
+    expiration_ms: int = DEFAULT_EXPIRATION_MS,
+) -> PlannedMarker:
+    """Plan the ABORT marker of a transaction at the end of a log. Reads only.
+
+    Args:
+        directory: of the partition.
+        tail: its end; closed, or as it will be when its recovery was carried out.
+        config: the topic's settings.
+        found: what is to be ended.
+        now_ms: the marker's time.
+        leader_epoch: what the marker's batch is stamped with.
+        expiration_ms: producer.id.expiration.ms.
+
+    Raises:
+        RefusedError: that transaction is not open at this end of the log.
+        AppendError: a leader would refuse the marker.
+        AccessError: a file cannot be looked at.
+    """
+    store = _FilesStore(directory)
+    # Any segment counts as full, so that the marker opens a new one unless the last is empty.
+    writer = PartitionWriter(
+        store,
+        tail,
+        config._replace(segment_bytes=1),
+        leader_epoch=leader_epoch,
+        now_ms=lambda: now_ms,
+        expiration_ms=expiration_ms,
+    )
+    state = writer.producers.producers.get(found.producer_id)
+    if state is None or state.current_txn_first_offset != found.first_offset:
+        raise RefusedError(
+            f"{directory}: producer {found.producer_id} has no transaction open since"
+            f" {found.first_offset} at its end {tail.end_offset}",
+            next_step="run it again",
+        )
+    marker = writer.end_transaction(
+        found.producer_id,
+        found.producer_epoch,
+        is_commit=False,
+        coordinator_epoch=max(found.coordinator_epoch, 0),
+    )
+    writer.close()
+    first_undecided = writer.producers.first_undecided_offset
+    steps = (
+        replace_step(str(Path(absolute_path(directory), name)), content, REASON)
+        for name, content in store.contents.items()
+    )
+    return PlannedMarker(
+        tuple(each for each in steps if not _is_there(each)),
+        marker.base_offset,
+        store.batch,
+        writer.end_offset if first_undecided is None else first_undecided,
+    )
+
+
+def _is_there(step: Step) -> bool:
+    """Whether a file has the planned content already."""
+    if step.before is None or step.before.file_bytes != step.after_bytes:
+        return False
+    return Path(step.path).read_bytes() == step.content
+
+
+def with_recovery(recovery: Iterable[Step], marker: Iterable[Step]) -> list[Step]:
+    """Put the steps of a recovery before those of the marker; a file is changed once."""
+    marker = list(marker)
+    touched = {each.path for each in marker}
+    return [*(each for each in recovery if each.path not in touched), *marker]
+
+
+def require_epochs(found: OpenTransaction, log: CoordinatorLog | None) -> None:
+    """Refuse a marker that a coordinator with what it knows could not have written.
+
+    Raises:
+        RefusedError: the partition knows a higher epoch than the coordinator: its log has lost
+            records.
+    """
+    lost = "its log has lost what it knew"
+    known = found.coordinator_producer_epoch
+    if known is not None and found.producer_epoch > known:
+        raise RefusedError(
+            f"{found.path}: the data of producer {found.producer_id} has epoch"
+            f" {found.producer_epoch}, and the coordinator of {found.transactional_id!r} is at"
+            f" {known}: {lost}; its next producers would be fenced here",
+            next_step="put the newest copy of __transaction_state in place first",
+        )
+    number = found.coordinator_partition
+    place = None if log is None or number is None else log.partitions.get(number)
+    leader_epoch = -1 if place is None else place.leader_epoch
+    if leader_epoch >= 0 and found.coordinator_epoch > leader_epoch:
+        raise RefusedError(
+            f"{found.path}: the last marker of producer {found.producer_id} has coordinator epoch"
+            f" {found.coordinator_epoch}, and __transaction_state-{number} is at leader epoch"
+            f" {leader_epoch}: {lost}",
+            next_step="put the newest copy of __transaction_state in place first",
+        )
+
+
+def count_aborted(partition: Partition, found: OpenTransaction) -> AbortedData | None:
+    """Count the data of an open transaction; None if a part of it cannot be read."""
+    batches = records = log_bytes = 0
+    segments = partition.segments
+    for files in segments[floor_of(segments, found.first_offset) :]:
+        with open_segment(files.log.path) as segment:
+            tables = segment.scan_tables(is_active=partition.is_active(files))
+            for table in tables:
+                rows = is_data_of_transaction(table) & (table.producer_id == found.producer_id)
+                rows &= table.base_offset >= found.first_offset
+                batches += int(rows.sum())
+                records += int(table.records_count[rows].astype(np.int64).sum())
+                log_bytes += int(table.batch_bytes[rows].astype(np.int64).sum())
+            if any(each.errno for each in tables.verdicts):
+                return None
+    return AbortedData(batches, records, log_bytes)
+
+
+def price_of(
+    partition: Partition, found: OpenTransaction, planned: PlannedMarker
+) -> dict[str, Any]:
+    """What the marker costs, as names and JSON values; None is unknown."""
+    aborted = count_aborted(partition, found)
+    log_dir = partition.log_dir
+    recovery = None if log_dir is None else recovery_price(log_dir)
+    return {
+        "first_offset": found.first_offset,
+        "marker_offset": planned.marker_offset,
+        "aborted_batches_count": None if aborted is None else aborted.batches_count,
+        "aborted_records_count": None if aborted is None else aborted.records_count,
+        "aborted_bytes": None if aborted is None else aborted.log_bytes,
+        "last_stable_offset_before": None
+        if not found.holds_last_stable_offset
+        else found.first_offset,
+        "last_stable_offset_after": planned.last_stable_offset,
+        "recovery": None if recovery is None else recovery._asdict(),
+    }
+
+
+def sources_of(
+    partition: Partition, steps: Iterable[Step], log: CoordinatorLog | None, found: OpenTransaction
+) -> list[Source]:
+    """The `.log` files that the plan depends on and does not touch."""
+    touched = {each.path for each in steps}
+    paths = []
+    if partition.segments:
+        paths.append(absolute_path(partition.segments[-1].log.path))
+    number = found.coordinator_partition
+    place = None if log is None or number is None else log.partitions.get(number)
+    if place is not None and place.source.segments:
+        paths.append(absolute_path(place.source.segments[-1].log.path))
+    return [source_of(each) for each in paths if each not in touched]

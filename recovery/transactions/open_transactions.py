@@ -1,0 +1,204 @@
+"""The open transactions of a partition, and what is to be said of each (TXO-1).
+
+Open is what a broker has as open after its next start: from snapshots and what follows them
+(SNAP-6, SNAP-9). The verdict comes from the coordinator's newest record for the producer id:
+
+  ongoing   the coordinator lists the partition: it will write the marker
+  overdue   likewise, but the producer has been silent longer than any transaction may last: where
+            the coordinator runs it should have aborted it
+  hanging   that long, and the coordinator does not list the partition, so nobody will ever end it
+  unlisted  the coordinator does not list it, but it is younger than that
+  unknown   the coordinator's partition was not given, or not read whole
+
+A transaction is late when its producer was last heard of `transaction.max.timeout.ms` and five
+minutes ago (ProducerStateManager.LATE_TRANSACTION_BUFFER_MS).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.replay.recover_state import recover_state
+from recovery.replay.snapshots import Clock
+from storage.formats.transaction_state import TransactionStatus
+from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
+
+if TYPE_CHECKING:
+    from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
+    from recovery.replay.recover_state import RecoveredState
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.partition import Partition
+
+_LISTING = frozenset(
+    {TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT}
+)
+
+
+class Verdict(StrEnum):
+    """What is to be said of an open transaction."""
+
+    ONGOING = "ongoing"
+    OVERDUE = "overdue"
+    HANGING = "hanging"
+    UNLISTED = "unlisted"
+    UNKNOWN = "unknown"
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker.
+
+    Attributes:
+        producer_epoch: of its data.
+        transactional_id: None: unknown.
+        last_offset: of the last data batch of the producer, -1 if there is none any more.
+        age_ms: since that batch, by its own timestamp; None if it has none.
+        coordinator_epoch: of the producer's last marker here; -1: it had none.
+        coordinator_partition: of `__transaction_state`; None: unknown.
+        coordinator_status, coordinator_producer_epoch: by the newest record of the id, the epoch
+            if that record is of this producer id; None: no such record.
+        holds_last_stable_offset: it is the oldest one here.
+        held_offsets_count: from its first offset to the log end.
+        reason: why the verdict is what it is.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    transactional_id: str | None
+    first_offset: int
+    last_offset: int
+    last_timestamp_ms: int
+    age_ms: int | None
+    verdict: Verdict
+    is_late: bool
+    coordinator_epoch: int
+    coordinator_partition: int | None
+    coordinator_status: str | None
+    coordinator_producer_epoch: int | None
+    holds_last_stable_offset: bool
+    held_offsets_count: int
+    reason: str
+    path: str
+
+
+def find_open(
+    partition: Partition,
+    coordinators: CoordinatorLog | None,
+    *,
+    now_ms: int,
+    max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
+) -> tuple[list[OpenTransaction], RecoveredState]:
+    """Find the open transactions of a partition, by first offset; and the state they are from.
+
+    Args:
+        partition: as listed.
+        coordinators: of its cluster; None: nothing was given. They must have been read before the
+            partition is: a transaction that has ended meanwhile would look forgotten otherwise.
+        now_ms: the clock.
+        max_timeout_ms: the broker's transaction.max.timeout.ms.
+
+    Raises:
+        AccessError, FormatError, AppendError, RefusedError: as `recover_state`.
+    """
+    state = recover_state(partition, Clock(now_ms))
+    judge = _Judge(coordinators, now_ms, max_timeout_ms)
+    opened = [each for each in state.entries if each.current_txn_first_offset >= 0]
+    opened.sort(key=lambda each: each.current_txn_first_offset)
+    found = [
+        judge.judged(partition, entry, state.offset, is_oldest=not place)
+        for place, entry in enumerate(opened)
+    ]
+    return found, state
+
+
+class _Judge:
+    def __init__(
+        self, coordinators: CoordinatorLog | None, now_ms: int, max_timeout_ms: int
+    ) -> None:
+        self._coordinators = coordinators
+        self._now_ms = now_ms
+        self._late_ms = max_timeout_ms + LATE_BUFFER_MS
+
+    def judged(
+        self, partition: Partition, entry: ProducerEntry, end_offset: int, *, is_oldest: bool
+    ) -> OpenTransaction:
+        producer_id, first_offset = entry.producer_id, entry.current_txn_first_offset
+        # As Kafka's own finder: what has no timestamp counts as old.
+        silent_ms = self._now_ms - entry.timestamp_ms
+        is_late = silent_ms > self._late_ms
+        log = self._coordinators
+        owner = None if log is None else log.owner_of(producer_id)
+        verdict, reason = self._verdict(partition, producer_id, owner, is_late=is_late)
+        state = None if owner is None else owner.state
+        is_owner = state is not None and state.producer_id == producer_id
+        return OpenTransaction(
+            topic=partition.topic,
+            partition=partition.partition,
+            producer_id=producer_id,
+            producer_epoch=entry.producer_epoch,
+            transactional_id=None if owner is None else owner.transactional_id,
+            first_offset=first_offset,
+            last_offset=entry.last_offset,
+            last_timestamp_ms=entry.timestamp_ms,
+            age_ms=None if entry.timestamp_ms < 0 else silent_ms,
+            verdict=verdict,
+            is_late=is_late,
+            coordinator_epoch=entry.coordinator_epoch,
+            coordinator_partition=None if owner is None else owner.partition,
+            coordinator_status=None if state is None else state.status.label,
+            coordinator_producer_epoch=state.producer_epoch if state and is_owner else None,
+            holds_last_stable_offset=is_oldest,
+            held_offsets_count=end_offset - first_offset,
+            reason=reason,
+            path=partition.path,
+        )
+
+    def _verdict(
+        self, partition: Partition, producer_id: int, owner: IdRecord | None, *, is_late: bool
+    ) -> tuple[Verdict, str]:
+        log = self._coordinators
+        if log is None or not log.knows(producer_id):
+            return Verdict.UNKNOWN, _what_is_missing(log, owner)
+        is_listed, reason = _listed(partition, producer_id, owner)
+        if is_listed:
+            return (Verdict.OVERDUE if is_late else Verdict.ONGOING), reason
+        return (Verdict.HANGING if is_late else Verdict.UNLISTED), reason
+
+
+def _what_is_missing(log: CoordinatorLog | None, owner: IdRecord | None) -> str:
+    if log is None or not log.partitions:
+        return "no partition of __transaction_state was given"
+    if owner is not None:
+        return f"__transaction_state-{owner.partition} was not read whole"
+    if log.partitions_count is None:
+        return "no record of the producer id; how many partitions there are is unknown"
+    missing = [each for each in range(log.partitions_count) if each not in log.partitions]
+    what = f"{len(missing)} of {log.partitions_count} were not given" if missing else "not all read"
+    return f"no record of the producer id in the partitions of __transaction_state: {what}"
+
+
+def _listed(partition: Partition, producer_id: int, owner: IdRecord | None) -> tuple[bool, str]:
+    """Tell whether a coordinator will end a transaction, and why (not)."""
+    if owner is None:
+        return False, "no coordinator has a record of the producer id"
+    state = owner.state
+    if state is None:
+        return False, "the coordinator has forgotten the id"
+    if state.producer_id != producer_id:
+        return False, f"the id has moved to producer id {state.producer_id}"
+    if state.status not in _LISTING:
+        return False, f"the coordinator has it as {state.status.label}"
+    is_listed = (partition.topic, partition.partition) in (state.partitions or ())
+    lists = "lists" if is_listed else "does not list"
+    return is_listed, f"the coordinator has it as {state.status.label} and {lists} the partition"
+
+
+def abort_command(found: OpenTransaction) -> str:
+    """Return the call of Kafka's own tool that ends a transaction while the brokers run."""
+    return (
+        "kafka-transactions.sh --bootstrap-server HOST:PORT abort"
+        f" --topic {found.topic} --partition {found.partition}"
+        f" --start-offset {found.first_offset}"
+    )

@@ -1,0 +1,116 @@
+"""Transactions that have ended: each end marker with the first data of its producer before it.
+
+An end marker ends what its producer has written since its last one (TXN-1, TXN-2), so markers and
+transactional data batches of a partition, in log order and in blocks of any size, are enough.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.summaries.producer_summary import ABORT, NO_MARKER
+from recovery.transactions.outcomes import EventWalk
+from storage.errors import AccessError
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from storage.kernels.protocol import HeaderTable
+    from storage.partition import Partition
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+    Kinds = NDArray[np.int8]
+
+NO_DATA = 2**63 - 1  # as the first offset of a transaction
+
+
+class EndedBlock(NamedTuple):
+    """End markers in log order; `first_offset` is NO_DATA where one ends nothing."""
+
+    producer_id: Ints
+    epoch: NDArray[np.int16]  # of the marker
+    first_offset: Ints
+    marker_offset: Ints
+    timestamp_ms: Ints  # of the marker
+    is_abort: Flags
+
+
+class TransactionPairs:
+    """Follows the transactions of a partition.
+
+    Attributes:
+        open: first offset by producer id, of those without a marker yet.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+
+    def take(self, table: HeaderTable, marker: Kinds) -> EndedBlock:
+        """Take the next events (see `outcomes.EventBlock`); returns what they end."""
+        order = np.argsort(table.producer_id, kind="stable")
+        producer_id, offset = table.producer_id[order], table.base_offset[order]
+        kinds = marker[order]
+        groups = np.flatnonzero(np.r_[True, producer_id[1:] != producer_id[:-1]])
+        ends = np.flatnonzero(kinds != NO_MARKER)
+        group_of_end = groups[np.searchsorted(groups, ends, "right") - 1]
+        behind_last = np.r_[-1, ends[:-1]][: len(ends)] + 1
+        starts = np.maximum(group_of_end, behind_last)
+        first_offset = np.where(starts < ends, offset[starts], NO_DATA)
+        for place in np.flatnonzero(starts == group_of_end).tolist():  # may have begun earlier
+            known = self.open.pop(int(producer_id[ends[place]]), None)
+            if known is not None:
+                first_offset[place] = known
+        self._keep_open(producer_id, offset, kinds, groups)
+        in_order = np.argsort(offset[ends])
+        row = order[ends[in_order]]
+        return EndedBlock(
+            table.producer_id[row],
+            table.producer_epoch[row],
+            first_offset[in_order],
+            table.base_offset[row],
+            table.max_timestamp_ms[row],
+            marker[row] == ABORT,
+        )
+
+    def _keep_open(self, producer_id: Ints, offset: Ints, kinds: Kinds, groups: Ints) -> None:
+        """Note the first data behind the last marker of each producer."""
+        rows = np.arange(len(offset))
+        last_marker = np.maximum.reduceat(np.where(kinds != NO_MARKER, rows, -1), groups)
+        first_open = np.maximum(last_marker + 1, groups)
+        group_ends = np.r_[groups[1:], len(offset)]
+        for row in first_open[first_open < group_ends].tolist():
+            self.open.setdefault(int(producer_id[row]), int(offset[row]))
+
+
+def read_ended(
+    partition: Partition, on_bytes: Callable[[int], None] | None = None
+) -> Iterator[EndedBlock]:
+    """Give the end markers of a whole partition, from its log start on.
+
+    A segment that cannot be opened becomes a problem of the partition; `on_bytes` is told the size
+    of each that is done.
+    """
+    pairs = TransactionPairs()
+    log_start_offset = partition.local_log_start_offset or 0
+    for files in partition.segments:
+        try:
+            segment = open_segment(files.log.path)
+        except AccessError as exc:
+            partition.problems.append(exc.without_frames())
+            continue
+        with segment:
+            for table, marker in EventWalk(segment):
+                is_in_log = table.last_offset >= log_start_offset
+                if is_in_log.any():
+                    kept = [column[is_in_log] for column in table]
+                    ended = pairs.take(type(table)._make(kept), marker[is_in_log])
+                    if len(ended.producer_id):
+                        yield ended
+        if on_bytes is not None:
+            on_bytes(files.log.file_bytes)

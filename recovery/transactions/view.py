@@ -1,0 +1,228 @@
+"""The transactions of one partition as its log grows: what is open, what was aborted.
+
+A consumer is given batches below the last stable offset, and with them a list of aborted
+transactions (producer id, first offset). It hides the batches of a producer from such a first
+offset on, until the producer's ABORT marker (RC-4). Here the list comes from one of two places:
+
+  the log         recomputed from the end markers (RC-5): right whatever became of the indexes
+  the .txnindex   what a broker would send (RC-2, RC-3), be it right or not
+
+Both become ranges [first offset, ABORT marker) of a producer. The markers are always those of the
+log: a consumer ends a range when it meets the marker, whatever the index says of it.
+
+A view is brought up to date with `update`, which walks headers of what is new only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.records.read_options import AbortedSource
+from recovery.transactions.outcomes import EventWalk
+from recovery.transactions.pairs import NO_DATA, TransactionPairs
+from storage.errors import AccessError
+from storage.segment import open_segment
+from storage.transactions import OpenTransaction
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from storage.formats.txn_index import AbortedTxn
+    from storage.kernels.protocol import HeaderTable
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+    Kinds = NDArray[np.int8]
+
+
+class ProducerRanges:
+    """Ranges [first_offset, end_offset) of producers, in the order of their ends."""
+
+    def __init__(self, producer_id: Ints, first_offset: Ints, end_offset: Ints) -> None:
+        self.producer_id, self.first_offset, self.end_offset = producer_id, first_offset, end_offset
+        self._producer_ids, slot = np.unique(producer_id, return_inverse=True)
+        self._lap = len(end_offset) + 1
+        # Producer and place as one number, so that one search finds the next range of a producer.
+        keys = slot * self._lap + np.arange(len(end_offset))
+        self._order = np.argsort(keys)
+        self._keys = keys[self._order]
+
+    def next_of(self, producer_id: Ints, offset: Ints) -> Ints:
+        """Find the first range of each producer that ends above an offset: its place, or -1."""
+        if not len(self._keys):
+            return np.full(len(offset), -1)
+        slot = np.searchsorted(self._producer_ids, producer_id)
+        slot = np.minimum(slot, len(self._producer_ids) - 1)
+        wanted = slot * self._lap + np.searchsorted(self.end_offset, offset, "right")
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        is_found = (self._producer_ids[slot] == producer_id) & (self._keys[at] >= wanted)
+        is_found &= self._keys[at] // self._lap == slot
+        return np.where(is_found, self._order[at], -1)
+
+    def hold(self, table: HeaderTable) -> Flags:
+        """Tell which batches lie in a range of their producer."""
+        at = self.next_of(table.producer_id, table.base_offset)
+        if not len(self._keys):
+            return at >= 0
+        return (at >= 0) & (self.first_offset[at] <= table.last_offset)
+
+
+class IndexGap(NamedTuple):
+    """Aborted transactions that the `.txnindex` files do not have."""
+
+    missing_count: int
+    producer_id: int  # of the first one
+    first_offset: int
+
+
+class TransactionView:
+    """What is known of a partition's transactions up to `log_end_offset`.
+
+    Attributes:
+        log_end_offset: one above the last good batch that was seen.
+        problems: segments that could not be opened.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        high_watermark: int | None = None,
+        source: AbortedSource = AbortedSource.LOG,
+    ) -> None:
+        """`high_watermark` None: the end of the log (as in `outcomes.find_stability`)."""
+        self._partition = partition
+        self._source = source
+        self.high_watermark = high_watermark
+        self.log_start_offset = partition.local_log_start_offset or 0
+        self.log_end_offset = self.log_start_offset
+        self.problems: list[AccessError] = []
+        self._known_offset = -1  # events below it were taken
+        self._base_offset = -1  # of the segment to walk on in, and where
+        self._pos = 0
+        self._pairs = TransactionPairs()
+        self._unreplicated: list[tuple[int, int]] = []  # marker and first offset
+        self._aborted: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, marker
+        self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
+        self._ranges: ProducerRanges | None = None
+
+    # --- reading ---
+
+    def update(self) -> None:
+        """Take in what was appended since the last call, as the partition is listed now."""
+        self._ranges = None
+        for files in self._partition.segments:
+            if files.base_offset >= self._base_offset:
+                self._walk(files)
+
+    def _walk(self, files: SegmentFiles) -> None:
+        start_pos = self._pos if files.base_offset == self._base_offset else 0
+        self._base_offset, self._pos = files.base_offset, start_pos
+        self.log_end_offset = max(self.log_end_offset, files.base_offset)
+        try:
+            segment = open_segment(files.log.path)
+        except AccessError as exc:
+            self.problems.append(exc.without_frames())
+            return
+        with segment:
+            walk = EventWalk(segment, start_pos=start_pos)
+            for table, marker in walk:
+                is_new = table.last_offset >= max(self.log_start_offset, self._known_offset)
+                if is_new.any():
+                    new = [column[is_new] for column in table]
+                    self._add(type(table)._make(new), marker[is_new])
+            self._pos = walk.valid_bytes
+            self._known_offset = max(self._known_offset, walk.end_offset)
+            self.log_end_offset = max(self.log_end_offset, walk.end_offset)
+
+    def _add(self, table: HeaderTable, marker: Kinds) -> None:
+        """Take events in log order; markers without data end nothing (TXN-2)."""
+        ended = self._pairs.take(table, marker)
+        is_abort, has_data = ended.is_abort, ended.first_offset != NO_DATA
+        if is_abort.any():
+            self._markers.append((ended.producer_id[is_abort], ended.marker_offset[is_abort]))
+            rows = is_abort & has_data
+            self._aborted.append(
+                (ended.producer_id[rows], ended.first_offset[rows], ended.marker_offset[rows])
+            )
+        if self.high_watermark is not None:
+            late = has_data & (ended.marker_offset >= self.high_watermark)
+            self._unreplicated += zip(
+                ended.marker_offset[late].tolist(), ended.first_offset[late].tolist(), strict=True
+            )
+
+    # --- what is known ---
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Base offset of the segment where `update` goes on (-1: the first), and where in it."""
+        return self._base_offset, self._pos
+
+    @property
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Those without a marker, by first offset."""
+        by_offset = sorted((first, producer_id) for producer_id, first in self._pairs.open.items())
+        return [OpenTransaction(producer_id, first) for first, producer_id in by_offset]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed consumer stops (TXN-4)."""
+        end_offset = self.log_end_offset
+        if self.high_watermark is not None:
+            end_offset = max(min(self.high_watermark, end_offset), self.log_start_offset)
+            self._unreplicated = [each for each in self._unreplicated if each[0] >= end_offset]
+        firsts = [*self._pairs.open.values(), *(first for _, first in self._unreplicated)]
+        return min(end_offset, max(min(firsts, default=end_offset), self.log_start_offset))
+
+    def is_hidden(self, table: HeaderTable) -> Flags:
+        """Tell which transactional data batches below the last stable offset were aborted."""
+        if self._ranges is None:
+            is_from_log = self._source is AbortedSource.LOG
+            self._ranges = self._from_log() if is_from_log else self._from_index()
+        return self._ranges.hold(table)
+
+    def _from_log(self) -> ProducerRanges:
+        parts = self._aborted
+        return ProducerRanges(*(_joined([each[place] for each in parts]) for place in range(3)))
+
+    def _from_index(self) -> ProducerRanges:
+        entries = [each for entries in self._index_entries().values() for each in entries]
+        producer_id = np.array([each.producer_id for each in entries], np.int64)
+        first = np.array([each.first_offset for each in entries], np.int64)
+        of_marker, marker = (_joined([each[place] for each in self._markers]) for place in (0, 1))
+        markers = ProducerRanges(of_marker, marker, marker)
+        at = markers.next_of(producer_id, first - 1)
+        end = np.full(len(first), NO_DATA)  # without a marker a consumer hides all that follows
+        end[at >= 0] = marker[at[at >= 0]]
+        in_order = np.argsort(end, kind="stable")
+        return ProducerRanges(producer_id[in_order], first[in_order], end[in_order])
+
+    def _index_entries(self) -> dict[int, list[AbortedTxn]]:
+        """Read the `.txnindex` files; what cannot be read is a problem of the partition's."""
+        found = {}
+        for files in self._partition.segments:
+            found[files.base_offset] = self._partition.aborted_transactions(files) or []
+        return found
+
+    def index_gap(self) -> IndexGap | None:
+        """Compare with the `.txnindex` files: what a broker would show though it was aborted."""
+        known = {
+            (each.producer_id, each.last_offset)
+            for entries in self._index_entries().values()
+            for each in entries
+        }
+        lacking = [
+            (producer_id, first)
+            for columns in self._aborted
+            for producer_id, first, marker in zip(*map(np.ndarray.tolist, columns), strict=True)
+            if (producer_id, marker) not in known
+        ]
+        return IndexGap(len(lacking), *lacking[0]) if lacking else None
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)

@@ -1,0 +1,174 @@
+"""Where a truncation to an offset cuts the `.log` files, and whether a broker would leave it there.
+
+Rules TRUNC 1 to 3: segments with a base above the offset go; in the segment that is then the last
+one, everything goes from the first batch on whose last offset is at or above the offset. What stays
+is walked as the next start of the broker does it (REC-6): from the segment with the recovery point
+on, checksums included. That start would cut at damage, and end lower than we say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.replay.bulk_state import BulkState, replay_segment
+from recovery.replay.recover_state import first_recovered
+from storage.errors import FormatError, RefusedError
+from storage.formats.record_batch import MAGIC_V2
+from storage.producer_state import AppendError
+from storage.segment import open_segment
+
+if TYPE_CHECKING:
+    from recovery.replay.bulk_state import SegmentReplay
+    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.partition import Partition
+    from storage.partition_files import SegmentFiles
+    from storage.segment import Segment
+
+
+class BatchAround(NamedTuple):
+    """The batch that an offset lies inside of: above its first offset, not above its last one."""
+
+    base_offset: int
+    last_offset: int
+    pos: int
+    path: str
+
+
+class Cut(NamedTuple):
+    """What goes.
+
+    Attributes:
+        offset: as asked for.
+        end_offset: log end after a restart: behind the last batch that stays; the base offset of
+            the last segment that stays if it keeps no batch.
+        log_end_offset: before.
+        kept_count: segments that stay, the first ones. 0: all go, and an empty one at `offset`
+            takes their place (truncateFully).
+        kept_bytes: of the `.log` of the last of them.
+        around: the batch that `offset` lies inside of.
+    """
+
+    offset: int
+    end_offset: int
+    log_end_offset: int
+    kept_count: int
+    kept_bytes: int
+    around: BatchAround | None
+
+    @property
+    def is_nothing(self) -> bool:
+        """The log ends at or below the offset."""
+        return self.offset >= self.log_end_offset
+
+    @property
+    def is_full(self) -> bool:
+        """Not one segment stays."""
+        return not self.is_nothing and self.kept_count == 0
+
+
+def find_cut(partition: Partition, offset: int, log_end_offset: int) -> Cut:
+    """Find out what a truncation to `offset` cuts.
+
+    Raises:
+        RefusedError: something that stays is damaged, or no broker could load it.
+        AccessError: a `.log` cannot be read.
+    """
+    segments = partition.segments
+    kept_count = bisect_right(segments, offset, key=attrgetter("base_offset"))
+    if offset >= log_end_offset:
+        last_bytes = segments[-1].log.file_bytes if segments else 0
+        return Cut(offset, log_end_offset, log_end_offset, len(segments), last_bytes, None)
+    if not kept_count:
+        return Cut(offset, offset, log_end_offset, 0, 0, None)
+    recovery_point = None
+    if partition.log_dir is not None:
+        recovery_point = partition.log_dir.recovery_point(partition.directory)
+    kept = segments[:kept_count]
+    first = first_recovered(kept, min(recovery_point or 0, offset))
+    state = BulkState()
+    for files in kept[first:-1]:
+        with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+            found = _walk(segment, state, None)
+            if found.stop is not None:
+                raise _damaged(segment, found.stop, _end_of(files, found))
+    files = kept[-1]
+    with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+        found = _walk(segment, state, offset)
+        end_offset = _end_of(files, found)
+        if found.stop is not None and not _is_above(segment, found.valid_bytes, end_offset, offset):
+            raise _damaged(segment, found.stop, end_offset)
+        around = _batch_around(segment, found.valid_bytes, offset)
+    return Cut(offset, end_offset, log_end_offset, kept_count, found.valid_bytes, around)
+
+
+def _walk(segment: Segment, state: BulkState, end_offset: int | None) -> SegmentReplay:
+    try:
+        return replay_segment(segment, state, end_offset=end_offset, is_active=False)
+    except AppendError as error:
+        raise cannot_load(segment.path, error, error.offset) from error
+    except FormatError as error:
+        batch = next(segment.scan(start_pos=error.pos, verify_crc=False), None)
+        offset = None if batch is None else batch.header.base_offset
+        raise cannot_load(segment.path, error, offset) from error
+
+
+def cannot_load(path: str, error: Exception, offset: int | None) -> RefusedError:
+    """The error for a log that a broker refuses, below the cut; `offset`: of the batch."""
+    where = "below that batch" if offset is None else str(offset)
+    found = str(error) if isinstance(error, FormatError) and error.path else f"{path}: {error}"
+    return RefusedError(
+        f"{found}: this stays, and a broker cannot load it",
+        next_step=f"--to-offset {where}",
+    )
+
+
+def _end_of(files: SegmentFiles, found: SegmentReplay) -> int:
+    return max(found.last_offset + 1, files.base_offset)
+
+
+def _is_above(segment: Segment, pos: int, end_offset: int, offset: int) -> bool:
+    """Does damage at `pos`, where the log is good up to `end_offset`, lie at or above `offset`?
+
+    A batch with a wrong checksum is believed to reach `offset` if no good one behind it is below.
+    """
+    if end_offset >= offset:
+        return True
+    scan = segment.scan(start_pos=pos, is_active=False)
+    first = next(scan, None)
+    if first is None or first.pos != pos or first.header.last_offset < offset:
+        return False
+    following = next((each for each in scan if each.crc_ok), None)
+    return following is None or following.header.base_offset >= offset
+
+
+def _damaged(segment: Segment, stop: Verdict, end_offset: int) -> RefusedError:
+    rule = f" [{stop.check_id}]" if stop.check_id else ""
+    return RefusedError(
+        f"{segment.path}: position {stop.start_pos}: {stop.reason or stop.kind}{rule}: this stays,"
+        f" and the next start of a broker would cut the log there, at offset {end_offset}",
+        next_step=f"--to-offset {end_offset}, or below",
+    )
+
+
+def _batch_around(segment: Segment, pos: int, offset: int) -> BatchAround | None:
+    batch = next(segment.scan(start_pos=pos, is_active=False), None)
+    if batch is None or batch.pos != pos or batch.header.last_offset < offset:
+        return None
+    base_offset = _first_offset(segment, batch)
+    if base_offset >= offset:
+        return None
+    return BatchAround(base_offset, batch.header.last_offset, pos, segment.path)
+
+
+def _first_offset(segment: Segment, batch: ScannedBatch) -> int:
+    """Of a batch; a legacy wrapper's header only tells its last one."""
+    header = batch.header
+    if header.magic >= MAGIC_V2 or not header.codec:
+        return header.base_offset
+    try:
+        record = next(segment.records(batch), None)
+    except FormatError:
+        record = None  # it is cut, so it does not matter that it is broken
+    return header.base_offset if record is None else record.offset

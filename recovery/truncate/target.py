@@ -1,0 +1,399 @@
+"""From what is asked for (the high watermark, an offset, a leader epoch, a time) to an offset.
+
+The rules are OFF-3 (a checkpointed high watermark is a lower bound), EPOCH-5 (where an epoch ends),
+EPOCH-7 and EPOCH-8 (what other replicas say), TRUNC.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.truncate.cut import find_cut
+from storage.errors import RefusedError, UsageError
+from storage.log_dir import HIGH_WATERMARK_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from recovery.truncate.cut import Cut
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.partition import Partition
+
+
+class TargetKind(StrEnum):
+    """What a target is given as."""
+
+    HW = "hw"
+    OFFSET = "offset"
+    LEADER_EPOCH = "leader_epoch"
+    TIME = "time"
+
+
+class TargetRequest(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+        kind: what `value` is.
+        value: the offset, the epoch, or milliseconds since 1970; None for HW.
+        assume_hw: the high watermark to take instead of the checkpointed one.
+        exact: refuse an offset inside of a batch.
+        replicas: other directories of the partition, to compare leader epochs with.
+    """
+
+    kind: TargetKind
+    value: int | None = None
+    assume_hw: int | None = None
+    exact: bool = False
+    replicas: tuple[Partition, ...] = ()
+
+
+class Target(NamedTuple):
+    """Where the log is to end.
+
+    Attributes:
+        offset: what was asked for.
+        end_offset: log end after a restart: the end of the last batch that stays.
+        log_start_offset: before.
+        cut: what goes.
+        notes: what a person should know.
+    """
+
+    offset: int
+    end_offset: int
+    log_start_offset: int
+    cut: Cut
+    notes: tuple[str, ...]
+
+
+class _Log(NamedTuple):
+    """A partition and its bounds."""
+
+    partition: Partition
+    start_offset: int
+    end_offset: int
+
+    @property
+    def path(self) -> str:
+        return self.partition.path
+
+
+def find_target(partition: Partition, request: TargetRequest) -> Target:
+    """Find the offset to truncate to.
+
+    Raises:
+        UsageError: an offset below 0, a replica of another partition.
+        RefusedError: what the target depends on is not known or contradicted, the target lies
+            inside of a batch (`exact`), or what stays is damaged.
+        AccessError: it cannot be read.
+    """
+    log = _bounds(partition)
+    if log.start_offset > log.end_offset:
+        raise RefusedError(
+            f"{log.path}: its log start offset is {log.start_offset}, above its end"
+            f" {log.end_offset}: a broker would delete all of it at its start [OFS-1]",
+            next_step=f"eoctl repair {log.path} --strategy salvage",
+        )
+    for each in request.replicas:
+        if each.directory.topic_partition != partition.directory.topic_partition:
+            raise UsageError(f"{each.path}: is no replica of {partition.directory.topic_partition}")
+    notes: list[str] = []
+    offset = _FINDERS[request.kind](log, request, notes)
+    if partition.problems:
+        raise RefusedError(
+            f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
+            next_step=f"put right what it names, or move it away; eoctl describe {log.path}",
+        )
+    remote = partition.remote_range
+    if remote is not None and offset < remote.end_offset:
+        raise RefusedError(
+            f"{log.path}: {remote}: a cut at {offset} would leave nothing of the local log, and"
+            " what follows in remote storage would be there still",
+            next_step=f"an offset from {remote.end_offset} on",
+        )
+    cut = find_cut(partition, offset, log.end_offset)
+    _tell(log, cut, request, notes)
+    return Target(offset, cut.end_offset, log.start_offset, cut, tuple(notes))
+
+
+def _bounds(partition: Partition) -> _Log:
+    end = partition.log_end()
+    start_offset = partition.log_start_offset or 0
+    return _Log(partition, start_offset, start_offset if end is None else end.offset)
+
+
+def _tell(log: _Log, cut: Cut, request: TargetRequest, notes: list[str]) -> None:
+    """Refuse what `exact` refuses; add what holds for every kind of target."""
+    around = cut.around
+    if around is not None:
+        where = (
+            f"offset {cut.offset} lies inside of the batch with offsets {around.base_offset} to"
+            f" {around.last_offset} (position {around.pos} of {around.path})"
+        )
+        if request.exact:
+            raise RefusedError(
+                f"{where}, and only whole batches can be cut",
+                next_step=f"--to-offset {around.base_offset}, --to-offset"
+                f" {around.last_offset + 1}, or leave out --exact",
+            )
+        notes.append(f"{where}: all of that batch goes")
+    if cut.is_nothing:
+        beyond = f", below {cut.offset}" if cut.offset > cut.log_end_offset else ""
+        notes.append(f"nothing to cut: the log ends at {cut.log_end_offset}{beyond}")
+        _tell_tail(log, notes)
+        return
+    if cut.end_offset < cut.offset:
+        notes.append(
+            f"the log will end at {cut.end_offset}, behind the last batch that stays, not at"
+            f" {cut.offset}"
+        )
+    if cut.offset < log.start_offset:
+        notes.append(
+            f"below the log start offset {log.start_offset}: no record stays, and the log start"
+            " goes down with the end"
+        )
+
+
+def _tell_tail(log: _Log, notes: list[str]) -> None:
+    """Say what lies behind the last batch."""
+    end = log.partition.log_end()
+    if end is None or end.valid_bytes >= end.files.log.file_bytes:
+        return
+    kind = end.verdict.kind
+    notes.append(
+        f"{end.files.log.path}: from position {end.valid_bytes} on there is no whole batch"
+        f" ({kind}): the next start of a broker cuts that"
+    )
+
+
+# --- the high watermark ---------------------------------------------------------------------------
+
+
+def _to_high_watermark(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+    if request.assume_hw is not None:
+        if request.assume_hw < 0:
+            raise UsageError(f"{request.assume_hw}: a high watermark is not negative")
+        notes.append(f"the high watermark is taken to be {request.assume_hw}, as given")
+        return _clamped(log, request.assume_hw, notes)
+    high_watermark = log.partition.high_watermark
+    if high_watermark is None:
+        why = "the directory around it is no log dir"
+        if log.partition.log_dir is not None:
+            why = f"{HIGH_WATERMARK_NAME} has no line of it"
+        raise RefusedError(
+            f"{log.path}: its high watermark is not known: {why}",
+            next_step="--assume-hw N, or --to-offset N",
+        )
+    for replica in request.replicas:
+        _require_common(log, _bounds(replica), high_watermark, notes)
+    notes.append(
+        f"the checkpointed high watermark {high_watermark} is a lower bound: after a crash the"
+        " real one may have been higher, by what was acknowledged in the last seconds"
+    )
+    return _clamped(log, high_watermark, notes)
+
+
+def _clamped(log: _Log, high_watermark: int, notes: list[str]) -> int:
+    """Bring it into the log, as a broker does at its start."""
+    clamped = max(min(high_watermark, log.end_offset), log.start_offset)
+    if clamped != high_watermark:
+        side = "end" if high_watermark > clamped else "start"
+        notes.append(f"the high watermark {high_watermark} lies beyond the log {side} {clamped}")
+    return clamped
+
+
+def _require_common(log: _Log, other: _Log, high_watermark: int, notes: list[str]) -> None:
+    """Refuse a high watermark above what two replicas can have in common (EPOCH-8)."""
+    ours, theirs = read_epochs(log.partition), read_epochs(other.partition)
+    if not ours or not theirs:
+        lacking = log.path if not ours else other.path
+        notes.append(f"{lacking}: knows no leader epochs: {other.path} was not compared")
+        return
+    common_end = find_common_end(ours, log.end_offset, theirs, other.end_offset)
+    limit = min(high_watermark, log.end_offset)
+    if common_end is not None and limit <= common_end:
+        return
+    advice = f"--to-offset {common_end}, or --to-leader-epoch E with the last common epoch"
+    if common_end is None:
+        found, advice = "they have not one leader epoch in common", "--to-offset N"
+    elif common_end == other.end_offset:
+        found = f"that ends at {common_end}: it lags behind, or lost its tail"
+    else:
+        found = f"by their leader epochs they part at {common_end} at the latest"
+    raise RefusedError(
+        f"{log.path}: its high watermark {high_watermark} is above what it has in common with"
+        f" {other.path}: {found}, so what is acknowledged is not known",
+        next_step=f"{advice}; --assume-hw N if you know better",
+    )
+
+
+# --- an offset, an epoch, a time ------------------------------------------------------------------
+
+
+def _to_offset(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+    del notes, log
+    offset = _value(request)
+    if offset < 0:
+        raise UsageError(f"offset {offset}: an offset is not negative")
+    return offset  # above the end there is nothing to cut: the second run of one call, for example
+
+
+def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+    epoch = _value(request)
+    entries = read_epochs(log.partition)
+    if not entries:
+        raise RefusedError(
+            f"{log.path}: knows no leader epochs: leader-epoch-checkpoint is missing or empty",
+            next_step=f"eoctl rebuild {log.path}",
+        )
+    end = find_epoch_end(entries, epoch, log.end_offset)
+    if end is None:
+        raise RefusedError(
+            f"{log.path}: its latest leader epoch is {entries[-1].epoch}, of {epoch} it knows no"
+            " end",
+            next_step=f"--to-leader-epoch {entries[-1].epoch} or below; eoctl rebuild if epochs"
+            " are missing",
+        )
+    if end.epoch != epoch or epoch not in {each.epoch for each in entries}:
+        notes.append(
+            f"leader epoch {epoch} is not known here: what a replica would be told is the end of"
+            f" epoch {end.epoch}, {end.end_offset}"
+        )
+    offset = end.end_offset
+    for replica in request.replicas:
+        other = _bounds(replica)
+        theirs = read_epochs(other.partition)
+        limit = find_agreed_end(
+            entries, log.end_offset, theirs or (), other.end_offset, epoch=epoch
+        )
+        if limit is None:
+            notes.append(f"{other.path}: cannot tell where leader epoch {epoch} ends")
+        elif limit < offset:
+            notes.append(
+                f"{other.path}: by its leader epochs the two part at {limit}: the target is that"
+                f" instead of {offset}"
+            )
+            offset = limit
+    return offset
+
+
+def _to_time(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+    found = log.partition.find_timestamp(_value(request))
+    if found is None:
+        notes.append("no record has that timestamp or a later one")
+        return log.end_offset
+    notes.append(
+        f"the first record at or after that time has offset {found.offset} and timestamp"
+        f" {found.timestamp_ms}; records behind it with earlier timestamps are cut, too"
+    )
+    return found.offset
+
+
+def _value(request: TargetRequest) -> int:
+    if request.value is None:
+        raise UsageError(f"a target of the kind {request.kind} needs a value")
+    return request.value
+
+
+_FINDERS: dict[TargetKind, Callable[[_Log, TargetRequest, list[str]], int]] = {
+    TargetKind.HW: _to_high_watermark,
+    TargetKind.OFFSET: _to_offset,
+    TargetKind.LEADER_EPOCH: _to_leader_epoch,
+    TargetKind.TIME: _to_time,
+}
+
+
+# --- leader epochs --------------------------------------------------------------------------------
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends; `epoch` is the one that the answer is for."""
+
+    epoch: int
+    end_offset: int
+
+
+def find_epoch_end(
+    entries: Sequence[LeaderEpochEntry], epoch: int, log_end_offset: int
+) -> EpochEnd | None:
+    """Tell what a leader answers to the question where an epoch ends (EPOCH-5); None: undefined."""
+    if entries and epoch == entries[-1].epoch:
+        return EpochEnd(epoch, log_end_offset)
+    higher = next((each for each in entries if each.epoch > epoch), None)
+    if higher is None or epoch < 0:
+        return None
+    known = max((each.epoch for each in entries if each.epoch <= epoch), default=epoch)
+    return EpochEnd(known, min(higher.start_offset, log_end_offset))
+
+
+def find_agreed_end(
+    ours: Sequence[LeaderEpochEntry],
+    our_end_offset: int,
+    theirs: Sequence[LeaderEpochEntry],
+    their_end_offset: int,
+    *,
+    epoch: int,
+) -> int | None:
+    """Tell where a follower truncates that asks a leader about an epoch, and again (EPOCH-7).
+
+    Ours are the follower's entries, not empty. None: the other side knows no end.
+    """
+    known = {each.epoch for each in ours}
+    limit = our_end_offset
+    while True:
+        answer = find_epoch_end(theirs, epoch, their_end_offset) if theirs else None
+        if answer is None:
+            return None
+        if answer.epoch in known:
+            own = find_epoch_end(ours, answer.epoch, our_end_offset)
+            assert own is not None
+            return min(limit, answer.end_offset, own.end_offset)
+        lower = [each for each in known if each < answer.epoch]
+        if not lower:
+            return min(limit, ours[0].start_offset, answer.end_offset)
+        # Of that epoch we have nothing: to the end of the one before, and ask about that.
+        epoch = max(lower)
+        own = find_epoch_end(ours, epoch, our_end_offset)
+        assert own is not None
+        limit = min(limit, own.end_offset)
+
+
+def find_common_end(
+    ours: Sequence[LeaderEpochEntry],
+    our_end_offset: int,
+    theirs: Sequence[LeaderEpochEntry],
+    their_end_offset: int,
+) -> int | None:
+    """Tell below which offset two logs must agree (EPOCH-8); None: without a common epoch."""
+    common = {each.epoch for each in ours} & {each.epoch for each in theirs}
+    if not common:
+        return None
+    our_end = find_epoch_end(ours, max(common), our_end_offset)
+    their_end = find_epoch_end(theirs, max(common), their_end_offset)
+    assert our_end is not None
+    assert their_end is not None
+    return min(our_end.end_offset, their_end.end_offset)
+
+
+def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
+    """Entries of leader-epoch-checkpoint; None if there is no such file.
+
+    Raises:
+        RefusedError: they are there, and not sound (DIR-7, EPC-1).
+    """
+    entries = partition.leader_epochs()
+    next_step = f"eoctl rebuild {partition.path}"
+    if entries is None:
+        if partition.problems:
+            raise RefusedError(str(partition.problems[-1]), next_step=next_step)
+        return None
+    if any(
+        late.epoch <= early.epoch or late.start_offset <= early.start_offset
+        for early, late in pairwise(entries)
+    ):
+        raise RefusedError(
+            f"{partition.path}: its leader epochs or their start offsets go back [EPC-1]",
+            next_step=next_step,
+        )
+    return entries

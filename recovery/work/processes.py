@@ -1,0 +1,226 @@
+"""Call a function for many values in several processes, results as they come.
+
+The processes are forked, which takes no time, or started anew where this one runs threads (Arrow
+does). They end when the iteration does, also when it is given up or this process is killed, and
+leave an interrupt to this process. One that dies is replaced, and what it had to do is done again;
+results that have come stay.
+
+All values go to a process once, when it starts: a fork has them already. What is handed out are
+their numbers. Values of one call share much (the log dir around a partition, its checkpoints, the
+cluster's metadata), and each one sent by itself would carry all of that again.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import sys
+import threading
+from collections import Counter, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from recovery.rebuild.segment_workers import WorkerLostError, end_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import BaseContext
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ATTEMPTS_COUNT = 3  # for a value whose processes die
+# A process has the next numbers while its last results travel: small values do not wait for this
+# process. With few values each would hold some that another could begin with.
+MAX_AHEAD_COUNT = 8
+VALUES_PER_AHEAD = 64
+
+
+def map_unordered(
+    function: Callable[[T], R], values: Sequence[T], jobs: int
+) -> Iterator[tuple[int, R]]:
+    """Give (index, result) for each value; what the function raises is raised here.
+
+    Args:
+        function: of a module, or a partial of one: it is sent to the processes. It may be called
+            again for a value whose process has died.
+        values: taken in order.
+        jobs: processes; with one, or one value, it is done in this process.
+
+    Raises:
+        WorkerLostError: every process that was to do a certain value has died.
+    """
+    if jobs <= 1 or len(values) <= 1:
+        for number, value in enumerate(values):
+            yield number, function(value)
+        return
+    crew = _Crew(function, values, jobs)
+    try:
+        for _ in range(min(jobs, len(values))):
+            crew.employ()
+        while crew.is_busy:
+            yield from crew.results()
+    finally:
+        crew.stop()
+
+
+def map_in_order(
+    function: Callable[[T], R],
+    values: Sequence[T],
+    jobs: int,
+    *,
+    on_done: Callable[[R], None] | None = None,
+) -> Iterator[R]:
+    """Give the results in the order of the values; the arguments are those of `map_unordered`.
+
+    `on_done` is told each result as it comes.
+    """
+    waiting: dict[int, R] = {}
+    next_number = 0
+    for number, result in map_unordered(function, values, jobs):
+        if on_done is not None:
+            on_done(result)
+        waiting[number] = result
+        while next_number in waiting:
+            yield waiting.pop(next_number)
+            next_number += 1
+
+
+def start_method() -> str:
+    """Tell how to start a process now: a fork has the locks of threads but not the threads."""
+    is_alone = "pyarrow" not in sys.modules and threading.active_count() == 1
+    return "fork" if is_alone and sys.platform == "linux" else "spawn"
+
+
+class _Crew:
+    """Workers, what each of them does, and what is left to do."""
+
+    def __init__(self, function: Callable[[Any], Any], values: Sequence[Any], jobs: int) -> None:
+        self._function = function
+        self._values = values
+        self._left = deque(range(len(values)))
+        self._ahead_count = min(len(values) // (jobs * VALUES_PER_AHEAD) + 1, MAX_AHEAD_COUNT)
+        self._lost_count: Counter[int] = Counter()  # by value
+        self._workers: set[_Worker] = set()
+        self._selector = selectors.DefaultSelector()  # of those that are at work
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._workers)
+
+    def employ(self) -> None:
+        """Start a worker for the next values."""
+        worker = _Worker(self._function, self._values)
+        self._workers.add(worker)
+        self._selector.register(worker.connection, selectors.EVENT_READ, worker)
+        self._hand_out(worker)
+
+    def results(self) -> Iterator[tuple[int, Any]]:
+        """Wait for workers; each goes on before its result is given."""
+        for key, _ in self._selector.select():
+            worker: _Worker = key.data
+            try:
+                is_right, value = worker.receive()
+            except WorkerLostError:
+                self._replace(worker)
+                continue
+            if not is_right:
+                raise value
+            number = worker.numbers.popleft()
+            self._hand_out(worker)
+            yield number, value
+
+    def _hand_out(self, worker: _Worker) -> None:
+        while self._left and len(worker.numbers) < self._ahead_count:
+            worker.numbers.append(self._left.popleft())
+            try:
+                worker.send(worker.numbers[-1])
+            except WorkerLostError:
+                self._replace(worker)
+                return
+        if not worker.numbers:
+            self._dismiss(worker)
+
+    def _replace(self, worker: _Worker) -> None:
+        """Have another do what is left; the first number is that which its process died of."""
+        self._dismiss(worker)
+        self._lost_count[worker.numbers[0]] += 1
+        if self._lost_count[worker.numbers[0]] == ATTEMPTS_COUNT:
+            raise WorkerLostError
+        self._left.extendleft(reversed(worker.numbers))
+        self.employ()
+
+    def _dismiss(self, worker: _Worker) -> None:
+        self._workers.discard(worker)
+        self._selector.unregister(worker.connection)
+        worker.stop()
+
+    def stop(self) -> None:
+        self._selector.close()
+        for worker in self._workers:
+            worker.stop()
+
+
+class _Worker:
+    """A process and the numbers it has to do. Whatever its connection fails with: it is gone."""
+
+    def __init__(self, function: Callable[[Any], Any], values: Sequence[Any]) -> None:
+        import multiprocessing
+        from multiprocessing import resource_tracker
+
+        self.numbers: deque[int] = deque()
+        method = start_method()
+        context: BaseContext = multiprocessing.get_context(method)
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(  # type: ignore[attr-defined]
+            target=_work, args=(function, values, theirs, os.getpid()), daemon=True
+        )
+        # Children inherit what is blocked: an interrupt is for this process, which ends them. The
+        # first start would begin with the tracker's, which takes the block away again.
+        if method == "spawn":
+            resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        except BrokenPipeError:  # it has ended before it had all that a new one is told
+            raise WorkerLostError from None
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def send(self, number: int) -> None:
+        try:
+            self.connection.send(number)
+        except OSError:
+            raise WorkerLostError from None
+
+    def receive(self) -> tuple[bool, Any]:
+        try:
+            answer: tuple[bool, Any] = self.connection.recv()
+        except (EOFError, OSError):
+            raise WorkerLostError from None
+        return answer
+
+    def stop(self) -> None:
+        self.connection.close()
+        self.process.terminate()
+        self.process.join()
+
+
+def _work(
+    function: Callable[[Any], Any], values: Sequence[Any], connection: Connection, parent_pid: int
+) -> None:
+    end_with(parent_pid)
+    while True:
+        try:
+            number = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer: tuple[bool, Any] = (True, function(values[number]))
+        except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
+            answer = (False, exc)
+        with suppress(OSError):  # nobody waits for it any more: seen above
+            connection.send(answer)

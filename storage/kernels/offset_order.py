@@ -1,0 +1,154 @@
+"""Which of two batches has the wrong offset, where their base offsets contradict each other.
+
+No checksum covers a base offset: what is known of it comes from the batches around. Offsets ascend,
+and a gap is legal (compaction leaves them). So a batch that begins where the one before it ends is
+believed; one behind a gap is, unless the next LOOK_COUNT proven batches, behind damage too, say
+otherwise: it goes if more batches ascend without it than with it. Of one against one, that goes
+  which is a copy of the one before
+  which has room elsewhere between its neighbours, if the other one has none
+  which does not begin where the one before both ends
+  whose successor does not follow it
+  which is right where nothing is missing if it is moved to the end of the one before it
+  which has the larger jump
+One rule for reading (`scan`), for the search behind damage (`resync`) and for salvage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.formats.record_batch import BatchHeader
+    from storage.kernels.resync import Resync
+
+LOOK_COUNT = 4  # as many batches as may have wrong offsets in a row, and one more
+
+
+class Span(NamedTuple):
+    """A batch, or several back to back: positions half open, in bytes, offsets both included."""
+
+    start_pos: int
+    end_pos: int
+    base_offset: int
+    last_offset: int
+
+    @classmethod
+    def of(cls, pos: int, header: BatchHeader) -> Span:
+        """Return that of a batch; the header of a legacy wrapper has its last offset only."""
+        return cls(pos, pos + header.batch_bytes, header.base_offset, header.last_offset)
+
+    @property
+    def offsets_count(self) -> int:
+        """How many offsets it takes."""
+        return self.last_offset - self.base_offset + 1
+
+
+class Around(NamedTuple):
+    """What is around two batches that contradict each other.
+
+    Attributes:
+        before: last offset before both.
+        is_adjacent: the earlier one lies where the batch before both ends.
+        following: base offset of the batch that lies directly behind both; None if none does.
+        limit: what is behind both begins there; None: not known.
+    """
+
+    before: int
+    is_adjacent: bool
+    following: int | None
+    limit: int | None
+
+
+def earlier_goes(earlier: Span, later: Span, around: Around) -> bool:
+    """Tell which of two batches that contradict each other has the wrong offset."""
+    before, is_adjacent, following, limit = around
+    earlier_has_room = later.base_offset - before > earlier.offsets_count
+    later_has_room = limit is None or limit - earlier.last_offset > later.offsets_count
+    if earlier_has_room is not later_has_room:
+        return earlier_has_room
+    if earlier.base_offset == before + 1:
+        return False
+    if later.base_offset == before + 1:
+        return True
+    if following == later.last_offset + 1 != earlier.last_offset + 1:
+        return True
+    if is_adjacent and before + 1 + earlier.offsets_count == later.base_offset:
+        return True
+    if following == earlier.last_offset + 1 + later.offsets_count:
+        return False
+    return later.base_offset < earlier.base_offset
+
+
+class OffsetOrder:
+    """Doubts base offsets while a segment is walked."""
+
+    def __init__(self, search: Resync, end_offset: int | None) -> None:
+        """`end_offset` is where the segment ends, if that is known."""
+        self._search = search
+        self._end_offset = end_offset
+
+    def doubt(self, batch: Span, before: int, behind: Sequence[Span] = ()) -> str:
+        """Return why a batch's offset is not believed, "" if it is.
+
+        Args:
+            batch: good but for that.
+            before: last offset of the trusted batch before it.
+            behind: those that are known to follow it directly, with right checksums.
+        """
+        if batch.base_offset <= before + 1 or len(behind) >= LOOK_COUNT:
+            return ""
+        pos = behind[-1].end_pos if behind else batch.end_pos
+        wanted = LOOK_COUNT - len(behind)
+        last = behind[-1].last_offset if behind else batch.last_offset
+        if self._search.goes_on(pos, wanted, last):
+            return ""
+        found = [*behind, *self._search.followers(pos, wanted, before)]
+        with_it = 1 + _ascending_count(found, batch.last_offset)
+        without_it = _ascending_count(found, before)
+        if without_it < with_it:
+            return ""
+        place, other = next(
+            (place, each)
+            for place, each in enumerate(found)
+            if before < each.base_offset <= batch.last_offset
+        )
+        if without_it == with_it:
+            if self._search.is_copy(batch, other):
+                return ""
+            around = self._around(before, batch, found[place : place + 2])
+            whole = self._search.whole_span
+            if not earlier_goes(whole(batch), whole(other), around):
+                return ""
+        first, last = before + 1, other.base_offset - 1
+        room = f"{first} to {last}" if first <= last else "none"
+        words = f"contradicts the batches behind it, which leave {room} for it"
+        return f"offset {batch.base_offset} {words}"
+
+    def _around(self, before: int, batch: Span, found: Sequence[Span]) -> Around:
+        """Tell what is around a batch and the first one of `found`, which contradicts it."""
+        other, following, limit = found[0], None, self._end_offset
+        for later in map(self._search.whole_span, found[1:]):
+            if later.start_pos == other.end_pos:
+                following = later.base_offset
+            if later.base_offset > other.last_offset:
+                limit = later.base_offset
+        is_adjacent = batch.end_pos == other.start_pos
+        return Around(before, is_adjacent=is_adjacent, following=following, limit=limit)
+
+
+def _ascending_count(spans: Sequence[Span], above: int) -> int:
+    """Return how many of a few batches can be kept so that all ascend from `above` on."""
+    best: list[int] = []
+    for number, span in enumerate(spans):
+        if span.base_offset <= above:
+            best.append(0)
+            continue
+        before = (
+            best[place]
+            for place, each in enumerate(spans[:number])
+            if each.last_offset < span.base_offset
+        )
+        best.append(1 + max(before, default=0))
+    return max(best, default=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from eoctl.start import INTERRUPTED, begin, is_interrupt, say_interrupted
+from eoctl.interrupt import INTERRUPTED, begin, is_interrupt, say_interrupted
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_BUG,

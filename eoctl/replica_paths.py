@@ -9,8 +9,9 @@ from eoctl.clock import resolve_now
 from recovery.changes.journal import unfinished_path
 from storage.discovery import select_partition
 from storage.errors import FormatError, RefusedError, UsageError
+from storage.file_names import PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
-from storage.log_dir import PARTITION_METADATA_NAME, StoppedState
+from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,14 +19,8 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError
-from storage.log_dir import (
-    METADATA_TOPIC,
-    FileKind,
-    FileSuffix,
-    StoppedState,
-    classify,
-    stopped_of,
-)
+from storage.file_names import METADATA_TOPIC, FileKind, FileSuffix, classify
+from storage.log_dir import StoppedState, stopped_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from storage.errors import TruncatedError
 
-if TYPE_CHECKING:
-    from storage.formats.zero_tail import Buf
+Buf = bytes | bytearray | memoryview
 
 
 def require_bytes(buf: Buf, pos: int, needed_bytes: int, what: str, *, check_id: str) -> None:

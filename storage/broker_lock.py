@@ -33,6 +33,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, RefusedError
+from storage.file_names import LOCK_FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     FileId = tuple[int, int]  # device, inode
 
-LOCK_FILE_NAME = ".lock"
 
 # Locks that do not work: no lock manager (NFS without one), or a file system without locks.
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})

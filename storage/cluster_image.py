@@ -11,7 +11,7 @@ over: an answer may then be incomplete, and `is_complete` says so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
 from storage.formats import cluster_metadata as records
@@ -19,12 +19,11 @@ from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log_dir import Problem
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry
+    from storage.partition_files import FileEntry, PartitionFiles, SegmentFiles
     from storage.segment import Segment
 
 # ConfigResource.Type
@@ -284,7 +283,53 @@ def _directories(directories: list[bytes] | tuple[bytes, ...], count: int) -> tu
     return tuple(directories) if len(directories) == count else (ZERO_UUID,) * count
 
 
-def load_cluster_image(partition: Partition) -> ClusterImage:
+class MetadataLog(Protocol):
+    """What is asked of the `storage.partition.Partition` of `__cluster_metadata-0`."""
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """The files of the directory."""
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """Segments by base offset."""
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What of the directory cannot be read."""
+
+    def read(self, start_offset: int, end_offset: int | None = None) -> MetadataBatches:
+        """Read the batches that hold offsets from `start_offset` on."""
+
+
+class MetadataBatches(Protocol):
+    """Batches in order, and afterwards what was not read."""
+
+    def __iter__(self) -> Iterator[MetadataBatch]:
+        """Give the batches."""
+
+    @property
+    def verdicts(self) -> Sequence[tuple[SegmentFiles, Verdict]]:
+        """How each segment ended."""
+
+
+class MetadataBatch(Protocol):
+    """A batch in its segment."""
+
+    @property
+    def segment(self) -> Segment:
+        """The segment."""
+
+    @property
+    def batch(self) -> ScannedBatch:
+        """The batch."""
+
+
+def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     """Replay the snapshots and the log of a `__cluster_metadata-0` directory.
 
     Raises nothing for what is in the files: see `problems`.

@@ -22,9 +22,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from storage.errors import RefusedError
+from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import encode_key, encode_value
 from storage.java_hash import coordinator_partition
-from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.producer_state import AppendError, Origin
 from storage.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import (

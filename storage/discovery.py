@@ -12,7 +12,6 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.broker_lock import LOCK_FILE_NAME
 from storage.errors import (
     EXIT_ACCESS,
     AccessError,
@@ -21,25 +20,24 @@ from storage.errors import (
     RefusedError,
     UsageError,
 )
-from storage.log_dir import (
+from storage.file_names import (
     LEADER_EPOCHS_NAME,
-    LOG_DIR_FILES,
+    LOCK_FILE_NAME,
     LOG_FILE_KINDS,
     PARTITION_METADATA_NAME,
     DirState,
     FileKind,
-    LogDir,
-    PartitionDir,
     PartitionName,
     classify,
     parse_partition_name,
-    read_log_dir,
 )
+from storage.log_dir import LOG_DIR_FILES, LogDir, PartitionDir, read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.log_dir import Problem, TopicPartition
+    from storage.file_names import TopicPartition
+    from storage.log_dir import Problem
 
 UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
 

@@ -11,7 +11,7 @@ from storage.errors import RefusedError
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from storage.fsio import FileSystem, OpenFile, StrPath
+    StrPath = str | os.PathLike[str]
 
 
 class FileAttributes(NamedTuple):
@@ -50,7 +50,7 @@ def require_owner(path: StrPath) -> None:
         AccessError: the directory is not there, or cannot be looked at.
     """
     if not can_keep_owner(path):
-        raise _owner_refused(path)
+        raise owner_refused(path)
 
 
 def require_own_file(path: StrPath, uid: int, gid: int) -> None:
@@ -76,28 +76,10 @@ def require_own_file(path: StrPath, uid: int, gid: int) -> None:
     )
 
 
-def _owner_refused(path: StrPath) -> RefusedError:
+def owner_refused(path: StrPath) -> RefusedError:
+    """Return the refusal of a change that would change whose file it is."""
     return RefusedError(
         f"{os.fspath(path)}: new files could not get the owner and group of their directory,"
         " and the broker could not use them",
         next_step="run it as the user of the broker, or as root",
     )
-
-
-def set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
-    """Set what differs: a file system without owners need not be asked to change them.
-
-    Raises:
-        RefusedError: the owner cannot be set.
-        OSError: anything else.
-    """
-    found = os.fstat(file.fd)
-    if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
-        try:
-            fs.set_owner(file, wanted.uid, wanted.gid)
-        except PermissionError as error:
-            raise _owner_refused(file.path) from error
-    if stat.S_IMODE(found.st_mode) != wanted.mode:
-        fs.set_mode(file, wanted.mode)
-    if wanted.mtime_ns is not None:
-        fs.set_times(file, atime_ns=found.st_atime_ns, mtime_ns=wanted.mtime_ns)

@@ -29,14 +29,15 @@ from typing import TYPE_CHECKING, Self
 
 from storage import file_attributes
 from storage.errors import RefusedError
-from storage.file_attributes import FileAttributes, require_owner, set_attributes
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_attributes import FileAttributes, owner_refused, require_owner
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.os_errors import LEFT_AS_IT_WAS, os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    StrPath = str | os.PathLike[str]
+    from storage.file_attributes import StrPath
+
     Bytes = bytes | bytearray | memoryview
 
 TEMP_SUFFIX = ".eoctl-tmp"
@@ -455,3 +456,22 @@ def sync_dir(fs: FileSystem, directory: StrPath, *, state: str = LEFT_AS_IT_WAS)
     """
     with os_errors(directory, state=state):
         fs.fsync_dir(directory)
+
+
+def set_attributes(fs: FileSystem, file: OpenFile, wanted: FileAttributes) -> None:
+    """Set what differs: a file system without owners need not be asked to change them.
+
+    Raises:
+        RefusedError: the owner cannot be set.
+        OSError: anything else.
+    """
+    found = os.fstat(file.fd)
+    if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
+        try:
+            fs.set_owner(file, wanted.uid, wanted.gid)
+        except PermissionError as error:
+            raise owner_refused(file.path) from error
+    if stat.S_IMODE(found.st_mode) != wanted.mode:
+        fs.set_mode(file, wanted.mode)
+    if wanted.mtime_ns is not None:
+        fs.set_times(file, atime_ns=found.st_atime_ns, mtime_ns=wanted.mtime_ns)

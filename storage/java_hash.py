@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
 Key = TypeVar("Key")
 
@@ -65,10 +65,3 @@ class HashMapCapacity:
                 self.buckets_count *= 2
         if len(present) + 1 > self.buckets_count * 3 // 4:
             self.buckets_count *= 2
-
-
-def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
-    """Order in which a HashMap iterates over keys that were put in the given order."""
-    from storage.java_hash_map import JavaHashMap
-
-    return list(JavaHashMap(key_hash, keys))

@@ -366,3 +366,10 @@ class JavaHashMap(Generic[Key]):
                     halves[new_place] = half
         self.buckets_count *= 2
         self._buckets = halves
+
+
+def hash_map_order(keys: Iterable[Key], key_hash: Callable[[Key], int]) -> list[Key]:
+    """Order in which a HashMap iterates over keys that were put in the given order."""
+    from storage.java_hash_map import JavaHashMap
+
+    return list(JavaHashMap(key_hash, keys))

@@ -18,6 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import FormatError, RefusedError
+from storage.file_names import (
+    CLEAN_SHUTDOWN_NAME,
+    PARTITION_METADATA_NAME,
+    DirState,
+    FileSuffix,
+    PartitionName,
+    classify,
+)
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.formats.producer_id_record import (
     Entry,
@@ -32,16 +40,7 @@ from storage.formats.record_batch import (
     NO_LEADER_EPOCH,
 )
 from storage.fsio import open_alone, sync_dir
-from storage.log_dir import (
-    CLEAN_SHUTDOWN_NAME,
-    PARTITION_METADATA_NAME,
-    DirState,
-    FileSuffix,
-    PartitionDir,
-    PartitionName,
-    classify,
-    read_log_dir,
-)
+from storage.log_dir import PartitionDir, read_log_dir
 from storage.log_tail import empty_tail, require_room
 from storage.os_errors import os_errors
 from storage.partition import Partition

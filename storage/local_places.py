@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from storage.acknowledged import Acknowledged, acknowledged
 from storage.discovery import Selected, discover, duplicate_partitions, has_partition_file
 from storage.errors import AccessError, UsageError
-from storage.log_dir import LOG_FILE_KINDS, FileKind, classify, parse_partition_name
+from storage.file_names import LOG_FILE_KINDS, FileKind, classify, parse_partition_name
+from storage.listing import DirectoryPlace, Listing, SegmentPlace
 from storage.partition_files import list_partition
 from storage.path_globs import Match, expand, has_wildcard
-from storage.places import DirectoryPlace, Listing, SegmentPlace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence

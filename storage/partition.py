@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from storage import lookup
 from storage.acknowledged import acknowledged
 from storage.errors import AccessError, FormatError
-from storage.formats.record_batch import MAGIC_V2
-from storage.log_dir import (
+from storage.file_names import (
     LEADER_EPOCHS_NAME,
     MAX_OFFSET,
+    METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     SET_ASIDE,
-    StoppedState,
-    stopped_of,
+    DirState,
+    PartitionName,
 )
+from storage.formats.record_batch import MAGIC_V2
+from storage.log_dir import PartitionDir, StoppedState, stopped_of
 from storage.partition_files import list_partition
 from storage.positioned_file import PositionedFile
 from storage.segment import open_segment
+from storage.tiering import find_remote_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     from storage.formats.time_index import TimeIndexEntry
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.log_dir import LogDir, PartitionDir, Problem
+    from storage.log_dir import LogDir, Problem
     from storage.partition_files import FileEntry, PartitionFiles, SegmentFiles
     from storage.segment import Segment
     from storage.tiering import RemoteRange
@@ -182,9 +186,7 @@ class Partition:
     def remote_range(self) -> RemoteRange | None:
         """What of the log is in remote storage only (`storage.tiering`); None: nothing."""
         if self._remote is None or self._remote[0] is not self.files:
-            from storage.tiering import find_remote_range
-
-            found = find_remote_range(self, self._image) if self.segments else None
+            found = find_remote_range(self, self._image, _own_image) if self.segments else None
             self._remote = self.files, found
         return self._remote[1]
 
@@ -480,3 +482,24 @@ class RangeRead:
             return False
         self._from_offset = self.next_offset
         return True
+
+
+def _own_image(log_dir: LogDir) -> ClusterImage | None:
+    """Return what the metadata log of a log dir says; None: it has none, or none to be read."""
+    for each in log_dir.partitions_of(METADATA_TOPIC):
+        if each.name.state is DirState.LIVE:
+            try:
+                return _load_image(each.path, list_partition(each.path).log_bytes)
+            except AccessError:
+                return None
+    return None
+
+
+@lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
+def _load_image(path: str, log_bytes: int) -> ClusterImage:
+    """Read the metadata log of that size: it only grows."""
+    del log_bytes
+    from storage.cluster_image import load_cluster_image
+
+    name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
+    return load_cluster_image(Partition(PartitionDir(path, name)))

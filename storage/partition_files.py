@@ -11,7 +11,8 @@ from errno import EISDIR
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, CorruptError
-from storage.log_dir import FileKind, FileName, FileSuffix, classify, dangling_link
+from storage.file_names import FileKind, FileName, FileSuffix, classify
+from storage.log_dir import dangling_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from storage import file_attributes, fsio
 from storage.errors import RefusedError
-from storage.formats.checkpoint import encode_leader_epochs
-from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
-from storage.formats.producer_snapshot import encode_snapshot
-from storage.formats.txn_index import encode_entries
-from storage.log_dir import (
+from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCHS_NAME,
     MAX_NAME_CHARS,
     PARTITION_METADATA_NAME,
 )
+from storage.formats.checkpoint import encode_leader_epochs
+from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
+from storage.formats.producer_snapshot import encode_snapshot
+from storage.formats.txn_index import encode_entries
 from storage.os_errors import access_error, os_errors
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.formats.time_index import TimeIndexEntry
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
 
 CHUNK_BYTES = 256 << 10  # the live index of an active segment is 10 MiB of zeros behind little
 MAX_INDEX_BYTES = 64 << 20

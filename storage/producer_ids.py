@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from storage.broker_lock import take_in_turn
 from storage.errors import EXIT_REFUSED, EoctlError, RefusedError
+from storage.file_names import PRODUCER_IDS_TOPIC
 from storage.formats.producer_id_record import (
     END_ID,
     END_OF_TIME_MS,
@@ -47,7 +48,6 @@ from storage.formats.producer_id_record import (
 )
 from storage.keyed_log import KeyedLog
 from storage.log_config import LogConfig
-from storage.log_dir import PRODUCER_IDS_TOPIC
 from storage.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:

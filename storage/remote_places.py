@@ -14,30 +14,26 @@ from storage.acknowledged import Acknowledged, acknowledged
 from storage.broker_lock import LockKind, LockState
 from storage.discovery import UNKNOWN_PARTITION, NotKafkaError, is_partition_file
 from storage.errors import AccessError, CorruptError, FormatError, UsageError
-from storage.file_systems import RemoteEntry, locate
-from storage.formats.meta_properties import parse_meta_properties
-from storage.local_places import PARTITION_FILE_KINDS, duplicates, no_match, not_utf8
-from storage.log_dir import (
+from storage.file_names import (
     HIGH_WATERMARK_NAME,
-    LOG_DIR_FILES,
     LOG_START_NAME,
-    MAX_FILE_BYTES,
     META_PROPERTIES_NAME,
     RECOVERY_POINT_NAME,
     REMOTE_INDEX_CACHE_NAME,
     DirState,
     FileKind,
     FileSuffix,
-    LogDir,
-    PartitionDir,
     PartitionName,
     classify,
-    parse_offsets,
     parse_partition_name,
 )
+from storage.file_systems import RemoteEntry, locate
+from storage.formats.meta_properties import parse_meta_properties
+from storage.listing import DirectoryPlace, Listing, SegmentPlace
+from storage.local_places import PARTITION_FILE_KINDS, duplicates, no_match, not_utf8
+from storage.log_dir import LOG_DIR_FILES, MAX_FILE_BYTES, LogDir, PartitionDir, parse_offsets
 from storage.partition_files import FileEntry, PartitionFiles, put_together
 from storage.path_globs import expand
-from storage.places import DirectoryPlace, Listing, SegmentPlace
 from storage.remote_file import RemoteFile, as_os_error
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.protocol import ScannedBatch
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
     from storage.splits import Split
 

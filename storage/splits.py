@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 CANDIDATES_COUNT = 4  # entries to try from where a piece shall begin on, and as many before it

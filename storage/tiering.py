@@ -12,28 +12,24 @@ in `__cluster_metadata`. Where that is not there, it is
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from storage.errors import AccessError, FormatError
-from storage.formats.checkpoint import parse_leader_epochs
-from storage.log_dir import (
+from storage.errors import FormatError
+from storage.file_names import (
     LEADER_EPOCHS_NAME,
-    MAX_FILE_BYTES,
     METADATA_TOPIC,
     REMOTE_METADATA_TOPIC,
-    DirState,
-    PartitionDir,
-    PartitionName,
 )
-from storage.partition_files import list_partition
+from storage.formats.checkpoint import parse_leader_epochs
+from storage.log_dir import MAX_FILE_BYTES, PartitionDir
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.cluster_image import ClusterImage
-    from storage.log_dir import LogDir
-    from storage.partition import Partition
+    from storage.log_dir import LogDir, PartitionDir
+    from storage.partition_files import PartitionFiles, SegmentFiles
 
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
@@ -48,12 +44,41 @@ class RemoteRange(NamedTuple):
         return f"offsets {self.start_offset} to {self.end_offset - 1} are in remote storage only"
 
 
-def find_remote_range(partition: Partition, image: ClusterImage | None) -> RemoteRange | None:
+class LocalLog(Protocol):
+    """What is asked of a `storage.partition.Partition`."""
+
+    @property
+    def log_dir(self) -> LogDir | None:
+        """The log dir that it is in, if that is known."""
+
+    @property
+    def directory(self) -> PartitionDir:
+        """Its directory."""
+
+    @property
+    def topic(self) -> str:
+        """Topic by the directory's name."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """The files of the directory."""
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """Segments by base offset."""
+
+
+def find_remote_range(
+    partition: LocalLog,
+    image: ClusterImage | None,
+    own_image: Callable[[LogDir], ClusterImage | None],
+) -> RemoteRange | None:
     """Tell which offsets are remote only; None: none.
 
     Args:
         partition: with at least one segment.
         image: of its cluster; None: the one in its own log dir, if it matters.
+        own_image: loads that.
     """
     log_dir = partition.log_dir
     first_base = partition.segments[0].base_offset
@@ -63,11 +88,11 @@ def find_remote_range(partition: Partition, image: ClusterImage | None) -> Remot
     start_offset = checkpoint or 0
     if start_offset >= first_base:
         return None
-    is_likely = checkpoint is not None or bool(_of_topic(log_dir, REMOTE_METADATA_TOPIC))
+    is_likely = checkpoint is not None or bool(log_dir.partitions_of(REMOTE_METADATA_TOPIC))
     if image is None and not is_likely and _is_cut_at(partition, first_base):
         return None  # as of every topic whose oldest segments are gone: no look at the metadata
     if image is None:
-        image = _own_image(log_dir)
+        image = own_image(log_dir)
     if image is not None and partition.topic in image.topics:
         is_remote = is_tiered(image, partition.topic)
     else:
@@ -80,7 +105,7 @@ def is_tiered(image: ClusterImage, topic: str) -> bool:
     return image.topic_config(topic, REMOTE_STORAGE_ENABLE) == "true"
 
 
-def _is_cut_at(partition: Partition, first_base: int) -> bool:
+def _is_cut_at(partition: LocalLog, first_base: int) -> bool:
     """Whether the leader epochs say that nothing is below the first segment."""
     entry = partition.files.other(LEADER_EPOCHS_NAME)
     if entry is None:
@@ -90,32 +115,3 @@ def _is_cut_at(partition: Partition, first_base: int) -> bool:
     except (FormatError, OSError):  # who needs the file tells of it
         return False
     return bool(entries) and entries[0].start_offset >= first_base
-
-
-def _of_topic(log_dir: LogDir, topic: str) -> tuple[PartitionDir, ...]:
-    """Directories of a topic; they are listed in the order of their names."""
-    listed = log_dir.partitions
-    start = bisect_left(listed, topic, key=lambda each: each.name.topic)
-    end = bisect_right(listed, topic, start, key=lambda each: each.name.topic)
-    return listed[start:end]
-
-
-def _own_image(log_dir: LogDir) -> ClusterImage | None:
-    for each in _of_topic(log_dir, METADATA_TOPIC):
-        if each.name.state is DirState.LIVE:
-            try:
-                return _load(each.path, list_partition(each.path).log_bytes)
-            except AccessError:
-                return None
-    return None
-
-
-@lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
-def _load(path: str, log_bytes: int) -> ClusterImage:
-    """Read the metadata log of that size: it only grows."""
-    del log_bytes
-    from storage.cluster_image import load_cluster_image
-    from storage.partition import Partition
-
-    name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
-    return load_cluster_image(Partition(PartitionDir(path, name)))

@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING
 from recovery.rebuild.derive import RebuildSettings
 from recovery.rebuild.many import RebuildJob, rebuild_one
 from storage.discovery import select_partition
+from storage.file_names import (
+    HIGH_WATERMARK_NAME,
+    META_PROPERTIES_NAME,
+    METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
+    RECOVERY_POINT_NAME,
+)
 from storage.formats import cluster_metadata as metadata
 from storage.formats.checkpoint import (
     OffsetCheckpointEntry,
@@ -20,13 +27,6 @@ from storage.formats.checkpoint import (
 from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import parse_partition_metadata
 from storage.formats.record import Record
-from storage.log_dir import (
-    HIGH_WATERMARK_NAME,
-    META_PROPERTIES_NAME,
-    METADATA_TOPIC,
-    PARTITION_METADATA_NAME,
-    RECOVERY_POINT_NAME,
-)
 from storage.segment import open_segment
 from tests.batches import encoded_batch
 

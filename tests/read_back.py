@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
 
 Row = dict[str, Any]
 PARTITIONS = [

@@ -10,7 +10,7 @@ from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.commit_mode import Commit
 from eoctl.output import OutputFormat
-from recovery.records.read_options import AbortedSource, Isolation
+from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError
 
 
@@ -97,7 +97,7 @@ def command(
     """
     from eoctl.clients.log.consume_bounds import parse_end, parse_start
     from eoctl.clients.log.consumer import ConsumeOptions
-    from eoctl.clients.text.record_writers import TextOptions
+    from eoctl.clients.text.record_text import TextOptions
     from eoctl.output import use_format
     from eoctl.runs.consume import PrintOptions, consume
 

@@ -9,7 +9,7 @@ import typer
 from eoctl import options
 from eoctl.compare_mode import Compare
 from eoctl.output import OutputFormat
-from recovery.records.read_options import Isolation
+from recovery.transactions.isolation import Isolation
 
 if TYPE_CHECKING:
     from eoctl.runs.copy import CopyResult

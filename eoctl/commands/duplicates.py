@@ -9,8 +9,8 @@ import typer
 
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
-from recovery.records.read_options import Isolation
 from recovery.rules.findings import Severity
+from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 
 MIB = 1 << 20

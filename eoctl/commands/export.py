@@ -20,7 +20,8 @@ from eoctl.options import (
 )
 from eoctl.output import OutputFormat
 from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
-from recovery.records.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS
+from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
 from storage.uris import is_uri
 

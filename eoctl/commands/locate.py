@@ -48,7 +48,7 @@ def command(
     from eoctl.output import Report, emit, use_format, while_read
     from recovery.look.locate import Location, Search
     from storage.discovery import discover
-    from storage.log_dir import FileKind, classify
+    from storage.file_names import FileKind, classify
     from storage.partition import Partition
 
     use_format(output)

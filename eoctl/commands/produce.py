@@ -142,12 +142,13 @@ def command(
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.clients.producing.link import parse_faults
+    from eoctl.clients.producing.options import ProduceOptions
     from eoctl.clients.producing.topic_producer import Transactions
     from eoctl.clients.text.streams import open_input, separator_bytes
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
-    from eoctl.runs.produce import ProduceOptions, Source, produce
+    from eoctl.runs.produce import Source, produce
     from storage.errors import UsageError
     from storage.partition_store import FlushPolicy
 

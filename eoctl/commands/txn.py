@@ -10,8 +10,8 @@ from eoctl import options
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
-from recovery.records.read_options import Isolation
 from recovery.rules.findings import Severity
+from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, UsageError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 

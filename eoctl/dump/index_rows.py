@@ -20,8 +20,8 @@ from recovery.rebuild.verify_index import (
     check_time_index,
 )
 from storage.errors import FormatError
+from storage.file_names import FileKind
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
-from storage.log_dir import FileKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

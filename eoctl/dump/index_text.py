@@ -9,8 +9,8 @@ from eoctl import output
 from eoctl.dump.session import absolute_path
 from recovery.rebuild import verify_index
 from storage.errors import AccessError, CorruptError, FormatError
+from storage.file_names import FileKind, classify
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
-from storage.log_dir import FileKind, classify
 from storage.segment import open_segment
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from storage.errors import FormatError
-from storage.log_dir import FileKind
+from storage.file_names import FileKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,8 @@ from eoctl.dump.session import Session
 from eoctl.progress import Progress
 from storage.discovery import NotKafkaError, is_partition_file
 from storage.errors import AccessError, FormatError
-from storage.log_dir import LOG_DIR_FILES, REMOTE_INDEX_CACHE_NAME, FileKind, classify
+from storage.file_names import REMOTE_INDEX_CACHE_NAME, FileKind, classify
+from storage.log_dir import LOG_DIR_FILES
 from storage.positioned_file import PositionedFile
 from storage.segment import open_segment
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from eoctl.dump.options import DumpOptions
-    from storage.log_dir import FileName
+    from storage.file_names import FileName
 
 LOG_KINDS = {FileKind.LOG, FileKind.CHECKPOINT}
 SKIPPED_IN_DIRECTORIES = {FileKind.UNKNOWN, FileKind.LOCK}

@@ -23,14 +23,14 @@ from recovery.rules.findings import Severity
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import read_split
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
-from storage.log_dir import TRANSACTION_STATE_TOPIC
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.places import list_places
 from storage.splits import split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from storage.places import DirectoryPlace, Listing, SegmentPlace
+    from storage.listing import DirectoryPlace, Listing, SegmentPlace
     from storage.splits import Split
 
 MAX_TOLD_COUNT = 10  # of one partition

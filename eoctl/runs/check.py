@@ -40,7 +40,7 @@ from storage.errors import (
     AccessError,
     UsageError,
 )
-from storage.log_dir import METADATA_TOPIC, DirState
+from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

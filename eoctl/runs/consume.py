@@ -9,9 +9,10 @@ from eoctl.clients.log.consume_bounds import EndKind
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
 from eoctl.clients.partitions.interrupts import Interrupts
 from eoctl.clients.text.inputs import BytesAs
-from eoctl.clients.text.record_writers import TextOptions, record_encoder
+from eoctl.clients.text.record_text import TextOptions
+from eoctl.clients.text.record_writers import record_encoder
 from eoctl.output import OutputFormat
-from recovery.records.read_options import Isolation
+from recovery.transactions.isolation import Isolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

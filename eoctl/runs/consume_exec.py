@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import output
-from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer, require_in_log
 from eoctl.clients.partitions.interrupts import Interrupts
 from eoctl.clients.programs.position_file import Position, PositionFile, PositionOf
 from eoctl.clients.programs.program import Program, ProgramError
@@ -281,23 +281,6 @@ class _Run:
             str(self._execution.commit),
             self._file.path,
         )
-
-
-def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
-    """Return a saved offset if the log goes on there.
-
-    Raises:
-        RefusedError: it is outside of the log.
-    """
-    log_start_offset = consumer.partition.local_log_start_offset or 0
-    log_end_offset = consumer.log_end_offset
-    if log_start_offset <= offset <= log_end_offset:
-        return offset
-    raise RefusedError(
-        f"{where}: its next offset is {offset}, and the log holds {log_start_offset} to"
-        f" {log_end_offset - 1}: records between are gone, or it is another log",
-        next_step="begin anew at --from, with another file or group",
-    )
 
 
 def _owner(partition: Partition, options: ConsumeOptions, execution: ExecOptions) -> PositionOf:

@@ -25,7 +25,8 @@ from eoctl.runs.produce import first_error
 from recovery.cluster.absent import AbsentPartition, lost_partitions
 from storage.discovery import select_partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
-from storage.log_dir import DirState, read_log_dir
+from storage.file_names import DirState
+from storage.log_dir import read_log_dir
 from storage.partition import Partition
 
 if TYPE_CHECKING:

@@ -62,7 +62,8 @@ def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
     limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
     if total_bytes <= LOCAL_MAX_BYTES:
         return ChosenEngine(False, f"engine: local, as {size} are not above {limit}")
-    from eoctl.spark.session import SparkUnavailableError, check_requirements
+    from eoctl.spark.errors import SparkUnavailableError
+    from eoctl.spark.session import check_requirements
 
     try:
         check_requirements()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.changing import ChangeOptions
 from eoctl.clients.coordinators.group_offsets import GroupOffsets
+from eoctl.clients.log.consumer import require_in_log
 from eoctl.clients.partitions.append_notes import notes_of
 from eoctl.clients.partitions.appending import appending
 from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
@@ -16,9 +17,8 @@ from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.programs.position_file import Position
 from eoctl.clock import NowSource, resolve_now
 from eoctl.output import message
-from eoctl.runs.consume_exec import require_in_log
 from storage.errors import RefusedError
-from storage.log_dir import TopicPartition
+from storage.file_names import TopicPartition
 from storage.partition_store import FlushPolicy
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.coordinators.producer_id_topic import look_at_ids, opened_ids
 from recovery.replay.known_producers import known_state, known_states
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.file_names import DirState, TopicPartition
 from storage.formats.producer_id_record import FIRST_ID, MAX_GENERATION
 from storage.formats.record_batch import increment_sequence
-from storage.log_dir import DirState, TopicPartition
 from storage.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:

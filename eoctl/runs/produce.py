@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from eoctl.clients.partitions.appending import appending
 from eoctl.clients.partitions.identity import NOWHERE, own_producer_id, random_producer_id
 from eoctl.clients.partitions.interrupts import run_held
-from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
+from eoctl.clients.partitions.open_partition import clock_of
 from eoctl.clients.partitions.open_partitions import OpenPartitions
-from eoctl.clients.partitions.target import TargetOptions, resolve_target
+from eoctl.clients.partitions.target import resolve_target
 from eoctl.clients.partitions.topic_partitions import target_paths
 from eoctl.clients.producing.acks import AckFile
 from eoctl.clients.producing.first_identities import (
@@ -28,51 +28,24 @@ from eoctl.clients.producing.topic_producer import (
     SessionCalls,
     TopicProducer,
 )
-from eoctl.clients.text.inputs import BytesAs, InputFormat, read_line_blocks, read_records
+from eoctl.clients.text.inputs import InputFormat, read_line_blocks, read_records
 from eoctl.clients.text.streams import InterruptibleInput
 from eoctl.clock import resolve_now
 from eoctl.runs.produce_checks import as_holder, check_call, session_arguments
 from eoctl.runs.produce_report import ProduceResult, link_counts, report_of
 from storage.errors import EoctlError
 from storage.partition import Partition
-from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS, BatchBuilder
+from storage.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
+    from eoctl.clients.coordinators.transactional import Transactional
     from eoctl.clients.partitions.interrupts import Interrupts
     from eoctl.clients.partitions.target import Target
-    from eoctl.clients.producing.link import Faults
+    from eoctl.clients.producing.options import ProduceOptions
     from eoctl.clients.producing.produce_session import Session
-    from eoctl.clients.producing.topic_producer import Transactions
     from recovery.changes.append_journal import AppendJournal
-
-
-class ProduceOptions(NamedTuple):
-    """What the command line says; None: the topic's, the log's, or Kafka's value."""
-
-    target: TargetOptions = TargetOptions()
-    write: WriteOptions = WriteOptions()
-    topic: str | None = None
-    partitions_count: int | None = None
-    now: str | None = None
-    input_format: InputFormat = InputFormat.LINES
-    bytes_as: BytesAs = BytesAs.TEXT
-    key_separator: bytes | None = None
-    batch_bytes: int = DEFAULT_BATCH_BYTES
-    batch_records: int = MAX_BATCH_RECORDS
-    timestamp_ms: int | None = None
-    producer_id: int | None = None
-    producer_epoch: int | None = None
-    base_sequence: int | None = None
-    transactions: Transactions | None = None
-    transactional: TransactionalOptions | None = None
-    lease: str | None = None
-    session: str | None = None
-    in_flight: int = 1
-    faults: Faults | None = None
-    acks_to: str | None = None
 
 
 class Source(NamedTuple):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.partitions.target import Target
-    from eoctl.runs.produce import ProduceOptions
+    from eoctl.clients.producing.options import ProduceOptions
     from storage.fsio import FileSystem
 
 

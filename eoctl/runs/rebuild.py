@@ -12,7 +12,7 @@ from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES, DEFAULT_INTE
 from recovery.rebuild.many import RebuildJob
 from storage.discovery import discover
 from storage.errors import UsageError
-from storage.log_dir import METADATA_TOPIC, DirState
+from storage.file_names import METADATA_TOPIC, DirState
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from recovery.repair.strategies import Strategy
 from recovery.replay.price import recovery_price
 from storage.discovery import discover
 from storage.errors import RefusedError, UsageError
-from storage.log_dir import DirState
+from storage.file_names import DirState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -25,8 +25,8 @@ from recovery.transactions.open_transactions import OpenTransaction, Verdict, ab
 from storage import fsio
 from storage.discovery import select_partition
 from storage.errors import EoctlError, RefusedError, UsageError
+from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.partition import Partition
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from recovery.cluster.clusters import image_around
 from storage.errors import EoctlError, RefusedError, UsageError
-from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
+from storage.file_names import TRANSACTION_STATE_TOPIC
+from storage.log_dir import read_log_dir
 from storage.producer_state import AppendError
 from storage.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
 

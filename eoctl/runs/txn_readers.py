@@ -21,8 +21,9 @@ from storage.errors import (
     FormatError,
     RefusedError,
 )
+from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState, read_log_dir
+from storage.log_dir import read_log_dir
 from storage.partition import Partition
 from storage.producer_state import AppendError
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS

@@ -13,8 +13,8 @@ from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
 from recovery.transactions.pairs import NO_DATA, read_ended
 from recovery.transactions.prepared import PreparedSearch
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

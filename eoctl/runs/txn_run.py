@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.coordinators.group_offsets import GroupOffsets
 from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
 from eoctl.clients.log.consume_bounds import Start
-from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer, require_in_log
 from eoctl.clients.partitions.append_notes import notes_of
 from eoctl.clients.partitions.appending import appending
 from eoctl.clients.partitions.identity import Identities
@@ -32,11 +32,11 @@ from eoctl.clients.programs.filter_program import Filter
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.clock import resolve_now
 from eoctl.runs.consume import tell_limits
-from eoctl.runs.consume_exec import hand_overs, require_in_log
-from recovery.records.read_options import Isolation
+from eoctl.runs.consume_exec import hand_overs
+from recovery.transactions.isolation import Isolation
 from storage.discovery import select_partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
-from storage.log_dir import GROUPS_TOPIC, TopicPartition
+from storage.file_names import GROUPS_TOPIC, TopicPartition
 from storage.partition import Partition
 from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import ProducerIdAndEpoch

@@ -1,3 +1,12 @@
 """Spark: a data source over log directories, and jobs on it. Imported by their commands only."""
 
+from pathlib import Path
+
 OWN_PACKAGES = ("eoctl", "recovery", "storage")  # that an executor imports our code from
+
+
+def packages_root() -> Path:
+    """Return the directory, or the bundle, that our packages are imported from."""
+    import storage
+
+    return Path(storage.__file__).absolute().parents[1]

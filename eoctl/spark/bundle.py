@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from eoctl import __version__
-from eoctl.spark import OWN_PACKAGES
-from eoctl.spark.session import packages_root
+from eoctl.spark import OWN_PACKAGES, packages_root
 from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError

@@ -67,7 +67,8 @@ from eoctl.spark.source_options import (
 )
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
-from recovery.records.read_options import Isolation, ReadOptions
+from recovery.records.read_options import ReadOptions
+from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError, UsageError
 from storage.split_pruning import prune_splits
 

@@ -12,8 +12,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eoctl.spark.session import SparkUnavailableError
-from eoctl.spark.words import first_line
+from eoctl.spark.errors import SparkUnavailableError, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,8 +18,9 @@ from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.spark.words import first_line
-from storage.errors import EXIT_ACCESS, EoctlError, UsageError
+from eoctl.spark import packages_root
+from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,18 +32,6 @@ JAVA_MIN = 17
 PYSPARK_MIN = 4
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
 MAX_TOLD_BYTES = 4096
-
-
-class SparkUnavailableError(EoctlError):
-    """Spark cannot run here: something is not installed, or does not start."""
-
-    exit_status = EXIT_ACCESS
-
-
-class SparkJobError(EoctlError):
-    """Spark gave a job up."""
-
-    exit_status = EXIT_ACCESS
 
 
 def check_requirements() -> None:
@@ -255,13 +244,6 @@ def worker_environment(master: str) -> dict[str, str]:
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
         wanted["PYSPARK_PYTHON"] = wanted["PYSPARK_DRIVER_PYTHON"] = sys.executable
     return wanted
-
-
-def packages_root() -> Path:
-    """Return the directory, or the bundle, that our packages are imported from."""
-    import storage
-
-    return Path(storage.__file__).absolute().parents[1]
 
 
 @contextmanager

@@ -7,16 +7,18 @@ import zlib
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.records.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS
+from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.places import SegmentPlace, list_places
+from storage.listing import SegmentPlace
+from storage.places import list_places
 from storage.split_pruning import Bounds
 from storage.splits import Split, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from storage.places import Listing
+    from storage.listing import Listing
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 DEFAULT_TASK_BYTES = 32 << 20

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from recovery.summaries.fingerprint import Fingerprint
     from recovery.summaries.summary import Extent
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.audit.torn import find_torn
 from recovery.summaries.producer_summary import pending
-from recovery.summaries.sequence_gaps import find_gaps
 from recovery.summaries.summary import Summary
 from recovery.summaries.violations import CHECK_IDS, DUPLICATE, NAMES
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.summaries.partition import PartitionSummary
-    from storage.places import DirectoryPlace, SegmentPlace
+    from storage.listing import DirectoryPlace, SegmentPlace
 
 MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
 
@@ -241,7 +240,7 @@ class Audit:
                 sequence = (None, found) if kind == DUPLICATE else (expected, found)
                 values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
                 rows.append([*place, *values, *sequence, each.place.broker])
-            gaps = find_gaps(each.summary)
+            gaps = each.summary.gaps()
             columns = (column[:MAX_GAPS_COUNT].tolist() for column in gaps)
             for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
                 offset = _number(next_offset)
@@ -316,7 +315,7 @@ class Audit:
 
 def _producer_figures(summary: Summary) -> dict[str, NDArray[np.int64]]:
     """Return figures by producer id, a value for each producer."""
-    rows, gaps = summary.producers, find_gaps(summary)
+    rows, gaps = summary.producers, summary.gaps()
     opened = pending(rows)["batches"]
     place = np.searchsorted(rows["producer_id"], gaps.producer_id)
     figures = {name: rows[name] for name in rows.dtype.names or () if rows[name].dtype.kind == "i"}

@@ -26,7 +26,7 @@ from storage.uris import is_uri
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
 
 STATE_NAME = "eoctl-audit-state"
 COMPRESSION_LEVEL = 1

@@ -20,13 +20,7 @@ from recovery.changes.journal import DirectoryFacts, Status
 from recovery.changes.plan import Action
 from storage import fsio
 from storage.errors import RefusedError
-from storage.log_dir import (
-    CLEAN_SHUTDOWN_NAME,
-    LOG_FILE_KINDS,
-    FileKind,
-    FileSuffix,
-    classify,
-)
+from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, FileKind, FileSuffix, classify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

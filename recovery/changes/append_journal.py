@@ -36,7 +36,13 @@ from recovery.changes.steps import StepState
 from storage import fsio
 from storage.errors import EoctlError
 from storage.file_attributes import require_own_file, require_owner
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, LEADER_EPOCHS_NAME, FileKind, FileSuffix, classify
+from storage.file_names import (
+    CLEAN_SHUTDOWN_NAME,
+    LEADER_EPOCHS_NAME,
+    FileKind,
+    FileSuffix,
+    classify,
+)
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:

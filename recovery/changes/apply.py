@@ -32,7 +32,7 @@ from storage import fsio
 from storage.broker_lock import take
 from storage.errors import RefusedError
 from storage.file_attributes import require_owner
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
+from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

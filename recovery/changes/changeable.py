@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from recovery.changes.plan import absolute_path
 from storage.errors import FormatError, RefusedError
+from storage.file_names import METADATA_TOPIC, DirState, FileSuffix
 from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
-from storage.log_dir import METADATA_TOPIC, DirState, FileSuffix
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from recovery.changes.plan import Plan
-    from storage.log_dir import LogDir, PartitionName, Problem
+    from storage.file_names import PartitionName
+    from storage.log_dir import LogDir, Problem
     from storage.partition import Partition
 
 # Leader epochs that do not parse, and foreign `.log` files.

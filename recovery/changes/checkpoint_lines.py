@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from storage.formats.checkpoint import parse_offset_checkpoint
 
 if TYPE_CHECKING:
-    from storage.log_dir import TopicPartition
+    from storage.file_names import TopicPartition
 
 _HEADER_LINES_COUNT = 2  # version and number of entries
 

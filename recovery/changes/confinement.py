@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage.errors import FormatError, RefusedError
-from storage.formats.partition_metadata import parse_partition_metadata
-from storage.log_dir import (
+from storage.file_names import (
     LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
@@ -21,6 +20,7 @@ from storage.log_dir import (
     classify,
     parse_partition_name,
 )
+from storage.formats.partition_metadata import parse_partition_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

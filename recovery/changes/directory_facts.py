@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from storage.errors import AccessError
-from storage.log_dir import FileKind, classify
+from storage.file_names import FileKind, classify
 from storage.os_errors import os_errors
 
 UNREADABLE = "unreadable"

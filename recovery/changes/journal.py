@@ -35,7 +35,7 @@ from recovery.changes.plan import PLAN_ID, Action
 from storage import fsio
 from storage.checksum import crc32c
 from storage.errors import AccessError, CorruptError, RefusedError
-from storage.log_dir import DirState, parse_partition_name
+from storage.file_names import DirState, parse_partition_name
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
 

@@ -19,9 +19,9 @@ from recovery.changes.journal import (
 )
 from recovery.changes.plan import PLAN_ID, read_plan
 from storage import fsio
-from storage.broker_lock import LOCK_FILE_NAME, probe
+from storage.broker_lock import probe
 from storage.errors import AccessError, CorruptError, RefusedError, UsageError
-from storage.log_dir import META_PROPERTIES_NAME
+from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:

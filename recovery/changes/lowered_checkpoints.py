@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.checkpoint_lines import lower_offset
 from recovery.changes.plan import replace_step
 from storage.errors import AccessError, FormatError
-from storage.log_dir import CLEANER_NAME, HIGH_WATERMARK_NAME, LOG_START_NAME, RECOVERY_POINT_NAME
+from storage.file_names import (
+    CLEANER_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from recovery.changes.plan import Step
-    from storage.log_dir import TopicPartition
+    from storage.file_names import TopicPartition
 
 
 class Limits(NamedTuple):

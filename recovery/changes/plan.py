@@ -30,7 +30,7 @@ from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_stil
 from recovery.changes.spliced_content import Pieces, take_pieces, why_not_readable
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_attributes import require_own_file
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from recovery.changes.plan import encode_plan
 from storage import fsio
 from storage.errors import EoctlError
 from storage.file_attributes import attributes_for
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
+from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from recovery.changes.checked_values import number_of, text_of
 from recovery.changes.confinement import is_metadata
 from recovery.changes.file_facts import read_chunks
 from storage.errors import RefusedError
-from storage.log_dir import FileKind, classify, parse_partition_name
+from storage.file_names import FileKind, classify, parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -22,7 +22,8 @@ from recovery.changes.plan import Action
 from recovery.changes.spliced_content import Pieces, read_pieces
 from storage import fsio
 from storage.errors import RefusedError
-from storage.file_attributes import FileAttributes, attributes_for, set_attributes
+from storage.file_attributes import FileAttributes, attributes_for
+from storage.fsio import set_attributes
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:

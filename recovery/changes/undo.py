@@ -29,7 +29,7 @@ from recovery.changes.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio
 from storage.errors import RefusedError
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:

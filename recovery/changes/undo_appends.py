@@ -20,7 +20,7 @@ from recovery.changes.steps import has_whole_backup, take_back
 from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, FileKind, classify
+from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
 

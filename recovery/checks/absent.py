@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from recovery.cluster.absent import find_absent, find_unassigned
 from recovery.rules.findings import Severity
-from storage.log_dir import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME
+from storage.file_names import HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,6 +20,7 @@ from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError
+from storage.file_names import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     NotCaughtError,
@@ -27,7 +28,7 @@ from storage.formats.partition_metadata import (
     parse_partition_metadata,
 )
 from storage.formats.partition_metadata import problems as partition_metadata_problems
-from storage.log_dir import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState, StoppedState
+from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion

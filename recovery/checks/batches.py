@@ -12,6 +12,7 @@ import numpy as np
 
 from recovery.checks.log_dir_release import REFUSES
 from recovery.rules.findings import Severity
+from storage.file_names import COORDINATOR_TOPICS
 from storage.formats.record_batch import (
     CODEC_MASK,
     CONTROL_MASK,
@@ -21,7 +22,6 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import COORDINATOR_TOPICS
 from storage.lookup import END_KINDS
 from storage.segment import size_problem
 

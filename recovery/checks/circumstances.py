@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import first_recovered
 from storage.errors import AccessError
+from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC
+from storage.listing import UNSEQUENCED_TOPICS
 from storage.log_config import read_log_config
-from storage.log_dir import COORDINATOR_TOPICS, METADATA_TOPIC, StoppedState
-from storage.places import UNSEQUENCED_TOPICS
+from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage

@@ -28,13 +28,13 @@ from recovery.checks.kraft_release import CANNOT_LOAD, ReleaseCheck
 from recovery.checks.log_dir_release import REFUSES
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
+from storage.file_names import BOOTSTRAP_NAME, PARTITION_METADATA_NAME, QUORUM_STATE_NAME
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.partition_metadata import METADATA_TOPIC_ID, format_uuid
 from storage.formats.quorum_state import parse_quorum_state
 from storage.formats.quorum_state import problems as quorum_state_problems
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import BOOTSTRAP_NAME, PARTITION_METADATA_NAME, QUORUM_STATE_NAME
 from storage.segment import open_segment
 
 if TYPE_CHECKING:

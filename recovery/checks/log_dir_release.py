@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from recovery.checks import broker_version as releases
 from recovery.rules.findings import Severity
-from storage.log_dir import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
+from storage.file_names import META_PROPERTIES_NAME, REMOTE_INDEX_CACHE_NAME, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,26 +27,25 @@ from recovery.checks.log_dir_release import REFUSES, check_release, check_same_p
 from recovery.rules.findings import Severity
 from storage.discovery import duplicate_partitions, is_foreign
 from storage.errors import FormatError
-from storage.formats.checkpoint import offset_checkpoint_problems
-from storage.formats.clean_shutdown import problems as clean_shutdown_problems
-from storage.formats.java_text import NotANumberError
-from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
-from storage.formats.meta_properties import problems as meta_properties_problems
-from storage.formats.partition_metadata import format_uuid
-from storage.log_dir import (
+from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
     LOG_START_NAME,
-    MAX_FILE_BYTES,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
     RECOVERY_POINT_NAME,
     DirState,
     FileKind,
     FileSuffix,
-    StoppedState,
 )
+from storage.formats.checkpoint import offset_checkpoint_problems
+from storage.formats.clean_shutdown import problems as clean_shutdown_problems
+from storage.formats.java_text import NotANumberError
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.meta_properties import problems as meta_properties_problems
+from storage.formats.partition_metadata import format_uuid
+from storage.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.small_file import read_small_file
 
 if TYPE_CHECKING:

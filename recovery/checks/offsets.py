@@ -11,16 +11,16 @@ from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
 from storage.errors import FormatError
-from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
-from storage.formats.java_text import NotANumberError
-from storage.formats.record_batch import MAGIC_V2
-from storage.log_dir import (
+from storage.file_names import (
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
 )
+from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
+from storage.formats.java_text import NotANumberError
+from storage.formats.record_batch import MAGIC_V2
 
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError
-from storage.log_dir import DirState, FileSuffix
+from storage.file_names import DirState, FileSuffix
 from storage.partition import Partition
 
 if TYPE_CHECKING:

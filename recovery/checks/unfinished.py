@@ -19,8 +19,9 @@ from recovery.changes.journal import (
     ways_out_of,
 )
 from recovery.rules.findings import Finding, Severity
-from storage.broker_lock import LOCK_FILE_NAME, probe
+from storage.broker_lock import probe
 from storage.errors import AccessError, CorruptError
+from storage.file_names import LOCK_FILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

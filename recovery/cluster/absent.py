@@ -21,17 +21,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.acknowledged import Missing, checkpoint_claims
-from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
-from storage.log_dir import (
+from storage.file_names import (
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
     DirState,
-    PartitionDir,
-    StoppedState,
     TopicPartition,
 )
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.log_dir import PartitionDir, StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

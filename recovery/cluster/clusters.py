@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from storage.cluster_image import load_cluster_image
 from storage.discovery import discover
 from storage.errors import AccessError, UsageError
-from storage.log_dir import METADATA_TOPIC, DirState
+from storage.file_names import METADATA_TOPIC, DirState
 from storage.partition import Partition
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from recovery.cluster.internal_topics import (
     reading_problems,
 )
 from storage.errors import AccessError, FormatError
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
 from storage.java_hash import coordinator_partition
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

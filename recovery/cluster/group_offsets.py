@@ -26,12 +26,12 @@ from recovery.cluster.internal_topics import (
     reading_problems,
 )
 from storage.errors import AccessError, FormatError
+from storage.file_names import GROUPS_TOPIC, TopicPartition
 from storage.formats.consumer_offsets import OFFSET_TYPES
 from storage.formats.coordinator_record import parse_key, parse_value
 from storage.formats.group_records import RECORD_TYPES
 from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
 from storage.formats.record_batch import NO_PRODUCER_ID
-from storage.log_dir import GROUPS_TOPIC, TopicPartition
 from storage.markers import marker_is_commit
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.errors import AccessError, CorruptError
-from storage.log_dir import DirState
+from storage.file_names import DirState
 from storage.partition import Partition
 
 if TYPE_CHECKING:

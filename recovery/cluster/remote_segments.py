@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.cluster.internal_topics import find_copies, furthest, reading_problems
 from storage.discovery import discover
 from storage.errors import EoctlError, FormatError
+from storage.file_names import REMOTE_METADATA_TOPIC
 from storage.formats.partition_metadata import format_uuid
 from storage.formats.remote_log_metadata import (
     DELETE_STATES,
@@ -21,7 +22,6 @@ from storage.formats.remote_log_metadata import (
     SEGMENT_UPDATE,
     parse_record,
 )
-from storage.log_dir import REMOTE_METADATA_TOPIC
 from storage.partition import Partition
 
 if TYPE_CHECKING:

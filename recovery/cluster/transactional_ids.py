@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.errors import AccessError, FormatError
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import parse_record
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 from storage.places import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 

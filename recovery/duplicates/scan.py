@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.bulk_tables import scan_tables
 from recovery.replay.end_markers import batch_at
 from storage.decoded_records import decoded_to_end
 from storage.errors import AccessError, FormatError
+from storage.file_names import MAX_OFFSET
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
-from storage.log_dir import MAX_OFFSET
 from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.segment import open_segment
 
@@ -129,7 +128,7 @@ class _SegmentReader:
         scan = BulkScan(self._segment, is_active=is_active)
         self._doubtful = DoubtfulOffsets(scan)
         self._lost = LostRecords(scan)
-        for table, window in scan_tables(scan):
+        for table, window in tables_and_windows(scan):
             yield self._part(table, window)
         for verdict in scan.verdicts:
             is_bad = verdict.kind in {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}

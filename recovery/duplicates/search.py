@@ -27,10 +27,10 @@ from recovery.duplicates.rows import COMMITTED, DuplicateKind
 from recovery.duplicates.scan import Trouble, decode_part, read_parts
 from recovery.duplicates.suspected import record_rows, record_sorter, suspected_pairs
 from storage.errors import AccessError
+from storage.file_names import REMOTE_METADATA_TOPIC, DirState
 from storage.kernels.protocol import HeaderTable
-from storage.log_dir import REMOTE_METADATA_TOPIC, DirState
+from storage.listing import UNSEQUENCED_TOPICS
 from storage.partition import Partition
-from storage.places import UNSEQUENCED_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

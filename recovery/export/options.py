@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from recovery.records.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS
+from recovery.transactions.isolation import Isolation
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 # The directories of an export tell these already.

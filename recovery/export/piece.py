@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from recovery.export.options import ExportOptions
     from recovery.export.plan import ExportPiece
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 BOUNDS = ("from_offset", "to_offset", "stable_offset")

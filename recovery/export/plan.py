@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.remote_segments import tell_remote
 from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
-from recovery.records.read_options import RECORD_COLUMNS, Isolation, ReadOptions
+from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
+from recovery.transactions.isolation import Isolation
 from storage.acknowledged import Acknowledged
 from storage.discovery import discover
 from storage.errors import EoctlError, UsageError
-from storage.log_dir import DirState, parse_partition_name
+from storage.file_names import DirState, parse_partition_name
 from storage.places import list_places
 from storage.splits import Split, split_places
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from recovery.cluster.absent import AbsentPartition
     from recovery.export.options import ExportOptions
     from recovery.transactions.outcomes import Stability
+    from storage.listing import DirectoryPlace, SegmentPlace
     from storage.log_dir import Problem
-    from storage.places import DirectoryPlace, SegmentPlace
 
 MAX_BROKER_CHARS = 40
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recovery.export.options import ExportOptions
     from recovery.export.plan import ExportPiece, ExportPlan
     from recovery.summaries.read_findings import ReadFinding
-    from storage.places import DirectoryPlace
+    from storage.listing import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]
 

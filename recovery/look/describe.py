@@ -12,9 +12,10 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError, FormatError
+from storage.file_names import DirState
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words
-from storage.log_dir import DirState, StoppedState
+from storage.log_dir import StoppedState
 from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.segment import open_segment
 from storage.transactions import OpenTransactions

@@ -22,9 +22,9 @@ from recovery.rebuild.segment_pass import Block, SegmentEnd, SegmentJob, add_epo
 from recovery.rebuild.segment_workers import run_passes
 from recovery.replay.recover_state import read_snapshots
 from recovery.replay.snapshots import Clock, StateHistory
+from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
-from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:

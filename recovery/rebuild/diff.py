@@ -12,10 +12,11 @@ from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild.older_brokers import older_reason
 from recovery.replay.recover_state import EntryState, compare_entries
 from storage.errors import FormatError
+from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats import offset_index, time_index
 from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
+from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,9 +20,9 @@ import numpy as np
 
 from recovery.rebuild.index_builder import INDEX_ENTRY, TIME_ENTRY
 from storage.errors import FormatError
+from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2
-from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.segment import open_segment
 
 if TYPE_CHECKING:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.rebuild.segment_pass import Block, SegmentEnd, pass_over
-from storage.errors import EXIT_ACCESS, EoctlError
+from recovery.work.processes import WorkerLostError, end_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +25,6 @@ MAX_WAITING_ROWS = 400_000
 MIN_SHARED_BYTES = 128 << 20
 # To open and look at the smallest partition takes 2 ms, as much as reading so many bytes.
 MIN_PARTITION_BYTES = 512 << 10
-PR_SET_PDEATHSIG = 1
 
 
 def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) -> int:
@@ -46,18 +43,6 @@ def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) 
         if total_bytes >= MIN_SHARED_BYTES:
             return jobs
     return 1
-
-
-class WorkerLostError(EoctlError):
-    """A process of ours has ended before its work was done: killed, for lack of memory perhaps."""
-
-    exit_status = EXIT_ACCESS
-
-    def __init__(self) -> None:
-        super().__init__(
-            "one of the processes that read the log was killed; what it had to read is missing",
-            next_step="the same with --jobs 1, which needs less memory",
-        )
 
 
 def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | SegmentEnd]]:
@@ -114,20 +99,6 @@ class _Worker:
         self._messages.close()
         self._process.terminate()
         self._process.join()
-
-
-def end_with(parent_pid: int) -> None:
-    """Have this process killed when the one that forked it ends, whatever ended that.
-
-    Otherwise it would wait for ever: its siblings hold the other end of its pipe open.
-    """
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it has ended meanwhile
-        os._exit(1)
 
 
 def _run(work: Sequence[SegmentJob], sender: Connection, parent_pid: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.records.read_options import Isolation
+from recovery.transactions.isolation import Isolation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

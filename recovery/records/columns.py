@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import LogRecord
 
     Ints = NDArray[np.int64]

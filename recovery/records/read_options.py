@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
+
+from recovery.transactions.isolation import Isolation
 
 RECORD_COLUMNS = (
     "broker",
@@ -27,20 +28,6 @@ RECORD_COLUMNS = (
     "codec",
 )
 DEFAULT_BATCH_BYTES = 16 << 20
-
-
-class Isolation(StrEnum):
-    """What a consumer may be given."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-class AbortedSource(StrEnum):
-    """Where the list of aborted transactions comes from."""
-
-    LOG = "log"
-    TXNINDEX = "txnindex"
 
 
 class ReadOptions(NamedTuple):

@@ -18,10 +18,11 @@ import numpy as np
 
 from recovery.records.bounds import Bounds
 from recovery.records.columns import OUTCOMES, ColumnBuilder, DecodedBatch
-from recovery.records.read_options import Isolation, ReadCounts, ReadOptions
+from recovery.records.read_options import ReadCounts, ReadOptions
 from recovery.replay.end_markers import batch_at
 from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
 from recovery.summaries.read_findings import FindingsList, ReadFinding
+from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import (
     is_control_of_producer,
     is_data_of_transaction,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from recovery.transactions.outcomes import Outcomes
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.record_table import RecordTable
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import LogRecord, Segment
     from storage.splits import Split
 

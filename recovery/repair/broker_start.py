@@ -25,11 +25,11 @@ from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import StateHistory
 from storage.errors import FormatError, RefusedError
+from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
-from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.log_tail import LogTail, TailWalk, require_flushed, require_room
 from storage.producer_state import AppendError
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from recovery.changes.plan import absolute_path, remove_step, replace_step
 from storage.errors import FormatError
+from storage.file_names import PARTITION_METADATA_NAME, FileKind, FileSuffix
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     PartitionMetadata,
     encode_partition_metadata,
     parse_partition_metadata,
 )
-from storage.log_dir import PARTITION_METADATA_NAME, FileKind, FileSuffix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

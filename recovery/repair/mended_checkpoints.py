@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.lowered_checkpoints import read_whole
 from storage.errors import FormatError
+from storage.file_names import (
+    CLEANER_NAME,
+    HIGH_WATERMARK_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+    TopicPartition,
+)
 from storage.formats.checkpoint import (
     OFFSET_CHECKPOINT_NAMES,
     OffsetCheckpointEntry,
@@ -20,13 +27,6 @@ from storage.formats.checkpoint import (
     parse_offset_checkpoint,
 )
 from storage.formats.java_text import INT32_MAX, parse_integer
-from storage.log_dir import (
-    CLEANER_NAME,
-    HIGH_WATERMARK_NAME,
-    LOG_START_NAME,
-    RECOVERY_POINT_NAME,
-    TopicPartition,
-)
 
 if TYPE_CHECKING:
     from storage.log_dir import LogDir, Offsets

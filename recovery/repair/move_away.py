@@ -15,7 +15,7 @@ from recovery.changes.plan import absolute_path, remove_step
 from recovery.repair.repaired import Repaired
 from recovery.repair.strategies import Strategy
 from recovery.truncate.plan import require_changeable
-from storage.log_dir import LEADER_EPOCHS_NAME
+from storage.file_names import LEADER_EPOCHS_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -49,9 +49,10 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.truncate.plan import require_changeable
 from storage.errors import FormatError, RefusedError
+from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, StoppedState, classify
+from storage.log_dir import StoppedState
 from storage.producer_state import AppendError
 
 if TYPE_CHECKING:

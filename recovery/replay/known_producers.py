@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import recover_state
 from storage.errors import EoctlError
+from storage.file_names import METADATA_TOPIC, PRODUCER_IDS_TOPIC, DirState
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import METADATA_TOPIC, PRODUCER_IDS_TOPIC, DirState
 from storage.partition import Partition
 from storage.producer_state import ProducerState
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import AccessError
-from storage.log_dir import METADATA_TOPIC, DirState
+from storage.file_names import METADATA_TOPIC, DirState
 from storage.partition import floor_of
 from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from storage.log_dir import LogDir, PartitionDir, PartitionName
+    from storage.file_names import PartitionName
+    from storage.log_dir import LogDir, PartitionDir
     from storage.partition_files import SegmentFiles
 
 

@@ -30,9 +30,9 @@ from recovery.truncate.transactions import TransactionChanges, cut_parts
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.kernels.protocol import HeaderTable
+from storage.listing import SegmentPlace
 from storage.lookup import END_KINDS
 from storage.partition import Partition
-from storage.places import SegmentPlace
 from storage.segment import open_segment
 
 if TYPE_CHECKING:

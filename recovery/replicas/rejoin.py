@@ -33,10 +33,10 @@ from recovery.replicas.compare import compare_replicas, find_follow_offset
 from recovery.truncate.plan import Truncation, TruncationSteps, require_changeable
 from recovery.truncate.target import TargetKind, TargetRequest, find_target
 from storage.errors import FormatError, RefusedError
+from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import MAGIC_V2
-from storage.log_dir import LEADER_EPOCHS_NAME
 from storage.partition import Partition
 from storage.producer_state import AppendError
 from storage.segment import MAX_SEGMENT_BYTES, Segment, open_segment

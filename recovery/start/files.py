@@ -19,13 +19,13 @@ from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
 from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.start.changes import StartAction, StartChange
 from storage.errors import FormatError
+from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
 from storage.formats.checkpoint import (
     LeaderEpochEntry,
     encode_leader_epochs,
     parse_leader_epochs,
 )
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.log_dir import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
 from storage.partition_files import all_entries
 from storage.segment import open_segment
 

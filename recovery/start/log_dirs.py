@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.start.changes import StartAction, StartChange
-from storage.log_dir import (
+from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,

@@ -29,9 +29,10 @@ from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
 from recovery.start.changes import StartAction, StartChange
 from storage.errors import AccessError, FormatError
+from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import METADATA_TOPIC, DirState, FileKind, FileSuffix, StoppedState
+from storage.log_dir import StoppedState
 from storage.partition_files import SegmentFiles, all_entries
 from storage.producer_state import AppendError
 from storage.segment import open_segment, size_problem

@@ -18,7 +18,7 @@ from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, Settled
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.summaries.violations import VIOLATION_DTYPE
 from storage.errors import CorruptError, UnsupportedError
-from storage.places import SegmentPlace
+from storage.listing import SegmentPlace
 from storage.splits import Split
 
 if TYPE_CHECKING:

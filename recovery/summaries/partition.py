@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from storage.acknowledged import Acknowledged
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
 
     ReadSplit = Callable[[Split, Before | None], PieceSummary]
 

@@ -7,7 +7,7 @@ a producer that was forgotten (expired, or its batches removed) may go on with a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from recovery.summaries.sequence_ranges import LAP
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recovery.summaries.summary import Summary
+    from recovery.summaries.sequence_ranges import SequenceRanges
 
     Ints = NDArray[np.int64]
 
@@ -36,9 +36,11 @@ class Gaps(NamedTuple):
     next_offset: Ints
 
 
-def find_gaps(summary: Summary) -> Gaps:
-    """Return the gaps of a piece; settled epochs have none."""
-    ranges, producers = summary.sequences.ranges, summary.producers
+def find_gaps(ranges: SequenceRanges, producers: NDArray[Any]) -> Gaps:
+    """Return the gaps of a piece, by its sequence ranges and its rows of producers.
+
+    Settled epochs have none.
+    """
     if not len(ranges.group):
         return Gaps._make(np.empty(0, np.int64) for _ in Gaps._fields)
     is_first = np.ones(len(ranges.group), np.bool_)

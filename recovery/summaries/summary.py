@@ -49,7 +49,7 @@ from recovery.summaries.producer_summary import (
     pending,
     summarize_producers,
 )
-from recovery.summaries.sequence_gaps import find_gaps
+from recovery.summaries.sequence_gaps import Gaps, find_gaps
 from recovery.summaries.sequence_ranges import LAP, SequencedBatches
 from recovery.summaries.settled_epochs import Sequences, SequenceTracker, join_sequences
 from recovery.summaries.violations import (
@@ -137,9 +137,13 @@ class Summary(NamedTuple):
     violations: Violations = no_violations()
     fingerprint: Fingerprint = no_fingerprint()
 
+    def gaps(self) -> Gaps:
+        """Return the sequences that are missing (PRD-1)."""
+        return find_gaps(self.sequences.ranges, self.producers)
+
     def figures(self) -> dict[str, int | None]:
         """Return the figures of a partition by the names above."""
-        rows, gaps = self.producers, find_gaps(self)
+        rows, gaps = self.producers, self.gaps()
         return {
             **self.counts._asdict(),
             "aborted_batches": int(rows["aborted_batches"].sum()),

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.bulk_tables import scan_tables
 from recovery.replay.end_markers import batch_at
 from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import KEY_BYTES
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, rows_of
+from storage.kernels.numpy_kernel import BulkScan, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.lookup import DoubtfulOffsets
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.numpy_kernel import BulkWindow
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
     from storage.transactions import OpenTransaction
 
@@ -156,7 +155,7 @@ class EventWalk:
         self._doubtful = DoubtfulOffsets(self._scan)
 
     def __iter__(self) -> Iterator[EventBlock]:
-        for table, window in scan_tables(self._scan):
+        for table, window in tables_and_windows(self._scan):
             yield self._block(table, window)
 
     @property

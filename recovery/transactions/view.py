@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.records.read_options import AbortedSource
+from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import EventWalk
 from recovery.transactions.pairs import NO_DATA, TransactionPairs
 from storage.errors import AccessError

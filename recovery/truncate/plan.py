@@ -34,10 +34,10 @@ from recovery.truncate.cut import cannot_load
 from recovery.truncate.target import find_target
 from storage.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError, RefusedError
+from storage.file_names import COORDINATOR_TOPICS, LEADER_EPOCHS_NAME
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
-from storage.log_dir import COORDINATOR_TOPICS, LEADER_EPOCHS_NAME
 from storage.producer_state import AppendError
 
 if TYPE_CHECKING:

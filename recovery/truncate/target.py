@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.truncate.cut import find_cut
 from storage.errors import RefusedError, UsageError
-from storage.log_dir import HIGH_WATERMARK_NAME
+from storage.file_names import HIGH_WATERMARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,7 +21,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recovery.rebuild.segment_workers import WorkerLostError, end_with
+from storage.errors import EXIT_ACCESS, EoctlError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -224,3 +224,32 @@ def _work(
             answer = (False, exc)
         with suppress(OSError):  # nobody waits for it any more: seen above
             connection.send(answer)
+
+
+PR_SET_PDEATHSIG = 1
+
+
+class WorkerLostError(EoctlError):
+    """A process of ours has ended before its work was done: killed, for lack of memory perhaps."""
+
+    exit_status = EXIT_ACCESS
+
+    def __init__(self) -> None:
+        super().__init__(
+            "one of the processes that read the log was killed; what it had to read is missing",
+            next_step="the same with --jobs 1, which needs less memory",
+        )
+
+
+def end_with(parent_pid: int) -> None:
+    """Have this process killed when the one that forked it ends, whatever ended that.
+
+    Otherwise it would wait for ever: its siblings hold the other end of its pipe open.
+    """
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it has ended meanwhile
+        os._exit(1)

@@ -47,8 +47,8 @@ from storage.formats.java_text import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from storage.bounds import Buf
     from storage.formats.java_text import Line
-    from storage.formats.zero_tail import Buf
 
 CHECK_ID = "DIR-7"
 VERSION = 0

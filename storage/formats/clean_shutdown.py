@@ -30,7 +30,7 @@ from storage.formats.java_text import (
 )
 
 if TYPE_CHECKING:
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 NAME = ".kafka_cleanshutdown"
 CHECK_ID = "CSD-1"

@@ -20,8 +20,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from storage.bounds import require_bytes
-from storage.formats.message import NEVER, Field, Schema, decode_lenient, encode, to_json
-from storage.formats.message_codec import INT16
+from storage.formats.message import Schema, decode_lenient, encode, to_json
+from storage.formats.message_codec import INT16, NEVER, Field
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

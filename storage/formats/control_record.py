@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.bounds import require_bytes
 from storage.errors import CorruptError
-from storage.formats.message import Field, Schema, decode, encode, to_json
-from storage.formats.message_codec import INT16
+from storage.formats.message import Schema, decode, encode, to_json
+from storage.formats.message_codec import INT16, Field
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

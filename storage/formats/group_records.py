@@ -7,7 +7,8 @@ of share groups, 17 to 24 of streams groups. 4.3.1 does not know 9 and 18 any mo
 from __future__ import annotations
 
 from storage.formats.coordinator_record import RecordType
-from storage.formats.message import NEVER, Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import NEVER, Field
 
 _EPOCHS_OF_MEMBER = (
     Field("memberEpoch", "int32"),

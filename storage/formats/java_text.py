@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from storage.errors import CorruptError, FormatError
 
 if TYPE_CHECKING:
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

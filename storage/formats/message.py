@@ -37,33 +37,13 @@ Tagged fields that the schema lacks are kept under `UNKNOWN_TAGS` as (tag, paylo
 from __future__ import annotations
 
 from struct import error as struct_error
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from storage.errors import FormatError, TruncatedError, UnsupportedError, UsageError
-from storage.formats.message_codec import Codec, struct_codec
+from storage.formats.message_codec import Codec, Field, struct_codec
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
-
-LAST_VERSION = 0x7FFF
-NEVER = LAST_VERSION + 1  # `flexible_since` of a message that never is
-
-
-class Field(NamedTuple):
-    """One field of a message, as in Kafka's schema files.
-
-    `type` is one of the types above, `struct` for one with `fields`, prefixed with `[]` for a
-    list of them and suffixed with `?` where null is allowed. `default` None means null; left out,
-    it is zero, false, "" or empty. A field with a `tag` is a tagged field.
-    """
-
-    name: str
-    type: str
-    since: int = 0
-    until: int = LAST_VERSION
-    tag: int = -1
-    default: Any = ...
-    fields: tuple[Field, ...] = ()
 
 
 class Schema:

@@ -17,7 +17,6 @@ from storage.formats.varint import BytesLike, encode_uvarint, parse_uvarint
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.formats.message import Field
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
 
@@ -415,3 +414,26 @@ def _write_tags(
     out += encode_uvarint(len(payloads))
     for tag, one in payloads:
         out += encode_uvarint(tag) + encode_uvarint(len(one)) + one
+
+
+LAST_VERSION = 0x7FFF
+
+
+NEVER = LAST_VERSION + 1  # `flexible_since` of a message that never is
+
+
+class Field(NamedTuple):
+    """One field of a message, as in Kafka's schema files.
+
+    `type` is one of the types above, `struct` for one with `fields`, prefixed with `[]` for a
+    list of them and suffixed with `?` where null is allowed. `default` None means null; left out,
+    it is zero, false, "" or empty. A field with a `tag` is a tagged field.
+    """
+
+    name: str
+    type: str
+    since: int = 0
+    until: int = LAST_VERSION
+    tag: int = -1
+    default: Any = ...
+    fields: tuple[Field, ...] = ()

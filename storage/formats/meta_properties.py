@@ -28,7 +28,7 @@ from storage.formats.partition_metadata import format_uuid, parse_uuid
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 NAME = "meta.properties"
 CHECK_ID = "DIR-3"

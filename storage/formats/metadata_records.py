@@ -5,7 +5,8 @@ Keys 6, 13 and 16 were never released.
 
 from __future__ import annotations
 
-from storage.formats.message import Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import Field
 
 _ENDPOINTS = Field(
     "endPoints",

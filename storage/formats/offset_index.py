@@ -29,7 +29,7 @@ from storage.formats.zero_tail import first_data_pos, used_entry_count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 ENTRY = Struct(">ii")
 ENTRY_BYTES = 8

@@ -28,7 +28,7 @@ from storage.formats.java_text import (
 )
 
 if TYPE_CHECKING:
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 NAME = "partition.metadata"
 CHECK_ID = "DIR-4"

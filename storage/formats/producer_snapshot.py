@@ -41,7 +41,7 @@ from storage.formats.record_batch import NO_SEQUENCE, decrement_sequence
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 HEADER = Struct(">hIi")
 HEADER_BYTES = 10

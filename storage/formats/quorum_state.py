@@ -36,7 +36,7 @@ from storage.formats.java_text import (
 from storage.formats.partition_metadata import format_uuid, parse_uuid
 
 if TYPE_CHECKING:
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 NAME = "quorum-state"
 CHECK_ID = "QST-1"

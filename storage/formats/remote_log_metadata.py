@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError
 from storage.formats import api_message_frame as frame
-from storage.formats.message import Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import Field
 from storage.formats.message_json import json_uuid
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from storage.formats.zero_tail import first_data_pos, used_entry_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 ENTRY = Struct(">qi")
 ENTRY_BYTES = 12

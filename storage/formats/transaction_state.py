@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from storage.errors import UnsupportedError
 from storage.formats import coordinator_record as records
 from storage.formats.coordinator_record import CoordinatorRecord, RecordType
-from storage.formats.message import NEVER, Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import NEVER, Field
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike

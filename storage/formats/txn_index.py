@@ -32,7 +32,7 @@ from storage.errors import CorruptError, FormatError, TruncatedError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.formats.zero_tail import Buf
+    from storage.bounds import Buf
 
 ENTRY = Struct(">hqqqq")
 ENTRY_BYTES = 34

@@ -8,7 +8,10 @@ All loops over the zeros run in C: ten MiB of them take a few milliseconds.
 
 from __future__ import annotations
 
-Buf = bytes | bytearray | memoryview
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from storage.bounds import Buf
 
 CHUNK_BYTES = 65_536
 ZEROS = bytes(CHUNK_BYTES)

@@ -16,7 +16,7 @@ result as tables only.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from storage.kernels.protocol import Verdict
     from storage.kernels.pure import Neighbours
-    from storage.segment import Segment
+    from storage.positioned_file import PositionedFile
 
 # As on disk, byte for byte.
 HEADER_DTYPE = np.dtype(
@@ -253,6 +253,18 @@ class BulkWindow(NamedTuple):
     file_pos: int
 
 
+class ScannedFile(Protocol):
+    """What is scanned of a `storage.segment.Segment`."""
+
+    @property
+    def file(self) -> PositionedFile:
+        """The file below."""
+
+    @property
+    def known_base_offset(self) -> int | None:
+        """The base offset, None if neither the caller nor the name stated one."""
+
+
 class BulkScan(Scan):
     """A Scan whose hot loop works on whole windows; take its result from `parts`.
 
@@ -263,7 +275,7 @@ class BulkScan(Scan):
 
     max_window_bytes = MAX_WINDOW_BYTES
 
-    def __init__(self, segment: Segment, **options: Any) -> None:
+    def __init__(self, segment: ScannedFile, **options: Any) -> None:
         """Take the options of `Segment.scan`."""
         super().__init__(segment.file, segment.known_base_offset, **options)
         left = max(self.end_pos - self.start_pos, 0)
@@ -411,6 +423,28 @@ def rows_of(table: HeaderTable, start: int, end: int) -> HeaderTable:
     return HeaderTable._make(column[start:end] for column in table)
 
 
-def scan_tables(segment: Segment, **options: Any) -> TableScan:
+def scan_tables(segment: ScannedFile, **options: Any) -> TableScan:
     """Scan a segment in blocks of columns; the options are those of `Segment.scan`."""
     return TableScan(BulkScan(segment, **options))
+
+
+MAX_SINGLES = 16_384
+
+
+def tables_and_windows(
+    scan: BulkScan,
+) -> Iterator[tuple[HeaderTable, BulkWindow | None]]:
+    """Give the batches of a scan in order; those outside of windows are gathered into tables."""
+    singles: list[ScannedBatch] = []
+    for part in scan.parts():
+        if not isinstance(part, BulkWindow):
+            singles.append(part)
+            if len(singles) < MAX_SINGLES:
+                continue
+        if singles:
+            yield table_of(singles), None
+            singles = []
+        if isinstance(part, BulkWindow):
+            yield part.table, part
+    if singles:
+        yield table_of(singles), None

@@ -15,13 +15,12 @@ One rule for reading (`scan`), for the search behind damage (`resync`) and for s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from storage.formats.record_batch import BatchHeader
-    from storage.kernels.resync import Resync
 
 LOOK_COUNT = 4  # as many batches as may have wrong offsets in a row, and one more
 
@@ -81,10 +80,26 @@ def earlier_goes(earlier: Span, later: Span, around: Around) -> bool:
     return later.base_offset < earlier.base_offset
 
 
+class Followers(Protocol):
+    """A search for the batches behind a place: `storage.kernels.resync.Resync`."""
+
+    def goes_on(self, pos: int, count: int, last_offset: int) -> bool:
+        """Tell whether the next headers, as far as lengths lead, have offsets that ascend."""
+
+    def followers(self, pos: int, count: int, after: int) -> list[Span]:
+        """Return the next proven batches from `pos` on; behind damage those above `after`."""
+
+    def is_copy(self, one: Span, other: Span) -> bool:
+        """Tell whether two good batches are one batch, twice."""
+
+    def whole_span(self, span: Span) -> Span:
+        """Return the span with all offsets of a legacy wrapper."""
+
+
 class OffsetOrder:
     """Doubts base offsets while a segment is walked."""
 
-    def __init__(self, search: Resync, end_offset: int | None) -> None:
+    def __init__(self, search: Followers, end_offset: int | None) -> None:
         """`end_offset` is where the segment ends, if that is known."""
         self._search = search
         self._end_offset = end_offset

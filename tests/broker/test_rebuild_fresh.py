@@ -11,8 +11,8 @@ from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
 from storage.discovery import discover
+from storage.file_names import DirState
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.log_dir import DirState
 from storage.partition import Partition
 
 if TYPE_CHECKING:

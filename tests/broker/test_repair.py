@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.changes.lowered_checkpoints import RECOVERY_POINT_NAME
-from storage.log_dir import FileKind, classify
+from storage.file_names import FileKind, classify
 from tests.damage.faults import read_batches
 from tests.damage.planted import FAULTS
 from tests.kafka.broker import Broker, copy_log_dir

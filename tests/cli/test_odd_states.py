@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import (
     TransactionState,
     TransactionStatus,
     encode_key,
     encode_value,
 )
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 from storage.record_builder import BatchBuilder, ProducerIdentity
 from tests.crash.trees import difference, tree_of
 from tests.writing import NOW_MS, batch, make_log_dir, open_writer

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.file_names import FileKind, classify
 from storage.fsio import FileSystem
-from storage.log_dir import FileKind, classify
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, classify
+from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, classify
 from tests.changes import (
     held,
     in_80_columns,

@@ -12,8 +12,8 @@ from threading import Timer
 
 import pytest
 
+from eoctl.interrupt import is_interrupt
 from eoctl.main import exit_status_of
-from eoctl.start import is_interrupt
 
 SCRIPT = Path(sys.executable).with_name("eoctl")
 PROGRAMS = [["-m", "eoctl"], [str(SCRIPT)]]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
 from storage.formats.record import Record
 from storage.formats.transaction_state import TransactionStatus
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.audit_logs import Batch, write_segments
 from tests.batches import encoded_batch
 from tests.changes import (

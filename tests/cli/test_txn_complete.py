@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog
-from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
+from storage.file_names import TRANSACTION_STATE_TOPIC
+from storage.log_dir import read_log_dir
 from storage.transaction_metadata import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of

@@ -7,13 +7,13 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.formats.transaction_state import (
     TransactionState,
     TransactionStatus,
     encode_key,
     encode_value,
 )
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.trees import difference, leftovers, tree_of
 from tests.damage.faults import read_batches

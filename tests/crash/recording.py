@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.broker_lock import LOCK_FILE_NAME
+from storage.file_names import LOCK_FILE_NAME
 from storage.fsio import FileSystem, OpenFile
 
 if TYPE_CHECKING:

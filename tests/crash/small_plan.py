@@ -9,7 +9,7 @@ from recovery.changes.apply import apply_plan
 from recovery.changes.plan import make_plan, remove_step, replace_step, truncate_step
 from recovery.changes.undo import undo
 from storage.broker_lock import take
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path

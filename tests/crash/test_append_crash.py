@@ -13,8 +13,8 @@ from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
 from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
 from recovery.changes.undo import undo
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.log_config import LogConfig
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from storage.partition_store import FileStore, FlushPolicy
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import (

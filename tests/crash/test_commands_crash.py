@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.changes.journal import Status, read_journal
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from tests.crash.commands import CHANGES, Runs
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import Scenario, check_scenario, drawn_syncs, surviving_mutants

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from tests.crash.scenario import Scenario, record
 from tests.crash.states import crash_states
 from tests.kafka.broker import Broker, copy_log_dir

@@ -10,8 +10,8 @@ import pytest
 
 from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
 from recovery.changes.plan import parse_plan
+from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.fsio import TEMP_SUFFIX
-from storage.log_dir import CLEAN_SHUTDOWN_NAME
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import (
     Scenario,

@@ -14,8 +14,8 @@ import pytest
 
 from eoctl.clients.coordinators.transactional import Transactional
 from recovery.changes.append_journal import AppendJournal
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.fsio import FileSystem
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 from tests.crash.scenario import Scenario, check_scenario, refusing_nothing
 from tests.read_log import read_log
 from tests.transactional import open_partitions, session

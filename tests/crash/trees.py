@@ -7,7 +7,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journal import UNFINISHED_NAME
-from storage.broker_lock import LOCK_FILE_NAME
+from storage.file_names import LOCK_FILE_NAME
 from storage.fsio import TEMP_SUFFIX
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from eoctl.dump.options import Decoder, DumpOptions, ValueDecoder
 from eoctl.dump.selection import Selection, parse_range
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
-from storage.java_hash import hash_map_order, string_hash
-from storage.log_dir import FileKind, classify, parse_partition_name
+from storage.file_names import FileKind, classify, parse_partition_name
+from storage.java_hash import string_hash
+from storage.java_hash_map import hash_map_order
 from storage.segment import parse_base_offset
 
 from .engine import Target

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 import eoctl.spark.audit
+from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
-from eoctl.spark.session import SparkJobError, packages_root
+from eoctl.spark.errors import SparkJobError
 from recovery.summaries.read_findings import GONE
 from storage.places import list_places, open_place
 from storage.splits import split_places

@@ -44,8 +44,9 @@ from eoctl.spark.datasource import (
     register,
 )
 from eoctl.spark.source_options import parse_options, paths_of, splits_text
-from recovery.records.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS
 from recovery.summaries.codec import unpack_piece, unpack_split
+from recovery.transactions.isolation import Isolation
 from storage.discovery import NotKafkaError
 from storage.errors import UsageError
 from storage.places import list_places

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.spark import packages_root
 from eoctl.spark.own_packages import NEEDED
-from eoctl.spark.session import packages_root
 
 if TYPE_CHECKING:
     from pathlib import Path

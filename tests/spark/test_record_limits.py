@@ -19,7 +19,7 @@ from recovery.export.options import ExportOptions, Until
 from recovery.export.piece import export_piece
 from recovery.export.plan import plan_export
 from recovery.export.run import run_export
-from recovery.records.read_options import Isolation
+from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 from storage.places import list_places
 from storage.splits import split_places

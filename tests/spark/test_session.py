@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.spark import session
-from eoctl.spark.session import (
-    SparkUnavailableError,
-    check_requirements,
-    defaults,
-    packages_root,
-    parse_settings,
-    worker_environment,
-)
+from eoctl.spark import packages_root, session
+from eoctl.spark.errors import SparkUnavailableError
+from eoctl.spark.session import check_requirements, defaults, parse_settings, worker_environment
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from storage.coordinator import ClusterSettings, TransactionCoordinator
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import parse_record
-from storage.log_dir import TRANSACTION_STATE_TOPIC
 from storage.segment import open_segment
 from storage.transaction_metadata import (
     COMPLETED,

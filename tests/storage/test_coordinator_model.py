@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from storage.coordinator import DEFAULT_ID_EXPIRATION_MS, ClusterSettings, TransactionCoordinator
+from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import (
     CommittedOffset,
     OffsetKey,
@@ -27,7 +28,6 @@ from storage.formats.consumer_offsets import (
     parse_offset_record,
 )
 from storage.group_commits import append_offsets
-from storage.log_dir import GROUPS_TOPIC
 from storage.producer_state import AppendError
 from storage.transaction_metadata import CoordinatorError, ProducerIdAndEpoch
 from tests.coordinator_model import Model, RefusedByModel

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.java_hash import hash_map_order, long_hash, string_hash
+from storage.java_hash import long_hash, string_hash
+from storage.java_hash_map import hash_map_order
 
 
 @pytest.mark.parametrize(

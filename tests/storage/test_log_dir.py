@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from storage.broker_lock import LockKind
 from storage.errors import AccessError, CorruptError
-from storage.log_dir import (
+from storage.file_names import (
     DirState,
     FileKind,
     FileName,
     FileSuffix,
     PartitionName,
-    StoppedState,
     TopicPartition,
     classify,
     parse_partition_name,
-    read_log_dir,
 )
+from storage.log_dir import StoppedState, read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable

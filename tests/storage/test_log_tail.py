@@ -11,8 +11,8 @@ import pytest
 from recovery.replay.snapshots import Clock
 from storage.discovery import discover
 from storage.errors import RefusedError
+from storage.file_names import METADATA_TOPIC
 from storage.log_config import LogConfig, read_log_config
-from storage.log_dir import METADATA_TOPIC
 from storage.log_tail import LogTail, NotClosedError, read_tail
 from storage.partition import Partition
 from storage.record_builder import BatchBuilder

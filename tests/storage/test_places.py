@@ -15,7 +15,8 @@ from storage import file_systems
 from storage.discovery import NotKafkaError
 from storage.errors import AccessError, CorruptError, UsageError
 from storage.file_systems import register_default, register_file_system
-from storage.places import Listing, SegmentPlace, list_places, map_places, open_place
+from storage.listing import Listing, SegmentPlace
+from storage.places import list_places, map_places, open_place
 from tests.remote_trees import WatchedHandler, watched
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from storage import file_systems
 from storage.errors import AccessError, UsageError
 from storage.file_systems import locate, register_default, register_file_system
 from storage.formats.offset_index import encode_entries
-from storage.places import SegmentPlace, list_places, open_place
+from storage.places import list_places, open_place
 from storage.positioned_file import FileRange, Unreadable
 from storage.remote_file import MAX_MEDIA_ERRORS, RemoteFile
 from storage.splits import Split, split_places
@@ -29,6 +29,8 @@ from tests.storage.test_splits import batch, true_entries
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from storage.listing import SegmentPlace
 
 CONTENT = bytes(range(1, 251)) * 4_000  # 1,000,000 bytes
 

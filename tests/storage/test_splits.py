@@ -14,7 +14,7 @@ from recovery.rebuild.index_builder import IndexBuilder
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries, parse_entries
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
-from storage.places import SegmentPlace, list_places, open_place
+from storage.places import list_places, open_place
 from storage.splits import Split, split_places
 from tests.batches import encoded_batch
 from tests.made_logs import damaged_logs, logs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage.kernels.protocol import HeaderTable
+    from storage.listing import SegmentPlace
 
 LOG_NAME = "00000000000000000000.log"
 

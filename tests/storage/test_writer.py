@@ -593,7 +593,7 @@ def test_a_plan_is_what_is_done(directory: Path) -> None:
 
 def test_a_directory_with_a_long_name(tmp_path: Path) -> None:
     """While it is made it has a name that a broker takes for one to be deleted."""
-    from storage.log_dir import DirState, parse_partition_name
+    from storage.file_names import DirState, parse_partition_name
 
     names = []
 

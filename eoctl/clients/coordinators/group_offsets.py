@@ -13,15 +13,16 @@ from recovery.cluster.clusters import image_around
 from recovery.cluster.group_offsets import find_group_offsets
 from storage.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.errors import RefusedError, UsageError
+from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import CommittedOffset, OffsetKey, encode_offset_key
 from storage.group_commits import append_offsets
-from storage.log_dir import GROUPS_TOPIC, read_log_dir
+from storage.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eoctl.clients.partitions.open_partitions import OpenPartitions
-    from storage.log_dir import TopicPartition
+    from storage.file_names import TopicPartition
     from storage.transaction_metadata import ProducerIdAndEpoch
 
 METADATA_VERSION = "metadata.version"  # feature

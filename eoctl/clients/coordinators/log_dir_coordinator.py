@@ -9,8 +9,8 @@ from eoctl.clients.partitions.identity import random_producer_id
 from recovery.cluster.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
 from storage.coordinator import ClusterSettings, TransactionCoordinator
 from storage.errors import RefusedError
+from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.log_dir import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:

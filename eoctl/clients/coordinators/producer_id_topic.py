@@ -21,8 +21,8 @@ from recovery.replay.known_producers import known_states
 from recovery.replay.snapshots import Clock
 from storage.broker_lock import take_in_turn
 from storage.errors import AccessError, RefusedError
+from storage.file_names import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
 from storage.formats.partition_metadata import new_topic_id
-from storage.log_dir import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
 from storage.partition_files import list_partition
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 from storage.producer_state import DEFAULT_EXPIRATION_MS

@@ -18,9 +18,16 @@ from eoctl.clients.log.log_damage import DamageError
 from eoctl.clients.log.log_reader import LogReader
 from eoctl.clients.log.log_walk import Given, LogWalk
 from eoctl.clients.log.log_watch import LogWatch
-from recovery.records.read_options import AbortedSource, Isolation
+from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.discovery import select_partition
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
+from storage.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    RefusedError,
+    UsageError,
+)
 from storage.partition import Partition
 
 if TYPE_CHECKING:
@@ -380,3 +387,20 @@ class Consumer(LogConsumer["AnyRecords"]):
             before.records + given.row_count, first, given.last_offset, given.next_offset
         )
         return given
+
+
+def require_in_log(consumer: Consumer, offset: int, where: str) -> int:
+    """Return a saved offset if the log goes on there.
+
+    Raises:
+        RefusedError: it is outside of the log.
+    """
+    log_start_offset = consumer.partition.local_log_start_offset or 0
+    log_end_offset = consumer.log_end_offset
+    if log_start_offset <= offset <= log_end_offset:
+        return offset
+    raise RefusedError(
+        f"{where}: its next offset is {offset}, and the log holds {log_start_offset} to"
+        f" {log_end_offset - 1}: records between are gone, or it is another log",
+        next_step="begin anew at --from, with another file or group",
+    )

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts
 from storage import lookup
 from storage.errors import AccessError
+from storage.file_names import FileKind, classify
 from storage.kernels.protocol import ScannedBatch, VerdictKind
-from storage.log_dir import FileKind, classify
 from storage.partition import floor_of
 from storage.segment import open_segment
 

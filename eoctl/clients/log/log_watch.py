@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from storage.errors import AccessError
-from storage.log_dir import HIGH_WATERMARK_NAME
+from storage.file_names import HIGH_WATERMARK_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

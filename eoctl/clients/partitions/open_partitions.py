@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from eoctl.clients.partitions.open_partition import open_partition
 from eoctl.clients.partitions.target import resolve_target
 from storage.errors import AccessError, EoctlError, FormatError, RefusedError
+from storage.file_names import COORDINATOR_TOPICS, PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_partition_metadata
-from storage.log_dir import COORDINATOR_TOPICS, PARTITION_METADATA_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

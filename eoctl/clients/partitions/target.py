@@ -15,8 +15,15 @@ from eoctl.clients.partitions.topic_partitions import require_legal
 from recovery.changes.changeable import require_live
 from recovery.changes.confinement import require_in_reach
 from recovery.cluster.clusters import image_around
-from storage.broker_lock import LOCK_FILE_NAME, LockHeldError
+from storage.broker_lock import LockHeldError
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.file_names import (
+    COORDINATOR_TOPICS,
+    LOCK_FILE_NAME,
+    PARTITION_METADATA_NAME,
+    PRODUCER_IDS_TOPIC,
+    parse_partition_name,
+)
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
@@ -25,22 +32,16 @@ from storage.formats.partition_metadata import (
     parse_uuid,
 )
 from storage.log_config import read_log_config
-from storage.log_dir import (
-    COORDINATOR_TOPICS,
-    PARTITION_METADATA_NAME,
-    PRODUCER_IDS_TOPIC,
-    PartitionDir,
-    parse_partition_name,
-    read_log_dir,
-)
+from storage.log_dir import PartitionDir, read_log_dir
 from storage.os_errors import os_errors
 from storage.partition import Partition
 from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage, PartitionImage
+    from storage.file_names import PartitionName
     from storage.log_config import LogConfig
-    from storage.log_dir import LogDir, PartitionName
+    from storage.log_dir import LogDir
 
 
 class TargetOptions(NamedTuple):

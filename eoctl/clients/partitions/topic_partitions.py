@@ -7,7 +7,8 @@ from pathlib import Path
 
 from recovery.cluster.clusters import image_around
 from storage.errors import RefusedError, UsageError
-from storage.log_dir import DirState, parse_partition_name, read_log_dir
+from storage.file_names import DirState, parse_partition_name
+from storage.log_dir import read_log_dir
 
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
-from storage.file_attributes import FileAttributes, set_attributes
+from storage.file_attributes import FileAttributes
+from storage.fsio import set_attributes
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from eoctl.clients.log.json_source import ODD, QUOTES
 from eoctl.clients.text.inputs import BytesAs
-from eoctl.clients.text.record_writers import (
+from eoctl.clients.text.record_text import (
     NO_HEADERS,
     NULL_TEXT,
     TextOptions,

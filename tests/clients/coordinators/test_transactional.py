@@ -10,8 +10,9 @@ import pytest
 from recovery.cluster.clusters import image_around
 from recovery.cluster.coordinator_log import CoordinatorLog
 from storage.errors import RefusedError
+from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus, encode_key, encode_value
-from storage.log_dir import TRANSACTION_STATE_TOPIC, read_log_dir
+from storage.log_dir import read_log_dir
 from storage.transaction_metadata import CoordinatorError
 from tests.coordinator_cases import state_of
 from tests.hanging import append_record, newest_state

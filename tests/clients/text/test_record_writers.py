@@ -16,8 +16,8 @@ from eoctl.clients.log.table_records import TableRecords
 from eoctl.clients.text import record_writers
 from eoctl.clients.text.bulk_record_writers import paint_json, paint_text
 from eoctl.clients.text.inputs import BytesAs, InputFormat, read_records
+from eoctl.clients.text.record_text import TextOptions
 from eoctl.clients.text.record_writers import (
-    TextOptions,
     encode_json,
     encode_msgpack,
     encode_text,

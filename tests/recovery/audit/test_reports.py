@@ -14,16 +14,18 @@ from recovery.audit.local import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
 from recovery.audit.state import AuditState
 from recovery.cluster.transactional_ids import read_transactional_ids
-from recovery.rebuild.segment_workers import WorkerLostError
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
+from recovery.work.processes import WorkerLostError
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.places import Listing, SegmentPlace, list_places, open_place
+from storage.places import list_places, open_place
 from storage.splits import Split, split_places, splits_at
 from tests.audit_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from storage.listing import Listing, SegmentPlace
 
 ROOT = Path(__file__).parents[3]
 

@@ -25,7 +25,8 @@ from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Un
 from recovery.export.piece import export_piece, result_of_entry
 from recovery.export.plan import ExportPiece, ExportPlan, plan_export, run_stability
 from recovery.export.run import LostRange, run_export
-from recovery.records.read_options import RECORD_COLUMNS, Isolation
+from recovery.records.read_options import RECORD_COLUMNS
+from recovery.transactions.isolation import Isolation
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.fsio import FileSystem, OpenFile
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from recovery.export.plan import StabilityJob
     from recovery.export.run import ExportResult
     from recovery.transactions.outcomes import Stability
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 CONTENT = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")

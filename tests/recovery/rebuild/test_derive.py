@@ -12,8 +12,8 @@ from recovery.rebuild.derive import RebuildSettings, leader_epochs, rebuild_part
 from recovery.rebuild.diff import FileState, compare_files, epochs_agree, first_difference
 from recovery.rebuild.segment_pass import EpochRun, SegmentEnd, SegmentJob, pass_over
 from storage.discovery import discover
+from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
-from storage.log_dir import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.partition import Partition
 
 if TYPE_CHECKING:

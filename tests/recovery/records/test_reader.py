@@ -17,9 +17,10 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from recovery.records.columns import record_schema
-from recovery.records.read_options import RECORD_COLUMNS, Isolation, ReadOptions
+from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import FindingsList
+from recovery.transactions.isolation import Isolation
 from recovery.transactions.outcomes import find_stability, last_stable_offset
 from storage.errors import AccessError, FormatError, UsageError
 from storage.formats.record import Record, RecordHeader
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 Row = dict[str, Any]

@@ -14,9 +14,9 @@ from recovery.repair.broker_start import Recovery, plan_recovery
 from recovery.replay.snapshots import Clock
 from storage.discovery import discover
 from storage.errors import RefusedError
+from storage.file_names import FileKind, classify
 from storage.fsio import FileSystem
 from storage.log_config import LogConfig
-from storage.log_dir import FileKind, classify
 from storage.log_tail import LogTail, NotClosedError, empty_tail, read_tail
 from storage.partition import Partition
 from storage.partition_store import FileStore, FlushPolicy

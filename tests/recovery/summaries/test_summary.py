@@ -19,7 +19,6 @@ from recovery.summaries.fingerprint import MAX_BUCKETS, fingerprint, join_finger
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
 from recovery.summaries.segment import PieceSummary, read_split, summarize_split
-from recovery.summaries.sequence_gaps import find_gaps
 from recovery.summaries.settled_epochs import Sequences
 from recovery.summaries.summary import (
     Before,
@@ -36,7 +35,8 @@ from storage.formats.record_batch import CRC, CRC_POS, BatchHeader, compute_crc
 from storage.kernels.numpy_kernel import empty_table, table_of
 from storage.kernels.numpy_kernel import rows_of as rows_in
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.places import UNSEQUENCED_TOPICS, list_places, open_place
+from storage.listing import UNSEQUENCED_TOPICS
+from storage.places import list_places, open_place
 from storage.splits import Split, split_places
 from tests.audit_logs import CONTROL_KINDS, Batch, define_all, encoded, write_segments
 from tests.batches import LAP
@@ -202,7 +202,7 @@ def cut(batches: list[Batch], places: list[int]) -> list[Piece]:
 
 
 def found_in(summary: Summary) -> tuple[list[tuple[int, ...]], list[tuple[int, str]]]:
-    gaps = find_gaps(summary)
+    gaps = summary.gaps()
     rows = [tuple(row) for row in zip(*(column.tolist() for column in gaps), strict=True)]
     violations = summary.violations
     names = [NAMES[kind] for kind in violations["kind"].tolist()]

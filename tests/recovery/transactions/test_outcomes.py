@@ -15,7 +15,7 @@ from tests.audit_logs import Batch, encoded, write_segments
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from storage.places import SegmentPlace
+    from storage.listing import SegmentPlace
 
 # --- segments behind one --------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.records.read_options import AbortedSource
+from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import find_stability
 from recovery.transactions.view import IndexGap, TransactionView
 from storage.discovery import select_partition

@@ -18,8 +18,8 @@ from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import plan_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
 from storage.errors import CorruptError, RefusedError
+from storage.file_names import TopicPartition
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.log_dir import TopicPartition
 from storage.producer_state import ProducerStateManager
 from storage.segment import open_segment
 from tests.made_logs import damaged_logs, logs

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.rebuild.segment_workers import WorkerLostError
 from recovery.work import processes as piece_workers
-from recovery.work.processes import ATTEMPTS_COUNT, map_unordered
+from recovery.work.processes import ATTEMPTS_COUNT, WorkerLostError, map_unordered
 from storage.errors import AccessError
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from storage.formats.message import Field, Schema
+    from storage.formats.message import Schema
+    from storage.formats.message_codec import Field
 
 _COORDINATORS = (consumer_offsets, transaction_state, share_group_state)
 SCHEMAS: list[Schema] = [

@@ -12,7 +12,8 @@ from storage.formats.api_message_frame import (
     parse_message,
     require_known_version,
 )
-from storage.formats.message import Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import Field
 
 SCHEMAS = {
     2: Schema("TwoRecord", Field("name", "string"), highest_version=1),

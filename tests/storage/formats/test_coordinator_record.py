@@ -13,7 +13,8 @@ from storage.formats.coordinator_record import (
     parse_key,
     parse_record,
 )
-from storage.formats.message import NEVER, Field, Schema
+from storage.formats.message import Schema
+from storage.formats.message_codec import NEVER, Field
 
 NEW = Schema("New", Field("a", "int32"), Field("b", "string"), highest_version=1)
 OLD = Schema("Old", Field("a", "int16"), highest_version=1)

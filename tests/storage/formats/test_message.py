@@ -10,17 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError, UsageError
-from storage.formats.message import (
-    NEVER,
-    Field,
-    Schema,
-    decode,
-    decode_lenient,
-    encode,
-    kafka_reason,
-    to_json,
-)
-from storage.formats.message_codec import UNKNOWN_TAGS
+from storage.formats.message import Schema, decode, decode_lenient, encode, kafka_reason, to_json
+from storage.formats.message_codec import NEVER, UNKNOWN_TAGS, Field
 from tests.storage.formats.message_samples import (
     VERSION_IDS,
     VERSIONS,

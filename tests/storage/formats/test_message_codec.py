@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.formats.message import Field, Schema, decode, encode
-from storage.formats.message_codec import FIXED_WIDTH, kafka_text
+from storage.formats.message import Schema, decode, encode
+from storage.formats.message_codec import FIXED_WIDTH, Field, kafka_text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.formats.message import Field, Schema, to_json
+from storage.formats.message import Schema, to_json
+from storage.formats.message_codec import Field
 from storage.formats.message_json import Json, json_bytes, json_double, json_string, json_uuid
 
 

@@ -1,0 +1,256 @@
+"""Names of the files, directories and topics of a log dir, and what each name says."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+LOCK_FILE_NAME = ".lock"
+
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+GROUPS_TOPIC = "__consumer_offsets"
+
+
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+
+
+REMOTE_METADATA_TOPIC = "__remote_log_metadata"
+
+
+COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
+
+
+PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.producer_ids`
+
+
+REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"
+
+
+RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
+
+
+LOG_START_NAME = "log-start-offset-checkpoint"
+
+
+HIGH_WATERMARK_NAME = "replication-offset-checkpoint"
+
+
+CLEANER_NAME = "cleaner-offset-checkpoint"
+
+
+CLEAN_SHUTDOWN_NAME = ".kafka_cleanshutdown"
+
+
+META_PROPERTIES_NAME = "meta.properties"
+
+
+BOOTSTRAP_NAME = "bootstrap.checkpoint"
+
+
+LEADER_EPOCHS_NAME = "leader-epoch-checkpoint"
+
+
+PARTITION_METADATA_NAME = "partition.metadata"
+
+
+QUORUM_STATE_NAME = "quorum-state"
+
+
+MAX_NAME_CHARS = 255  # -delete and -stray names are cut to this
+
+
+MAX_OFFSET = 2**63 - 1
+
+
+MAX_INT32 = 2**31 - 1
+
+
+class FileKind(StrEnum):
+    """What a file is, by its name alone."""
+
+    LOG = "log"
+    INDEX = "index"
+    TIMEINDEX = "timeindex"
+    TXNINDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+    CHECKPOINT = "checkpoint"  # KRaft snapshot or bootstrap.checkpoint: batches, not text
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    OFFSET_CHECKPOINT = "offset-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    META_PROPERTIES = "meta.properties"
+    QUORUM_STATE = "quorum-state"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    LOCK = "lock"
+    UNKNOWN = "unknown"
+
+
+# A partition's log, and what a broker derives from it.
+LOG_FILE_KINDS = frozenset(
+    {
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
+    }
+)
+
+
+class FileSuffix(StrEnum):
+    """Why a file is not what its name would otherwise say (REC-3, REC-4)."""
+
+    NONE = ""
+    DELETED = ".deleted"
+    CLEANED = ".cleaned"
+    SWAP = ".swap"
+    TMP = ".tmp"
+    PART = ".part"
+
+
+class FileName(NamedTuple):
+    """A classified name.
+
+    `offset` is the number in the name: a segment's base offset, the end offset of a snapshot;
+    None when the name has none. `epoch` belongs to KRaft snapshots. With several suffixes the
+    last one counts.
+    """
+
+    name: str
+    kind: FileKind
+    suffix: FileSuffix = FileSuffix.NONE
+    offset: int | None = None
+    epoch: int | None = None
+
+    @property
+    def has_padded_offset(self) -> bool:
+        """The number has 20 digits and nothing else before the `.`, as a broker writes it."""
+        return self.offset is not None and self.name.split(".", 1)[0] == f"{self.offset:020d}"
+
+
+_FIXED_NAMES = {
+    LEADER_EPOCHS_NAME: FileKind.LEADER_EPOCHS,
+    PARTITION_METADATA_NAME: FileKind.PARTITION_METADATA,
+    META_PROPERTIES_NAME: FileKind.META_PROPERTIES,
+    QUORUM_STATE_NAME: FileKind.QUORUM_STATE,
+    CLEAN_SHUTDOWN_NAME: FileKind.CLEAN_SHUTDOWN,
+    LOCK_FILE_NAME: FileKind.LOCK,
+    RECOVERY_POINT_NAME: FileKind.OFFSET_CHECKPOINT,
+    LOG_START_NAME: FileKind.OFFSET_CHECKPOINT,
+    HIGH_WATERMARK_NAME: FileKind.OFFSET_CHECKPOINT,
+    CLEANER_NAME: FileKind.OFFSET_CHECKPOINT,
+}
+
+
+_NUMBERED_KINDS = {
+    ".log": FileKind.LOG,
+    ".index": FileKind.INDEX,
+    ".timeindex": FileKind.TIMEINDEX,
+    ".txnindex": FileKind.TXNINDEX,
+    ".snapshot": FileKind.SNAPSHOT,
+    ".checkpoint": FileKind.CHECKPOINT,
+}
+
+
+_SUFFIXES = {str(each): each for each in FileSuffix if each}
+
+
+# Remote index files are <offset>_<uuid>.index: the number ends at the underscore.
+_LEADING_OFFSET = re.compile(r"([0-9]{1,20})(?=[._])")
+
+
+_KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
+
+
+def classify(name: str) -> FileName:
+    """Tell what a file is from its name (without directories). Never fails: UNKNOWN."""
+    stem, suffix = name, FileSuffix.NONE
+    while (dot := stem.rfind(".")) > 0 and (found := _SUFFIXES.get(stem[dot:])) is not None:
+        suffix = suffix or found
+        stem = stem[:dot]
+    kind = _FIXED_NAMES.get(stem)
+    if kind is not None:
+        return FileName(name, kind, suffix)
+    kind = _NUMBERED_KINDS.get(stem[stem.rfind(".") :], FileKind.UNKNOWN) if "." in stem else None
+    if kind is None or kind is FileKind.UNKNOWN:
+        return FileName(name, FileKind.UNKNOWN, suffix)
+    if kind is FileKind.CHECKPOINT:
+        match = _KRAFT_SNAPSHOT.match(stem)
+        if match is None:
+            return FileName(name, kind, suffix)
+        return FileName(name, kind, suffix, _bounded(match[1], MAX_OFFSET), int(match[2]))
+    match = _LEADING_OFFSET.match(stem)
+    offset = None if match is None else _bounded(match[1], MAX_OFFSET)
+    return FileName(name, kind, suffix, offset)
+
+
+def _bounded(digits: str, maximum: int) -> int | None:
+    number = int(digits)
+    return number if number <= maximum else None
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name: the key of the offset checkpoints."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class DirState(StrEnum):
+    """What the suffix of a partition directory says."""
+
+    LIVE = "live"
+    FUTURE = "future"
+    DELETE = "delete"
+    STRAY = "stray"
+
+
+# A broker has only still to delete these.
+SET_ASIDE = frozenset({DirState.DELETE, DirState.STRAY})
+
+
+class PartitionName(NamedTuple):
+    """A parsed directory name."""
+
+    topic: str
+    partition: int
+    state: DirState
+    unique_id: str = ""  # 32 hexadecimal digits, except in a live name
+    topic_may_be_cut: bool = False  # `topic` may be only the beginning of the real one
+
+
+# As LocalLog: a name with one of the suffixes must have this shape as a whole.
+_SUFFIXED_DIR = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)", re.ASCII)
+
+
+_PARTITION_NUMBER = re.compile(r"\+?[0-9]{1,20}")
+
+
+def parse_partition_name(name: str) -> PartitionName | None:
+    """Split a directory's name into topic and partition as the broker does; None if it cannot.
+
+    Source: LocalLog.parseTopicPartitionName. The last `.` cuts off the suffix, the last `-`
+    separates the partition: topics may contain both.
+    """
+    state, unique_id, live_name = DirState.LIVE, "", name
+    if name.endswith(("-delete", "-future", "-stray")):
+        if _SUFFIXED_DIR.fullmatch(name) is None:
+            return None
+        live_name, _, tail = name.rpartition(".")
+        unique_id, _, word = tail.rpartition("-")
+        state = DirState(word)
+    topic, dash, digits = live_name.rpartition("-")
+    if not (dash and topic) or _PARTITION_NUMBER.fullmatch(digits) is None:
+        return None
+    partition = int(digits)
+    if partition > MAX_INT32:
+        return None
+    may_be_cut = state in SET_ASIDE and len(name) >= MAX_NAME_CHARS
+    return PartitionName(topic, partition, state, unique_id, may_be_cut)

@@ -7,6 +7,7 @@ such as that of the directory: the newest mtime of its checkpoints, when the bro
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,6 +25,10 @@ CHECKPOINT_NAMES = (
     "replication-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
+
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MAX_DURATION_MS = 2**63 - 1
+_DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 
 
 class NowSource(StrEnum):
@@ -127,3 +132,18 @@ def _newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
             except OSError:
                 continue
     return max(times_ms, default=None)
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds from `500ms`, `30s`, `5m`, `1h` or `2d`.
+
+    Raises:
+        UsageError: it is nothing of that kind, or does not fit into 64 bits.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    duration_ms = int(match[1]) * UNITS_MS[match[2]] if match else None
+    if duration_ms is None or duration_ms > MAX_DURATION_MS:
+        raise UsageError(
+            f"not a duration: {text!r}", next_step="a number and a unit: 500ms, 30s, 5m, 1h, 2d"
+        )
+    return duration_ms

@@ -65,7 +65,7 @@ def command(
     Proved: two batches of one producer id and epoch share sequences, at different offsets.
     Suspected: two records say the same within the window, and no session kept retries out.
     """
-    from eoctl.durations import parse_duration_ms
+    from eoctl.clock import parse_duration_ms
     from eoctl.output import Report, emit, use_format, while_read
     from eoctl.runs.duplicates import DuplicatesRun
     from recovery.duplicates.record_digests import parse_record_id

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from recovery.changes import journal
 from recovery.changes.applied import Applied, stating
 from recovery.changes.confinement import require_in_reach
-from recovery.changes.directory_facts import list_files
-from recovery.changes.file_facts import digest_of_data, is_still, look
+from recovery.changes.file_facts import digest_of_data, is_still, list_files, look
 from recovery.changes.journal import DirectoryFacts, Status
 from recovery.changes.plan import Action
 from storage import fsio

@@ -23,7 +23,7 @@ from recovery.changes import backups, journal
 from recovery.changes.append_close import close_interrupted
 from recovery.changes.applied import Applied, stating
 from recovery.changes.confinement import require_in_reach
-from recovery.changes.directory_facts import list_files
+from recovery.changes.file_facts import list_files
 from recovery.changes.journal import Journal, JournalStep, Status
 from recovery.changes.plan import Action, absolute_path, read_plan, require_fresh, require_owners
 from recovery.changes.prepare import prepare

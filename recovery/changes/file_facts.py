@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import stat
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
 from storage.errors import AccessError, RefusedError
+from storage.file_names import FileKind, classify
 from storage.os_errors import os_errors
 from storage.positioned_file import MEDIA_ERRNOS, FileRange, PositionedFile
 
@@ -26,6 +28,8 @@ Range = tuple[int, int]  # positions in a file, half open
 
 TAIL_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 20
+
+UNREADABLE = "unreadable"
 
 
 class FileFacts(NamedTuple):
@@ -210,3 +214,36 @@ def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
     """
     with PositionedFile(path) as file:
         return max(FileRange(file, end_pos).data_end_pos(start_pos) - start_pos, 0)
+
+
+def listing_digest(directory: str) -> str:
+    """SHA-256 (hex) over names, sizes and times of the files of a directory.
+
+    "": it has gone. UNREADABLE: it cannot be listed, so that nobody knows whether it changes.
+    """
+    try:
+        if not Path(directory).is_dir():
+            return ""
+        files = sorted(list_files(directory).items())
+    except (OSError, AccessError):
+        return UNREADABLE
+    return sha256(repr(files).encode("utf-8", "replace")).hexdigest()
+
+
+def list_files(directory: str) -> dict[str, tuple[int, int]]:
+    """Size and mtime_ns of the files of a directory, apart from those that are not Kafka's data.
+
+    What we put there ourselves is none of it: temporary files, the note of an unfinished plan.
+
+    Raises:
+        AccessError: it cannot be listed.
+    """
+    found = {}
+    with os_errors(directory), os.scandir(directory) as entries:
+        for entry in entries:
+            is_kafkas = classify(entry.name).kind not in (FileKind.UNKNOWN, FileKind.LOCK)
+            if not is_kafkas or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            found[entry.name] = (status.st_size, status.st_mtime_ns)
+    return found

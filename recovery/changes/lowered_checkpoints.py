@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.checkpoint_lines import lower_offset
 from recovery.changes.plan import replace_step
 from storage.errors import AccessError, FormatError
 from storage.file_names import (
@@ -17,6 +16,7 @@ from storage.file_names import (
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
 )
+from storage.formats.checkpoint import parse_offset_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from recovery.changes.plan import Step
     from storage.file_names import TopicPartition
+
+_HEADER_LINES_COUNT = 2  # version and number of entries
 
 
 class Limits(NamedTuple):
@@ -94,3 +96,43 @@ def read_whole(path: Path) -> bytes | None:
         return None
     except OSError as error:
         raise AccessError(error, str(path)) from error
+
+
+def lower_offset(
+    data: bytes, partition: TopicPartition, limit: int, *, is_removed: bool = False
+) -> bytes:
+    """Lower what a checkpoint says of a partition to `limit`, where it is above that.
+
+    All other lines stay byte for byte (FIX-7).
+
+    Args:
+        data: the file.
+        partition: a line of it is never added; of several a broker takes the last, all are lowered.
+        limit: the greatest offset that may stay.
+        is_removed: take such lines out instead.
+
+    Returns the file, the same bytes if nothing is above.
+
+    Raises:
+        FormatError: DIR-7, as parse_offset_checkpoint.
+    """
+    entries = parse_offset_checkpoint(data)
+    raw_lines = data.splitlines(keepends=True)
+    lines = list(raw_lines)
+    removed_count = 0
+    for number, entry in enumerate(entries, _HEADER_LINES_COUNT):
+        if entry[:2] != partition or entry.offset <= limit:
+            continue
+        if is_removed:
+            lines[number] = b""
+            removed_count += 1
+        else:
+            text = f"{entry.topic} {entry.partition} {limit}".encode()
+            lines[number] = text + _line_end(raw_lines[number])
+    if removed_count:
+        lines[1] = str(len(entries) - removed_count).encode() + _line_end(raw_lines[1])
+    return b"".join(lines)
+
+
+def _line_end(line: bytes) -> bytes:
+    return line[len(line.rstrip(b"\r\n")) :]

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.checked_values import number_of, plain_object, text_of
 from recovery.changes.confinement import log_dir_of, require_in_reach, why_not_confined
-from recovery.changes.directory_facts import list_files
-from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_still, look
+from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_still, list_files, look
 from recovery.changes.spliced_content import Pieces, take_pieces, why_not_readable
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_attributes import require_own_file

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes import backups, journal
-from recovery.changes.directory_facts import list_files, listing_digest
+from recovery.changes.file_facts import list_files, listing_digest
 from recovery.changes.journal import (
     JOURNAL_NAME,
     PLAN_NAME,

@@ -22,7 +22,7 @@ from recovery.changes import journal, undo_appends
 from recovery.changes.applied import stating
 from recovery.changes.apply import require_untouched
 from recovery.changes.confinement import require_in_reach
-from recovery.changes.directory_facts import UNREADABLE, list_files, listing_digest
+from recovery.changes.file_facts import UNREADABLE, list_files, listing_digest
 from recovery.changes.journal import BackupKind, Journal, Status
 from recovery.changes.journal_order import later_applied
 from recovery.changes.plan import Action

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from recovery.changes.append_close import has_old_bytes, new_files, why_not_ours
-from recovery.changes.directory_facts import list_files
-from recovery.changes.file_facts import has_bytes_of, is_still
+from recovery.changes.file_facts import has_bytes_of, is_still, list_files
 from recovery.changes.journal import BackupKind, Status
 from recovery.changes.steps import has_whole_backup, take_back
 from storage import fsio

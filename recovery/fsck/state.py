@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.changes.directory_facts import UNREADABLE, listing_digest
+from recovery.changes.file_facts import UNREADABLE, listing_digest
 from recovery.fsck.one_pass import CheckResult, PartitionRow
 from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartAction, StartChange

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.durations import parse_duration_ms
+from eoctl.clock import parse_duration_ms
 from recovery.duplicates.rows import Duplicate
 from storage.errors import UsageError
 from tests.doubled_logs import Said, Sent, write_log

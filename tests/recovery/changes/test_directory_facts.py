@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.changes.directory_facts import list_files, listing_digest
+from recovery.changes.file_facts import list_files, listing_digest
 from recovery.changes.journal import UNFINISHED_NAME
 from storage.fsio import temp_path
 

@@ -1,1 +1,12 @@
-"""What is on disk, and the rules of appending to it. No policy, no printing."""
+"""The files of a broker, read and written byte for byte.
+
+What a log dir holds, and nothing of what to do about it.
+
+From the entry down: producer_ids, split_pruning, coordinator, group_commits, keyed_log, splits,
+places, writer, log_tail, remote_places, client_batch, local_places, partition, place_files,
+listing, log_config, tiering, acknowledged, cluster_image, discovery, lookup, partition_files,
+log_dir, broker_lock, partition_store, batch_run, decoded_records, fsio, markers, remote_file,
+torn_batch, transaction_metadata, file_attributes, file_systems, producer_state, segment,
+spliced_file, bounds, java_hash_map, os_errors, positioned_file, record_builder, uris, checksum,
+errors, file_names, java_hash, path_globs, segment_indexes, small_file, transactions, value_records.
+"""

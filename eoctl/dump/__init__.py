@@ -1,1 +1,5 @@
-"""What `dump-segment` does: one module per family of files, the same walk for text and rows."""
+"""`dump-segment`: what kafka-dump-log prints, and the same as rows.
+
+From the entry down: run, follow, index_rows, index_text, log_text, rows, decoders, session,
+markers, options, context, property_files, selection.
+"""

@@ -1,4 +1,8 @@
-"""Spark: a data source over log directories, and jobs on it. Imported by their commands only."""
+"""A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
+
+From the entry down: audit, mapping, session, datasource, probe, bundle, columns, errors,
+own_packages, source_options.
+"""
 
 from pathlib import Path
 

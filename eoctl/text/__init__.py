@@ -1,1 +1,4 @@
-"""kafka-dump-log's lines: `plain` is the definition, the other modules its bulk twins."""
+"""Batches and records as lines of text, in bulk.
+
+From the entry down: bulk, pipeline, renderers, record_lines, batch_lines, painter, plain.
+"""

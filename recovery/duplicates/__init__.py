@@ -1,0 +1,7 @@
+"""Records that are there twice.
+
+Proved by producer ids and sequences, or suspected by their contents.
+
+From the entry down: search, batch_outcomes, payloads, proved, suspected, record_digests, rows,
+scan, spill.
+"""

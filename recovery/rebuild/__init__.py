@@ -1,0 +1,7 @@
+"""Indexes and snapshots from the log.
+
+Byte-equal to those of a broker, and compared with what is there.
+
+From the entry down: many, diff, older_brokers, derive, segment_workers, segment_pass,
+index_builder, relevant_rows, verify_index, write_derived.
+"""

@@ -1,0 +1,6 @@
+"""What became of each transaction.
+
+Committed, aborted, open, and what readers are given of it.
+
+From the entry down: prepared, view, abort, pairs, isolation, open_transactions, outcomes.
+"""

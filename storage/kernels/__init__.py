@@ -1,1 +1,6 @@
-"""The hot loops: scan headers, decode records, checksum ranges; twins behind one Protocol."""
+"""One walk over the batches of a segment.
+
+As a definition (pure) and in bulk (numpy), with the same results.
+
+From the entry down: numpy_kernel, scan, resync, pure, record_table, offset_order, protocol, select.
+"""

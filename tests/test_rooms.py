@@ -1,0 +1,232 @@
+"""The house: which room may import which, and what stands in each.
+
+A room is a package; `docs/architecture.md` draws them. Imports for types and imports inside of
+functions count as all others do.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("storage", "recovery", "eoctl")
+PATHS = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+# Modules that stand beside packages and are a room of their own -> that room.
+APART = {
+    "storage.errors": "storage (ground)",
+    "storage.bounds": "storage (ground)",
+    "storage.checksum": "storage (ground)",
+    "storage.positioned_file": "storage (ground)",
+    "eoctl.__main__": "eoctl (program)",
+    "eoctl.start": "eoctl (program)",
+    "eoctl.main": "eoctl (program)",
+}
+STORAGE = {"storage", "storage (ground)", "storage.formats", "storage.kernels"}
+# Room -> the rooms that it may import, from the ground up; those of storage are open to all above.
+ROOMS: dict[str, set[str]] = {
+    "storage (ground)": set(),
+    "storage.formats": {"storage (ground)"},
+    "storage.kernels": {"storage (ground)", "storage.formats"},
+    "storage": {"storage (ground)", "storage.formats", "storage.kernels"},
+    # They know storage only.
+    "recovery": set(),
+    "recovery.changes": set(),
+    "recovery.cluster": set(),
+    "recovery.replay": set(),
+    "recovery.rules": set(),
+    "recovery.work": set(),
+    # What is derived from a log, counted in it, or cut off it.
+    "recovery.look": {"recovery.replay"},
+    "recovery.rebuild": {"recovery.changes", "recovery.replay", "recovery.work"},
+    "recovery.summaries": {"recovery.replay"},
+    "recovery.truncate": {"recovery.changes", "recovery.cluster", "recovery.replay"},
+    # What is wrong with it, and what became of its records.
+    "recovery.checks": {
+        "recovery.changes", "recovery.cluster", "recovery.rebuild", "recovery.replay",
+        "recovery.rules", "recovery.summaries",
+    },
+    "recovery.duplicates": {"recovery.replay", "recovery.summaries"},
+    "recovery.transactions": {
+        "recovery.changes", "recovery.cluster", "recovery.replay", "recovery.summaries",
+    },
+    # What is made of all that: repairs, records, reports.
+    "recovery.audit": {"recovery.summaries", "recovery.work"},
+    "recovery.records": {"recovery.replay", "recovery.summaries", "recovery.transactions"},
+    "recovery.repair": {
+        "recovery.changes", "recovery.checks", "recovery.rebuild", "recovery.replay",
+        "recovery.rules", "recovery.truncate", "recovery.work",
+    },
+    "recovery.start": {"recovery.checks", "recovery.rebuild", "recovery.replay", "recovery.rules"},
+    "recovery.export": {
+        "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
+    },
+    "recovery.fsck": {
+        "recovery.changes", "recovery.checks", "recovery.replay", "recovery.rules",
+        "recovery.start",
+    },
+    "recovery.replicas": {
+        "recovery.audit", "recovery.changes", "recovery.rebuild", "recovery.replay",
+        "recovery.summaries", "recovery.truncate",
+    },
+    # The face: what people and programs are told.
+    "eoctl": {"recovery.changes", "recovery.rules"},
+    "eoctl.text": set(),
+    "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
+    "eoctl.clients": set(),
+    "eoctl.clients.log": {
+        "eoctl", "recovery.cluster", "recovery.replay", "recovery.transactions",
+    },
+    "eoctl.clients.partitions": {
+        "eoctl", "recovery.changes", "recovery.cluster", "recovery.repair", "recovery.replay",
+    },
+    "eoctl.clients.text": {"eoctl", "eoctl.clients.log", "eoctl.clients.partitions", "eoctl.text"},
+    "eoctl.clients.coordinators": {
+        "eoctl", "eoctl.clients.partitions", "recovery.changes", "recovery.cluster",
+        "recovery.replay",
+    },
+    "eoctl.clients.copying": {
+        "eoctl.clients.log", "eoctl.clients.partitions", "recovery.changes", "recovery.replay",
+    },
+    "eoctl.clients.producing": {
+        "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",
+        "recovery.changes",
+    },
+    "eoctl.clients.programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.text"},
+    # Only the bundle for other machines is a program, and asks for its exit status.
+    "eoctl.spark": {
+        "eoctl", "eoctl (program)", "recovery.audit", "recovery.export", "recovery.records",
+        "recovery.summaries", "recovery.transactions",
+    },
+    "eoctl.runs": {
+        "eoctl", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+    },
+    "eoctl.commands": {
+        "eoctl", "eoctl.dump", "eoctl.runs", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+    },
+    "eoctl (program)": {"eoctl"},
+}  # fmt: skip
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module stands in."""
+    if module in APART:
+        return APART[module]
+    is_package = PATHS[module].name == "__init__.py"
+    return module if is_package else module.rpartition(".")[0]
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Modules of ours that a module imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(PATHS[module].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in PATHS else node.module for name in names}
+    return frozenset(found & {*PATHS} - {module})
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of which each member leads to all others."""
+    reached: dict[str, set[str]] = {}
+    for start in edges:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = edges.get(waiting.pop(), set()) - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    found = {
+        frozenset(other for other in reached[name] if name in reached.get(other, ()))
+        for name in edges
+    }
+    return sorted(sorted(group) for group in found if group)
+
+
+def may_import(room: str, other: str) -> bool:
+    """Whether the table lets a room import another one."""
+    allowed = ROOMS[room]
+    if other in STORAGE and room not in STORAGE:
+        return True
+    return other in allowed or f"{other.rpartition('.')[0]}.*" in allowed
+
+
+def test_modules_import_what_their_room_may() -> None:
+    wrong = [
+        f"{module} imports {other}: {room_of(module)} may not import {room_of(other)}"
+        for module in PATHS
+        for other in sorted(imports_of(module))
+        if room_of(module) != room_of(other) and not may_import(room_of(module), room_of(other))
+    ]
+    assert wrong == []
+
+
+def test_the_table_names_the_rooms_that_are_there() -> None:
+    assert {*ROOMS} == {room_of(module) for module in PATHS}
+
+
+def test_the_table_allows_what_is_used() -> None:
+    used = {(room_of(module), room_of(other)) for module in PATHS for other in imports_of(module)}
+    unused = [
+        (room, other)
+        for room, allowed in ROOMS.items()
+        for other in sorted(allowed)
+        if not other.endswith(".*") and (room, other) not in used
+    ]
+    assert unused == []
+
+
+def test_no_circle_of_rooms() -> None:
+    edges = {
+        room: {other for other in ROOMS if other != room and may_import(room, other)}
+        for room in ROOMS
+        if room != "eoctl.spark"  # its one program, see the table
+    }
+    assert circles(edges) == []
+
+
+def test_no_circle_of_modules() -> None:
+    assert circles({module: {*imports_of(module)} for module in PATHS}) == []
+
+
+def test_a_circle_is_found() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
+    assert circles(edges) == [["b", "c"]]
+
+
+@pytest.mark.parametrize(
+    "package", [name for name, path in PATHS.items() if path.stem == "__init__"]
+)
+def test_a_package_says_what_is_in_it(package: str) -> None:
+    """All its modules, callers first; no others."""
+    folder = PATHS[package].parent
+    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    said = ast.get_docstring(ast.parse(PATHS[package].read_text())) or ""
+    match = re.search(r"^From the entry down: ([\w,\s]+)\.$", said, re.MULTILINE)
+    names = re.split(r",\s+", match[1]) if match else []
+    assert said
+    assert sorted(names) == modules
+    callers = {
+        name: {each.rpartition(".")[2] for each in imports_of(f"{package}.{name}")
+               if each.rpartition(".")[0] == package}
+        for name in names
+    }  # fmt: skip
+    later = [
+        f"{name} stands behind {below}, which it imports"
+        for place, name in enumerate(names)
+        for below in callers[name] & {*names[:place]}
+    ]
+    assert later == []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from recovery.rules.rule import Rule
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "rules"
-_MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/checks; edit the rules there. -->"
+_MADE = "<!-- Made by `python -m tests.rule_pages` from recovery/rules; edit the rules there. -->"
 _INTRODUCTION = """
 Every id that `eoctl` prints, or that its manual and its code name, with what it says. `eoctl check
 --explain ID` prints the same. Rules with a severity are checked: **error** is lost data, or a broker

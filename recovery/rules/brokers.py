@@ -95,7 +95,7 @@ WRITING = (
             "indexes, are its own."
         ),
         kafka="ReplicaFetcherThread",
-        test="test_rejoin.py",
+        test="recovery/replicas/test_rejoin.py",
     ),
     Rule(
         check_id="ROLL-1",
@@ -135,7 +135,7 @@ WRITING = (
         check_id="ROLL-7",
         title="An empty active segment with the same base is made anew in its place.",
         kafka="LocalLog.roll",
-        test="test_abort_transaction.py",
+        test="recovery/transactions/test_abort.py",
     ),
     Rule(
         check_id="TRUNC",
@@ -164,7 +164,7 @@ WRITING = (
             "few seconds."
         ),
         kafka="ReplicaManager.checkpointHighWatermarks",
-        test="test_truncation_target.py",
+        test="recovery/truncate/test_target.py",
     ),
     Rule(
         check_id="OFF-5",
@@ -189,7 +189,7 @@ WRITING = (
         check_id="COMP-4",
         title="Batches of aborted transactions go with the first cleaning.",
         kafka="Cleaner",
-        test="recovery/test_rebuild.py",
+        test="recovery/rebuild/test_derive.py",
     ),
     Rule(
         check_id="COMP-6",
@@ -207,7 +207,7 @@ WRITING = (
             "the batch at its position."
         ),
         kafka="Cleaner",
-        test="test_salvage.py",
+        test="recovery/repair/test_salvage.py",
     ),
 )
 
@@ -255,7 +255,7 @@ LOADING = (
             "on is recovered; once something is cut, all later segments go."
         ),
         kafka="LogLoader.recoverLog",
-        test="recovery/test_recover_state.py",
+        test="recovery/replay/test_recover_state.py",
     ),
     Rule(
         check_id="REC-7",
@@ -332,7 +332,7 @@ LOADING = (
             "not begin lower, go; an invented high epoch in the file therefore costs good ones."
         ),
         kafka="LeaderEpochFileCache.assign",
-        test="test_rejoin.py",
+        test="recovery/replicas/test_rejoin.py",
     ),
     Rule(
         check_id="EPOCH-2",
@@ -353,13 +353,13 @@ LOADING = (
         check_id="EPOCH-4",
         title="When the log start moves, the epoch in force there begins there.",
         kafka="LeaderEpochFileCache.truncateFromStartAsyncFlush",
-        test="recovery/test_rebuild.py",
+        test="recovery/rebuild/test_derive.py",
     ),
     Rule(
         check_id="EPOCH-5",
         title="An epoch ends where the next higher one begins, the last one at the log end.",
         kafka="LeaderEpochFileCache.endOffsetFor",
-        test="test_truncation_target.py",
+        test="recovery/truncate/test_target.py",
     ),
     Rule(
         check_id="EPOCH-6",
@@ -368,7 +368,7 @@ LOADING = (
             "those of recovered batches; they are never made anew."
         ),
         kafka="LogLoader",
-        test="test_load.py",
+        test="recovery/repair/test_broker_start.py",
     ),
     Rule(
         check_id="EPOCH-7",
@@ -378,7 +378,7 @@ LOADING = (
             "high watermark."
         ),
         kafka="AbstractFetcherThread.getOffsetTruncationState",
-        test="test_truncation_target.py",
+        test="recovery/truncate/test_target.py",
     ),
     Rule(
         check_id="EPOCH-8",
@@ -387,7 +387,7 @@ LOADING = (
             "high watermark is legal."
         ),
         kafka="AbstractFetcherThread",
-        test="test_truncation_target.py",
+        test="recovery/truncate/test_target.py",
     ),
 )
 
@@ -419,7 +419,7 @@ REPAIRING = (
             "which consumers and replicas accept. Offsets are never given anew."
         ),
         kafka="LogSegment",
-        test="test_salvage.py",
+        test="recovery/repair/test_salvage.py",
     ),
     Rule(
         check_id="FIX-7",

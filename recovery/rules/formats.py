@@ -275,6 +275,6 @@ FORMATS = (
         broker="does not look",
         fix="Run the audit again.",
         kafka="none: a format of eoctl",
-        test="test_summary.py",
+        test="recovery/summaries/test_summary.py",
     ),
 )

@@ -168,7 +168,7 @@ STATE = (
         check_id="SNAP-7",
         title="A snapshot may know producers whose batches are gone. That is meant to be.",
         kafka="ProducerStateManager",
-        test="recovery/test_truncate.py",
+        test="recovery/truncate/test_plan.py",
     ),
     Rule(
         check_id="SNAP-8",
@@ -269,7 +269,7 @@ STATE = (
             ".index behind what it returns, or the next segment, or the log end."
         ),
         kafka="LocalLog.addAbortedTransactions",
-        test="test_transaction_view.py",
+        test="recovery/transactions/test_view.py",
     ),
     Rule(
         check_id="RC-3",
@@ -278,7 +278,7 @@ STATE = (
             "says that nothing behind it can."
         ),
         kafka="TransactionIndex.collectAbortedTxns",
-        test="test_transaction_view.py",
+        test="recovery/transactions/test_view.py",
     ),
     Rule(
         check_id="RC-4",
@@ -287,7 +287,7 @@ STATE = (
             "ABORT marker, and drops its transactional batches; control batches are never given."
         ),
         kafka="CompletedFetch",
-        test="test_transaction_view.py",
+        test="recovery/transactions/test_view.py",
     ),
     Rule(
         check_id="RC-5",
@@ -296,6 +296,6 @@ STATE = (
             "without one it is undecided. This holds on logs that are not compacted."
         ),
         kafka="UnifiedLog",
-        test="test_transaction_view.py",
+        test="recovery/transactions/test_view.py",
     ),
 )

@@ -15,7 +15,7 @@ from eoctl.clients.programs.program import Program, ProgramError
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.clients.text.record_writers import encode_json
 from eoctl.commit_mode import Commit
-from eoctl.runs.consume import tell_after, tell_before, tell_skipped
+from eoctl.runs.consume_notes import tell_after, tell_before, tell_skipped
 from storage.errors import EoctlError, RefusedError
 
 if TYPE_CHECKING:

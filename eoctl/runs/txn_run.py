@@ -31,8 +31,8 @@ from eoctl.clients.producing.producer import PartitionProducer
 from eoctl.clients.programs.filter_program import Filter
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.clock import resolve_now
-from eoctl.runs.consume import tell_limits
 from eoctl.runs.consume_exec import hand_overs
+from eoctl.runs.consume_notes import tell_limits
 from recovery.transactions.isolation import Isolation
 from storage.discovery import select_partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError

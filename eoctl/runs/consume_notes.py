@@ -1,0 +1,103 @@
+"""What a consumer is told before and after the records: isolation, open transactions, losses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eoctl import output
+from eoctl.clients.log.consume_bounds import EndKind
+from recovery.transactions.isolation import Isolation
+
+if TYPE_CHECKING:
+    from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+    from recovery.transactions.view import TransactionView
+
+
+SHOWN_TRANSACTIONS = 10
+
+
+VERIFIED = "verified: checksums and contents of all data batches read"
+
+
+def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
+    """Say what limits the result: a broker at work, open transactions, an index that lacks some."""
+    tell_limits(consumer)
+    view = consumer.view
+    if view is not None and options.isolation is Isolation.READ_COMMITTED:
+        gap = view.index_gap()
+        if gap is not None:
+            output.message(
+                f"the .txnindex files lack {gap.missing_count} aborted transactions (the first:"
+                f" producer id {gap.producer_id} from offset {gap.first_offset}): a broker would"
+                f" show their records; eoctl rebuild {consumer.partition.path}"
+            )
+
+
+def tell_limits(consumer: Consumer) -> None:
+    """Say that a broker is at work, and which open transactions hold back what follows."""
+    log_dir = consumer.partition.log_dir
+    if log_dir is not None and log_dir.lock.is_held:
+        holder = log_dir.lock.holder
+        output.message(f"{log_dir.path}: in use by {holder}; its log may grow while it is read")
+    if consumer.view is not None:
+        _tell_open(consumer.view)
+
+
+def _tell_open(view: TransactionView) -> None:
+    transactions = view.open_transactions
+    for each in transactions[:SHOWN_TRANSACTIONS]:
+        output.message(
+            f"open transaction: producer id {each.producer_id} from offset {each.first_offset}",
+            producer_id=each.producer_id,
+            first_offset=each.first_offset,
+        )
+    if len(transactions) > SHOWN_TRANSACTIONS:
+        output.message(f"and {len(transactions) - SHOWN_TRANSACTIONS} more open transactions")
+    stable_offset, end_offset = view.last_stable_offset, view.log_end_offset
+    if transactions and stable_offset < end_offset:
+        held_count = end_offset - stable_offset
+        output.message(
+            f"the last stable offset is {stable_offset}, {held_count} offsets before the log end"
+            f" {end_offset}",
+            last_stable_offset=stable_offset,
+            log_end_offset=end_offset,
+        )
+
+
+def tell_skipped(consumer: Consumer) -> None:
+    """Name what gave no records."""
+    reader = consumer.reader
+    for each in [] if reader is None else reader.skipped:
+        output.message(f"skipped: {each}", level="warning", **each._asdict())
+    for each in [] if reader is None else reader.noted:
+        output.message(f"damaged, and given: {each}", level="warning", **each._asdict())
+    if reader is not None and reader.wrong_end is not None:
+        end = reader.wrong_end
+        output.message(f"behind the last batch: {end}", level="warning", **end._asdict())
+
+
+def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
+    """Say what was consumed and how it ended; returns the exit status."""
+    partition = consumer.partition
+    end_offset = consumer.consumed.next_offset
+    high_watermark = partition.high_watermark
+    not_given = [] if options.max_messages else consumer.not_given()
+    is_to_end = options.end.kind is EndKind.LOG_END and not (options.max_messages or not_given)
+    if is_to_end and high_watermark is not None and high_watermark < end_offset:
+        output.message(
+            f"the high watermark was checkpointed as {high_watermark}: what follows it may be"
+            " missing on other replicas, and --until hw leaves it out"
+        )
+    for each in (*partition.problems, *partition.notes):
+        output.message(str(each))
+    for missing in not_given:
+        output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())
+    output.message(_summary(consumer))
+    return consumer.status(not_given)
+
+
+def _summary(consumer: Consumer) -> str:
+    found = consumer.consumed
+    noun = "record" if found.records == 1 else "records"
+    offsets = "" if not found.records else f", offsets {found.first_offset} to {found.last_offset}"
+    return f"{found.records} {noun}{offsets}; next offset {found.next_offset}; {VERIFIED}"

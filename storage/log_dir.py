@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from enum import StrEnum
-from errno import ENOENT
+from errno import EISDIR, ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -170,6 +170,10 @@ LOG_DIR_FILES = frozenset(
         CLEANER_NAME,
     }
 )
+# What a directory or a dangling link of that name keeps from being known.
+_READ_FILES = frozenset(
+    {META_PROPERTIES_NAME, RECOVERY_POINT_NAME, LOG_START_NAME, HIGH_WATERMARK_NAME, CLEANER_NAME}
+)
 
 
 def read_log_dir(path: str | Path) -> LogDir:
@@ -191,6 +195,10 @@ def read_log_dir(path: str | Path) -> LogDir:
     partitions.sort(key=lambda each: (each.name, each.path))
     others.sort()
     names = {each.file.name for each in others if not each.is_dir}
+    for each in others:
+        if each.is_dir and Path(each.path).name in _READ_FILES:
+            error = IsADirectoryError(EISDIR, os.strerror(EISDIR))
+            problems.append(AccessError(error, each.path))
     from storage.formats.meta_properties import parse_meta_properties
 
     def offsets(name: str) -> Offsets | None:

@@ -15,6 +15,7 @@ from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     EXIT_SKIPPED,
+    AccessError,
     EoctlError,
     RefusedError,
     UsageError,
@@ -108,9 +109,11 @@ def command(
         for each in work:
             require_elsewhere(to, each.selected)
     jobs = jobs or len(os.sched_getaffinity(0))
-    absent = lost_partitions(discover(paths).whole)
+    found = discover(paths)
+    absent = lost_partitions(found.whole)
     run = _Run([*notes, *map(str, absent)], to=to)
-    run.has_failed = bool(absent)
+    # A partition that cannot be opened was not derived; one without its log start may be wrong.
+    run.has_failed = bool(absent) or any(isinstance(each, AccessError) for each in found.problems)
     if apply:
         # All of it before the first row is printed: whoever reads them may go away early.
         rows = iter(list(run.applied(work, jobs, change)))

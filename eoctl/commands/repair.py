@@ -111,7 +111,7 @@ def _show(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputFormat
     elif planned.is_short:
         notes.append(f"nothing was changed: {NO_WAY_BACK}")
     else:
-        notes.append("there is nothing to repair: nothing would be changed")
+        notes.append(f"there is nothing to repair{_but(planned)}: nothing would be changed")
     return _report(planned, notes, output, is_applied=False)
 
 
@@ -133,8 +133,12 @@ def _apply(run: RepairRun, change: ChangeOptions, jobs: int, output: OutputForma
     if planned.is_short and not planned.plans:
         notes.append(f"nothing was changed: {NO_WAY_BACK}")
     elif not planned.plans and not resumed:
-        notes.append("there is nothing to repair: nothing was changed")
+        notes.append(f"there is nothing to repair{_but(planned)}: nothing was changed")
     return _report(planned, notes, output, is_applied=bool(planned.plans))
+
+
+def _but(planned: PlannedRepair) -> str:
+    return " in what could be read and mended here" if planned.is_unread else ""
 
 
 def _report(
@@ -157,4 +161,4 @@ def _report(
         for note in (*planned.notes, *notes):
             message(note)
     is_open = planned.is_short and not planned.plans
-    return EXIT_SKIPPED if planned.errors or is_open else EXIT_OK
+    return EXIT_SKIPPED if planned.errors or is_open or planned.is_unread else EXIT_OK

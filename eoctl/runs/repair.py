@@ -88,6 +88,7 @@ class PlannedRepair(NamedTuple):
 
     `is_needed`: something is to be done, whether there is a plan or only a proposal.
     `is_short`: what was acknowledged is not there, and no plan here brings it back.
+    `is_unread`: something in the log dirs could not be read or used, and no plan mends it.
     """
 
     plans: tuple[Plan, ...]
@@ -96,6 +97,7 @@ class PlannedRepair(NamedTuple):
     notes: tuple[str, ...]
     is_needed: bool
     is_short: bool = False
+    is_unread: bool = False
 
 
 class RepairRun:
@@ -117,7 +119,9 @@ class RepairRun:
         )
         self._found: list[RebuildJob] = []
         self._work = self._found
-        whole = discover(paths).whole
+        discovered = discover(paths)
+        whole = discovered.whole
+        self._problems = discovered.problems
         metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
         self._absent = lost_partitions(whole, Clusters(whole, metadata))
         self._mended: dict[str, MendedCheckpoints] = {}
@@ -191,7 +195,9 @@ class RepairRun:
             rows = tuple(self._proposals(done))
             is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
             notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
-            return PlannedRepair((), rows, errors, tuple(notes), is_needed, is_short)
+            return PlannedRepair(
+                (), rows, errors, tuple(notes), is_needed, is_short, self._is_unread
+            )
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
                 f"{len(stays)} of {len(checked)} partitions stay, they have lost nothing: one goes"
@@ -199,7 +205,9 @@ class RepairRun:
             )
         plans = tuple(self._plans(good))
         rows = tuple(_row(each) for each in good)
-        return PlannedRepair(plans, rows, errors, tuple(notes), bool(plans), is_short)
+        return PlannedRepair(
+            plans, rows, errors, tuple(notes), bool(plans), is_short, self._is_unread
+        )
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
         jobs = {each.selected.partition.path: each.selected for each in self._work}
@@ -227,6 +235,16 @@ class RepairRun:
     @property
     def _has_mended(self) -> bool:
         return any(each.contents for each in self._mended.values())
+
+    @property
+    def _is_unread(self) -> bool:
+        """Whether a problem of the log dirs is left: checkpoints are mended, others only told."""
+        mended = {
+            os.path.join(real, name)  # noqa: PTH118 - a path is not looked at again
+            for real, each in self._mended.items()
+            for name in each.contents
+        }
+        return any(os.path.realpath(each.path) not in mended for each in self._problems)
 
     def _mend_checkpoints(self) -> None:
         """Go on as if those of the log dirs that were given were mended already.

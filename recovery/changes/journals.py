@@ -79,7 +79,9 @@ def _directories_of(path: str) -> list[str]:
     pointed = unfinished_path(str(resolved))
     if pointed is not None and _is_journal(Path(pointed)):
         found.append(pointed)
-    is_known = resolved.name.endswith(PLACE_SUFFIX) or (resolved / META_PROPERTIES_NAME).exists()
+    is_known = resolved.name.endswith(PLACE_SUFFIX) or os.path.lexists(
+        resolved / META_PROPERTIES_NAME
+    )
     if not found and not is_known and not Path(default_place(str(resolved))).is_dir():
         raise UsageError(
             f"{path}: no journal there",

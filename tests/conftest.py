@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.drawn import outside_share
 from tests.kafka import jars
 from tests.once import once_per_run
 from tests.running import Outcome, runner
@@ -112,6 +113,7 @@ _MISSING: dict[str, Callable[[], str]] = {
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_NOT_DRAWN = "not drawn"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -128,10 +130,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, in one place, the tests whose programs are missing."""
+    """Leave out, in one place, the tests whose programs are missing, and what is not drawn."""
     kept = []
     left_out = config.stash[_LEFT_OUT]
+    is_named = any("::" in argument for argument in config.args)
+    not_drawn = set() if is_named else {*outside_share(items)}
+    if not_drawn:
+        left_out[_NOT_DRAWN] = len(not_drawn)
     for item in items:
+        if item in not_drawn:
+            continue
         lacking = [name for name in _MISSING if item.get_closest_marker(name) and _MISSING[name]()]
         if lacking:
             left_out[lacking[0]] = left_out.get(lacking[0], 0) + 1
@@ -159,7 +167,10 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was left out and why, and how to repeat this run."""
     config = terminalreporter.config
-    for name, count in config.stash[_LEFT_OUT].items():
+    left_out = dict(config.stash[_LEFT_OUT])
+    if count := left_out.pop(_NOT_DRAWN, 0):
+        terminalreporter.write_line(f"not drawn: {count} cases; EOCTL_TESTS=all runs them too")
+    for name, count in left_out.items():
         terminalreporter.write_line(f"left out: {count} {name} tests: {_MISSING[name]()}")
     terminalreporter.write_line(f"random data: EOCTL_SEED={os.environ['EOCTL_SEED']} repeats it")
 

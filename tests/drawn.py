@@ -2,6 +2,9 @@
 
 A share is drawn with EOCTL_SEED, which the end of a test run prints: the same seed draws the same.
 EOCTL_TESTS=all leaves nothing out.
+
+`@pytest.mark.share(2)` runs two of the cases of a parametrised test; those of a test that is named on
+the command line, with `::`, all run.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pytest
+
 
 T = TypeVar("T")
 
@@ -30,6 +36,21 @@ def drawn(choices: Iterable[T], count: int, *what_for: object) -> list[T]:
         f"{os.environ['EOCTL_SEED']} {what_for} {os.environ.get('PYTEST_CURRENT_TEST')}"
     )
     return [every[place] for place in sorted(rng.sample(range(len(every)), count))]
+
+
+def outside_share(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The cases of tests marked with `share` that this run leaves to the runs of all tests."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("share"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left: list[pytest.Item] = []
+    for test, found in cases.items():
+        mark = found[0].get_closest_marker("share")
+        assert mark is not None
+        chosen = {each.nodeid for each in drawn(found, *mark.args, test)}
+        left += [each for each in found if each.nodeid not in chosen]
+    return left
 
 
 def times(whole: int, share: int) -> int:

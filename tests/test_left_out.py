@@ -1,4 +1,4 @@
-"""What happens to tests whose programs are missing: left out and said, or a failure when required."""
+"""What is left out of a run: tests whose programs are missing, unless required; and cases not drawn."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+BROKER_TESTS = "tests/broker/test_partitioner.py"
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Pytest over the broker tests, where neither Java nor Kafka's jars can be found."""
+    """Pytest over a file of broker tests, where neither Java nor Kafka's jars can be found."""
+    environment = {"EOCTL_KAFKA_LIBS": "/nonexistent", "EOCTL_REQUIRE": "", **environment}
+    return _pytest(BROKER_TESTS, *arguments, **environment)
+
+
+def _pytest(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    bare |= {"EOCTL_KAFKA_LIBS": "/nonexistent", "EOCTL_REQUIRE": "", **environment}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/broker", "-p", "no:cacheprovider", *arguments],
-        cwd=ROOT, env=bare, capture_output=True, text=True, check=False, timeout=600,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        cwd=ROOT, env=bare | environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 
@@ -27,7 +32,7 @@ def test_they_are_left_out_and_the_summary_says_why(workers: tuple[str, ...]) ->
     done = _run(*workers)
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("left out: ")]
-    assert line.split(" broker tests: ")[0].removeprefix("left out: ").isdigit()
+    assert line.startswith("left out: 1 broker tests: ")
     assert "make kafka-libs" in line or "apt-get install" in line
 
 
@@ -42,3 +47,27 @@ def test_a_misspelt_requirement_is_refused() -> None:
     done = _run(EOCTL_REQUIRE="java,brokers")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "brokers" in done.stderr
+
+
+def _collected(*arguments: str, tests: str = "") -> tuple[list[str], str]:
+    """The cases that pytest would run, and what it says of the others."""
+    done = _pytest("--collect-only", *arguments, EOCTL_SEED="7", EOCTL_TESTS=tests)
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    said = [line for line in lines if line.startswith("not drawn: ")]
+    return [line for line in lines if "::" in line], "".join(said)
+
+
+def test_cases_that_are_not_drawn() -> None:
+    """A seed draws the same again; what is named is run."""
+    file = "tests/damage/test_segment_faults.py"
+    share, said = _collected(file)
+    every, nothing = _collected(file, tests="all")
+    assert {*share} < {*every}
+    assert said == f"not drawn: {len(every) - len(share)} cases; EOCTL_TESTS=all runs them too"
+    assert nothing == ""
+    tests = {name.partition("[")[0] for name in every}
+    assert {name.partition("[")[0] for name in share} == tests
+    assert _collected(file) == (share, said)
+    named = [name for name in every if "test_cut_tails[" in name]
+    assert _collected(f"{file}::test_cut_tails") == (named, "")

@@ -99,6 +99,7 @@ CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 PRINTED = ("timestamp", "partition", "offset", "headers", "key")
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("topic", ["plain", "append-time", "codec-zstd"])
 def test_text_is_that_of_the_console_consumer(
     topic: str, fresh_log_dir: FreshLogDir, served: Broker, eoctl: Eoctl

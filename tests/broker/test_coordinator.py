@@ -64,6 +64,7 @@ def wait_for(bootstrap: str, topic: str, value: bytes) -> None:
         assert time.monotonic() < deadline_s, found.end_offset
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_broker_goes_on_with_our_transactions(
     version: int, tmp_path: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch

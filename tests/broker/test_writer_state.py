@@ -184,6 +184,7 @@ def require_agreement(log_dir: Path, name: str) -> None:
     writer.close()
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_the_broker_goes_on(tmp_path: Path, is_clean: bool) -> None:
     """From the log after an unclean start, from our snapshot after a clean one (FIX-8)."""

@@ -104,6 +104,7 @@ def arguments_of(command: str, log_dir: Path, scratch: Path) -> list[str]:
     return given
 
 
+@pytest.mark.share(8)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_partition_more_costs_the_same(
     command: str, log_dirs: list[Path], tmp_path: Path, eoctl: Callable[..., Outcome]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from storage.kernels.scan import Scan
     from tests.damage.faults import Fault
 
+pytestmark = pytest.mark.share(4)  # of the files below, for each test
+
 # Small files of every kind: codecs, transactions with markers, legacy formats, KRaft's own log.
 LOGS = {
     "zstd": ("kafka-4.3.1", "crash/idem-zstd-0/00000000000000000000.log"),

@@ -101,6 +101,7 @@ def test_spark_submit(cluster: Cluster, logs: list[str], tmp_path: Path) -> None
     assert lines == locally(logs, cluster.directory).splitlines(), done.stderr
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("what", ["library", "package", "python"])
 def test_what_an_executor_lacks_is_named(
     cluster: Cluster, logs: list[str], tmp_path: Path, what: str

@@ -235,7 +235,7 @@ LOADING = (
     Rule(
         check_id="REC-4",
         title="What new segments replace is deleted, then each .swap gets its final name.",
-        kafka="LogLoader.completeSwapOperations",
+        kafka="LogLoader.load",
         test="test_start_prediction.py",
     ),
     Rule(
@@ -291,7 +291,7 @@ LOADING = (
             "A segment with an offset too far above its base is split in several; the loading "
             "begins again."
         ),
-        kafka="LogLoader.splitOverflowedSegment",
+        kafka="UnifiedLog.splitOverflowedSegment",
         test="broker/test_repair.py",
     ),
     Rule(

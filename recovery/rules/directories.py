@@ -53,7 +53,7 @@ DIRECTORIES = (
         excuse=(
             "A note or a warning where the broker mends it, or where newer metadata may explain it."
         ),
-        kafka="PartitionMetadataFile, LogManager.isStrayKraftReplica",
+        kafka="PartitionMetadataFile, LogManager.isStrayReplica",
         test="planted/dirs.py",
     ),
     Rule(

@@ -12,7 +12,7 @@ KRAFT = (
         severity=Severity.ERROR,
         broker="refuses to start",
         fix="Fetch the directory from another voter.",
-        kafka="KafkaMetadataLog.recoverSnapshots",
+        kafka="KafkaRaftLog.recoverSnapshots",
         test="planted/kraft.py",
     ),
     Rule(
@@ -78,7 +78,7 @@ FORMATS = (
         title="A message is not longer than its buffer.",
         severity=Severity.ERROR,
         broker="fails to read it",
-        kafka="MessageReader",
+        kafka="Readable, ByteBufferAccessor",
         test="test_records.py",
     ),
     Rule(
@@ -86,7 +86,7 @@ FORMATS = (
         title="Null stands only where the schema allows it.",
         severity=Severity.ERROR,
         broker="fails to read it",
-        kafka="MessageReader",
+        kafka="Readable, ByteBufferAccessor",
         test="test_message.py",
     ),
     Rule(
@@ -102,7 +102,7 @@ FORMATS = (
         title="A tagged field that is known is as long as its size says.",
         severity=Severity.ERROR,
         broker="does not look, and reads on from where the field ended",
-        kafka="MessageReader",
+        kafka="Readable, ByteBufferAccessor",
         test="test_message.py",
     ),
     Rule(
@@ -110,7 +110,7 @@ FORMATS = (
         title="The version of a message is one that its schema has.",
         severity=Severity.ERROR,
         broker="fails to read it, or reads it as its newest",
-        kafka="MessageReader",
+        kafka="Readable, ByteBufferAccessor",
         test="test_message.py",
     ),
     Rule(

@@ -152,7 +152,7 @@ INDEXES = (
         broker="nothing after a clean stop; a recovered segment gets its entries",
         command="eoctl rebuild {} --apply",
         excuse="Compacted logs whose data is gone.",
-        kafka="UnifiedLog.completeTxn",
+        kafka="ProducerStateManager.completeTxn",
         test="planted/indexes.py",
     ),
     Rule(

@@ -36,7 +36,7 @@ LOG = (
         severity=Severity.ERROR,
         broker="splits the segment where it recovers it; else offsets of the index overflow",
         command="eoctl repair {}",
-        kafka="LogLoader.splitOverflowedSegment",
+        kafka="UnifiedLog.splitOverflowedSegment",
         test="planted/segments.py",
     ),
     Rule(
@@ -189,7 +189,7 @@ LOG = (
         severity=Severity.WARNING,
         broker="nothing",
         fix="None.",
-        kafka="MemoryRecords.writeEmptyHeader",
+        kafka="DefaultRecordBatch.writeEmptyHeader",
         test="planted/batches.py",
     ),
     Rule(

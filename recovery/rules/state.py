@@ -250,7 +250,7 @@ STATE = (
     Rule(
         check_id="TXN-9",
         title="A transaction may span segments; its entry is where its marker is.",
-        kafka="UnifiedLog.updateTxnIndex",
+        kafka="LogSegment.updateTxnIndex",
         test="test_writer_transactions.py",
     ),
     Rule(

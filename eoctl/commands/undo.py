@@ -38,13 +38,15 @@ def command(
     from eoctl.progress import Progress
     from recovery.changes.journal import read_journal
     from recovery.changes.journal_order import all_later
-    from recovery.changes.undo import check_undo, undo
+    from recovery.changes.undo import check_undo, require_way_back, undo
     from storage.broker_lock import take
     from storage.errors import EoctlError
     from storage.fsio import FileSystem
 
     use_format(output)
     given = {each.path: each for each in map(read_journal, journals)}
+    for each in given.values():  # before newer ones are undone for nothing
+        require_way_back(each)
     if with_later:
         for path in [path for each in given.values() for path in all_later(each)]:
             given.setdefault(path, read_journal(path))

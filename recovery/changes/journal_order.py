@@ -17,8 +17,12 @@ from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
 
     from recovery.changes.journal import Journal
+
+
+_ON_TOP = frozenset({Status.APPLIED, Status.UNDOING})
 
 
 class _Ordered(NamedTuple):
@@ -26,6 +30,7 @@ class _Ordered(NamedTuple):
     order: int
     status: Status
     log_dirs: tuple[str, ...]
+    has_backup: bool
 
 
 def next_order(place: str, now_ms: int) -> int:
@@ -43,7 +48,12 @@ def later_applied(found: Journal) -> str:
     Raises:
         AccessError: its place cannot be listed.
     """
-    return next(_later(found, {Status.APPLIED, Status.UNDOING}), "")
+    return next(_later(found, _ON_TOP), "")
+
+
+def later_without_backup(found: Journal) -> str:
+    """Of those later plans the journal of one that cannot be undone; "": none. Raises as that."""
+    return next((each for each in _later(found, _ON_TOP, is_kept=False)), "")
 
 
 def all_later(found: Journal) -> list[str]:
@@ -51,9 +61,14 @@ def all_later(found: Journal) -> list[str]:
     return [*_later(found, {Status.APPLIED, Status.UNDOING, Status.UNFINISHED})]
 
 
-def _later(found: Journal, wanted: set[Status]) -> Iterator[str]:
+def _later(
+    found: Journal, wanted: AbstractSet[Status], *, is_kept: bool | None = None
+) -> Iterator[str]:
+    """Later journals of these states; `is_kept`: only those with a backup, or without."""
     for each in _journals_in(str(Path(found.path).parent)):
         is_later = each.path != found.path and each.order > found.order
+        if is_kept not in {None, each.has_backup}:
+            continue
         if each.status in wanted and is_later and not {*each.log_dirs}.isdisjoint(found.log_dirs):
             yield each.path
 
@@ -79,4 +94,4 @@ def _read(directory: str, *identity: int) -> _Ordered | None:
         found = read_journal(directory)
     except (AccessError, CorruptError):
         return None
-    return _Ordered(found.path, found.order, found.status, found.log_dirs)
+    return _Ordered(found.path, found.order, found.status, found.log_dirs, found.has_backup)

@@ -24,7 +24,7 @@ from recovery.changes.apply import require_untouched
 from recovery.changes.confinement import require_in_reach
 from recovery.changes.file_facts import UNREADABLE, list_files, listing_digest
 from recovery.changes.journal import BackupKind, Journal, Status
-from recovery.changes.journal_order import later_applied
+from recovery.changes.journal_order import later_applied, later_without_backup
 from recovery.changes.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
 from storage import fsio
@@ -142,8 +142,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
         RefusedError: as `undo`.
         AccessError: a file cannot be looked at.
     """
-    if not found.has_backup:
-        raise RefusedError(f"{found.path}: was applied without a backup, so there is no way back")
+    require_way_back(found)
     require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
         other = journal.unfinished_path(log_dir)
@@ -167,6 +166,23 @@ def check_undo(found: Journal) -> dict[str, StepState]:
                 next_step="get that file back from elsewhere",
             )
     return states
+
+
+def require_way_back(found: Journal) -> None:
+    """Refuse what no undo can ever reach: old bytes are not kept, or not those of a later plan.
+
+    Raises:
+        RefusedError: so it is.
+        AccessError: its place cannot be listed.
+    """
+    if not found.has_backup:
+        raise RefusedError(f"{found.path}: was applied without a backup, so there is no way back")
+    if later := later_without_backup(found):
+        raise RefusedError(
+            f"{found.path}: a later plan for the same log dir was applied without a backup, and"
+            f" there is no way back to before that: {later}",
+            next_step=f"what this one replaced is kept in {found.path}: copy from there by hand",
+        )
 
 
 def _has_old_bytes(found: Journal, step: JournalStep, state: StepState) -> bool:

@@ -231,6 +231,22 @@ def test_an_older_one_waits_for_the_later(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("undo", older).status == 0
 
 
+def test_a_later_one_without_a_backup(kafka: Path, eoctl: Callable) -> None:
+    """It is not asked for an undo that it cannot have, and nothing newer is undone for nothing."""
+    other = ("truncate", "kafka/txn-1", "--apply", "--to-offset")
+    assert eoctl(*TRUNCATE).status == 0
+    assert eoctl(*other, "200", "--no-backup", "--i-accept-the-loss").status == 0
+    assert eoctl(*other, "100").status == 0
+    older, lost, newest = sorted(Path("kafka.eoctl").iterdir())
+    for arguments in ([older], ["--with-later", older], ["--dry-run", older], [older, newest]):
+        words = refuses(eoctl, kafka, "was applied without a backup, and there is", *arguments)
+        assert f"no way back to before that: {lost.absolute()}" in words
+        assert f"eoctl undo {lost.absolute()}" not in words
+        assert f"is kept in {older.absolute()}" in words
+    refuses(eoctl, kafka, "so there is no way back", "--with-later", lost)
+    assert eoctl("undo", newest).status == 0
+
+
 def test_a_held_lock(applied: Applied, kafka: Path, eoctl: Callable) -> None:
     """A look may be had."""
     with held(kafka) as pid:

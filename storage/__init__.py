@@ -2,8 +2,8 @@
 
 What a log dir holds, and nothing of what to do about it.
 
-From the entry down: producer_ids, split_pruning, coordinator, group_commits, keyed_log, splits,
-places, writer, log_tail, remote_places, client_batch, local_places, partition, place_files,
+From the entry down: state_file, producer_ids, split_pruning, coordinator, group_commits, keyed_log,
+splits, places, writer, log_tail, remote_places, client_batch, local_places, partition, place_files,
 listing, log_config, tiering, acknowledged, cluster_image, discovery, lookup, partition_files,
 log_dir, broker_lock, partition_store, batch_run, decoded_records, fsio, markers, remote_file,
 torn_batch, transaction_metadata, file_attributes, file_systems, producer_state, segment,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from storage.errors import AccessError
+from storage.listing import SegmentPlace  # noqa: TC001 - `state_file.read_as` resolves it
 from storage.place_files import offset_entries
 from storage.places import map_places, open_place
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
-    from storage.listing import SegmentPlace
     from storage.segment import Segment
 
 CANDIDATES_COUNT = 4  # entries to try from where a piece shall begin on, and as many before it

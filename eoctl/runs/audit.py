@@ -91,6 +91,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     engine = choose_engine(options.engine, sum(each.data_bytes() for each in wanted))
     splits = split_places(wanted, options.split_bytes or _split_bytes(engine, options, total_bytes))
     notes.append(engine.why)
+    notes += () if state is None else state.notes
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")

@@ -328,7 +328,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
             line("")
         with while_read(lambda: run.status, is_verdict=True) if not place else nullcontext():
             emit(report, output)
-    for note in (*run.notes, run.summary()):
+    for note in (*run.notes, *(() if state is None else state.notes), run.summary()):
         message(note)
     return run.status
 

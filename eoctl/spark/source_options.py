@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.listing import SegmentPlace
 from storage.places import list_places
 from storage.split_pruning import Bounds
 from storage.splits import Split, split_places
+from storage.state_file import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from storage.listing import Listing
+    from storage.listing import Listing, SegmentPlace
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 DEFAULT_TASK_BYTES = 32 << 20
@@ -242,7 +242,7 @@ def splits_text(splits: Iterable[Split]) -> str:
     """Return the value of the option `splits`: exactly these are read, and nothing is listed."""
     from msgpack import packb
 
-    data = packb([[list(each.place), *each[1:]] for each in splits], use_bin_type=True)
+    data = packb([*splits], use_bin_type=True, unicode_errors="surrogateescape")
     return b64encode(zlib.compress(data, 1)).decode("ascii")
 
 
@@ -250,5 +250,5 @@ def splits_of(text: str) -> list[Split]:
     """Read what `splits_text` has written."""
     from msgpack import unpackb
 
-    rows = unpackb(zlib.decompress(b64decode(text)))
-    return [Split(SegmentPlace(*place), *rest) for place, *rest in rows]
+    rows = unpackb(zlib.decompress(b64decode(text)), unicode_errors="surrogateescape")
+    return [read_as(Split, each) for each in rows]

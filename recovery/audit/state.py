@@ -1,26 +1,26 @@
 """What earlier audits have found, by segment, so that only new segments are read.
 
 A segment is taken from the state if it has the same path, size and time of change, and the same
-place in its directory. The file is msgpack, compressed, and of this program's own making: it can be
-deleted at any time, and the next audit then reads everything.
+place in its directory. The file (`storage.state_file`) can be deleted at any time, and the next
+audit then reads everything.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
-from errno import EACCES, ENOENT
+from errno import EACCES
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.summaries.codec import PACKED_VERSION, pack_piece, unpack_piece
+from recovery.summaries.codec import COLUMN_DTYPES, PACKED_VERSION, pack_piece, unpack_piece
 from recovery.summaries.partition import ReadPiece, join_segment
-from recovery.summaries.read_findings import GONE
+from recovery.summaries.read_findings import GONE, ReadFinding
+from recovery.summaries.segment import PieceSummary
+from recovery.summaries.summary import Counts, Extent, Summary
 from storage import fsio
-from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, FormatError, UsageError
-from storage.positioned_file import PositionedFile
 from storage.splits import Split
+from storage.state_file import Schema, StateFile
 from storage.uris import is_uri
 
 if TYPE_CHECKING:
@@ -28,8 +28,31 @@ if TYPE_CHECKING:
 
     from storage.listing import SegmentPlace
 
-STATE_NAME = "eoctl-audit-state"
-COMPRESSION_LEVEL = 1
+
+class Key(NamedTuple):
+    """What a segment is known by; fields as in `SegmentPlace`."""
+
+    path: str
+    file_bytes: int
+    modified_ns: int
+    is_active: bool
+    has_sequences: bool
+
+
+class Known(NamedTuple):
+    """A row of the file: the fields of a `Key`, and what `pack_piece` made."""
+
+    path: str
+    file_bytes: int
+    modified_ns: int
+    is_active: bool
+    has_sequences: bool
+    packed: bytes
+
+
+_PIECE = (PieceSummary, ReadFinding, Summary, Counts, Extent)
+_COLUMNS = tuple(each.descr for each in COLUMN_DTYPES)
+SCHEMA = Schema("eoctl-audit-state", PACKED_VERSION, (Known, *_PIECE, *_COLUMNS))
 
 
 class AuditState:
@@ -38,19 +61,21 @@ class AuditState:
     Raises:
         RefusedError: the file lies in a log dir.
         AccessError: it is there and cannot be read.
-        UsageError: it is something else, or cut short.
+        UsageError: it is something else.
     """
 
     def __init__(self, path: str, program: str) -> None:
         """Load it; `program` names the release, for one release may count what another does not."""
         if not path:
             raise UsageError("--state: no file is named")
-        require_outside_log_dirs(
-            path, "keep the state elsewhere", place=Path(path).absolute().parent
-        )
         self.path = path
-        self._program = program
-        self._known: dict[tuple[Any, ...], bytes] = _load(path, program)
+        self._file = StateFile(SCHEMA, "a state of an audit", path, program)
+        self._known = {_key(each): each.packed for each in self._file.load(Known)}
+
+    @property
+    def notes(self) -> list[str]:
+        """What of the file was not used, for people."""
+        return self._file.notes
 
     def take(self, places: Iterable[SegmentPlace]) -> tuple[list[ReadPiece], list[SegmentPlace]]:
         """Return what is known of some segments, and which have to be read."""
@@ -61,8 +86,8 @@ class AuditState:
             if packed is not None:
                 try:
                     piece = unpack_piece(packed)
-                except FormatError:
-                    piece = None
+                except FormatError as exc:
+                    self._file.pass_over(f"damaged ({exc})")
             if piece is None:
                 unknown.append(place)
             else:
@@ -90,45 +115,15 @@ class AuditState:
             split, piece = join_segment(group)
             # What failed to be read, or was not there, may be there the next time.
             if not any(each.is_unreadable or each.kind == GONE for each in piece.findings):
-                rows.append([*_key(split.place), pack_piece(piece)])
-        from msgpack import packb
-
-        data = packb([STATE_NAME, PACKED_VERSION, self._program, sorted(rows)], use_bin_type=True)
-        fsio.replace_file(fsio.FileSystem(), self.path, zlib.compress(data, COMPRESSION_LEVEL))
+                rows.append(Known(**_key(split.place)._asdict(), packed=pack_piece(piece)))
+        self._file.save(sorted(rows))
 
 
-def _key(place: SegmentPlace) -> tuple[Any, ...]:
-    return place.path, place.file_bytes, place.modified_ns, place.is_active, place.has_sequences
-
-
-def _load(path: str, program: str) -> dict[tuple[Any, ...], bytes]:
-    from msgpack import unpackb
-
-    try:
-        with PositionedFile(path) as file:
-            reading = file.read_at(0, file.file_bytes)
-    except AccessError as exc:
-        if exc.errno == ENOENT:
-            return {}
-        raise
-    if reading.unreadable:
-        raise AccessError(OSError(reading.unreadable[0].errno, "cannot be read"), path)
-    data = reading.data
-    try:
-        name, version, made_by, *rest = unpackb(zlib.decompress(data))
-        if name != STATE_NAME:
-            raise _bad(path, str(name)[:40])
-        if (version, made_by) != (PACKED_VERSION, program):
-            return {}  # of another release: everything is read again
-        (rows,) = rest
-        return {tuple(key): bytes(packed) for *key, packed in rows}
-    except (ValueError, TypeError, zlib.error) as exc:
-        raise _bad(path, str(exc)) from None
-
-
-def _bad(path: str, found: str) -> UsageError:
-    # No finding: what was to be audited has not been looked at.
-    return UsageError(
-        f"{path}: not a state of an audit ({found})",
-        next_step="name another file, or remove this one: everything is then read again",
+def _key(place: SegmentPlace | Known) -> Key:
+    return Key(
+        path=place.path,
+        file_bytes=place.file_bytes,
+        modified_ns=place.modified_ns,
+        is_active=place.is_active,
+        has_sequences=place.has_sequences,
     )

@@ -38,6 +38,7 @@ from storage.errors import AccessError, CorruptError, RefusedError
 from storage.file_names import DirState, parse_partition_name
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
+from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -49,8 +50,6 @@ PLAN_NAME = "plan.json"
 UNFINISHED_NAME = ".eoctl-unfinished"
 BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
 PLACE_SUFFIX = ".eoctl"
-VERSION = 1
-APPEND_VERSION = 2  # of a journal that grows
 CHECK_ID = "JNL-1"
 MAX_JOURNAL_BYTES = 1 << 28  # of a million files
 MAX_UNFINISHED_BYTES = 1 << 14
@@ -169,6 +168,10 @@ class Journal(NamedTuple):
         return str(Path(self.path, step.backup))
 
 
+_HOLDS = (Journal, JournalStep, DirectoryFacts, Appends, FileFacts, Status, Action, BackupKind)
+SCHEMA = Schema("journal of a plan", 1, _HOLDS)
+APPEND_SCHEMA = Schema("journal of a run that appends", 2, _HOLDS)
+
 # --- the file -------------------------------------------------------------------------------------
 
 
@@ -182,7 +185,7 @@ def _frame(entry: dict[str, Any]) -> bytes:
 def encode_journal(journal: Journal) -> bytes:
     """The file of a plan before the first change: one entry for the whole, and one a step."""
     begin = {
-        **_begin_to_map(journal, VERSION),
+        **_begin_to_map(journal, SCHEMA.version),
         "directories": {path: [*facts] for path, facts in journal.directories.items()},
         "neighbours": journal.neighbours,
         "steps_count": len(journal.steps),
@@ -217,7 +220,7 @@ def step_to_map(step: JournalStep) -> dict[str, Any]:
 
 def encode_begin(journal: Journal) -> bytes:
     """The first entry of a journal of appends; `encode_touch` gives those that follow."""
-    return _frame(_begin_to_map(journal, APPEND_VERSION))
+    return _frame(_begin_to_map(journal, APPEND_SCHEMA.version))
 
 
 def encode_touch(journal: Journal) -> bytes:
@@ -284,6 +287,8 @@ def parse_journal(data: bytes, directory: str) -> Journal:
         entries.append(entry)
         valid_bytes = end_pos
     try:
+        if _has_entry(data[valid_bytes:]):  # a torn end has nothing behind it
+            raise ValueError("an entry within is damaged")  # noqa: TRY301
         return _journal_of(entries, directory, valid_bytes)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         raise CorruptError(
@@ -308,10 +313,17 @@ def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
         yield entry, unpacker.tell()
 
 
+def _has_entry(data: bytes) -> bool:
+    """Whether a whole entry is somewhere in it: a list of two, of which the first is bytes."""
+    starts = (each.start() for each in re.finditer(rb"\x92[\xc4-\xc6]", data))
+    return any(True for start_pos in starts for _ in _frames(data[start_pos:]))
+
+
 def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int) -> Journal:
     begin = entries[0]
-    if begin["entry"] != "begin" or begin["version"] not in (VERSION, APPEND_VERSION):
-        raise ValueError(f"{begin['entry']} of version {begin['version']}")
+    if begin["entry"] != "begin" or begin["version"] not in (SCHEMA.version, APPEND_SCHEMA.version):
+        known = f"this program knows {SCHEMA.version} and {APPEND_SCHEMA.version}"
+        raise ValueError(f"{begin['entry']} of version {begin['version']!r}, {known}")
     found = Journal(
         path=directory,
         plan_id=text_of(begin["plan_id"]),
@@ -327,7 +339,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         status=Status.UNFINISHED,
         valid_bytes=valid_bytes,
     )
-    if begin["version"] == APPEND_VERSION:
+    if begin["version"] == APPEND_SCHEMA.version:
         return _with_touches(found, entries[1:])
     count = begin["steps_count"]
     steps = entries[1 : 1 + count]

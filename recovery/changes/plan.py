@@ -26,19 +26,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.changes.checked_values import number_of, plain_object, text_of
 from recovery.changes.confinement import log_dir_of, require_in_reach, why_not_confined
 from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_still, list_files, look
-from recovery.changes.spliced_content import Pieces, take_pieces, why_not_readable
+from recovery.changes.spliced_content import Piece, Pieces, take_pieces, why_not_readable
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_attributes import require_own_file
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.small_file import read_small_file
+from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from recovery.changes.spliced_content import Piece
-
-KIND = "eoctl-plan"
-SCHEMA_VERSION = 1
 MAX_PLAN_BYTES = 1 << 30
 PLAN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z][a-z-]*-[0-9a-f]{4}")
 
@@ -135,6 +132,9 @@ class Plan(NamedTuple):
     def directories(self) -> list[str]:
         """All directories with files that are touched, each once, log dirs included."""
         return list(dict.fromkeys([*self.log_dirs, *(each.directory for each in self.steps)]))
+
+
+SCHEMA = Schema("eoctl-plan", 1, (Plan, Step, Source, Listing, FileFacts, Action, Pieces, Piece))
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
@@ -316,8 +316,8 @@ def _stale(path: str, what: str) -> RefusedError:
 def encode_plan(plan: Plan) -> bytes:
     """The file."""
     value = {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
+        "kind": SCHEMA.name,
+        "schema_version": SCHEMA.version,
         **plan._asdict(),
         "steps": [_step_to_json(each) for each in plan.steps],
         "sources": [{"path": path, "before": before.to_json()} for path, before in plan.sources],
@@ -364,12 +364,15 @@ def parse_plan(data: bytes, path: str) -> Plan:
     """
     try:
         value = json.loads(data)
-        if value["kind"] != KIND:
-            raise UsageError(f"{path}: is no plan of eoctl")
-        if value["schema_version"] != SCHEMA_VERSION:
+        if value["kind"] != SCHEMA.name:
             raise UsageError(
-                f"{path}: a plan of version {value['schema_version']}, this program knows"
-                f" {SCHEMA_VERSION}"
+                f"{path}: is no plan of eoctl", next_step="a file that --save-plan wrote"
+            )
+        if value["schema_version"] != SCHEMA.version:
+            raise UsageError(
+                f"{path}: a plan of version {value['schema_version']!r}, this program knows"
+                f" {SCHEMA.version}",
+                next_step="carry it out with the release that made it, or make it anew",
             )
         plan = Plan(
             plan_id=text_of(value["plan_id"]),

@@ -14,7 +14,7 @@ from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.replay.snapshots import Clock
 from recovery.rules.catalogue import fix_of
 from recovery.rules.findings import Finding, Severity
-from recovery.start.changes import StartAction
+from recovery.start.changes import StartAction, StartChange
 from recovery.start.files import StartSettings
 from recovery.start.prediction import StartPrediction, action_on, predict_start
 from storage.errors import AccessError
@@ -25,7 +25,6 @@ from storage.tiering import is_tiered
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.start.changes import StartChange
     from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,15 +11,15 @@ from recovery.summaries.ended_epochs import ENDED_DTYPE
 from recovery.summaries.fingerprint import Fingerprint
 from recovery.summaries.partition import PartitionSummary
 from recovery.summaries.producer_summary import PRODUCER_DTYPE
-from recovery.summaries.read_findings import ReadFinding
+from recovery.summaries.read_findings import ReadFinding  # noqa: TC001 - `read_as` resolves it
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.summaries.violations import VIOLATION_DTYPE
 from storage.errors import CorruptError, UnsupportedError
-from storage.listing import SegmentPlace
 from storage.splits import Split
+from storage.state_file import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,6 +42,28 @@ COLUMN_DTYPES = [
 # Made once: an array keeps its type, and that of a structure is larger than a small column.
 NATIVE_DTYPES = [each.newbyteorder("=") for each in COLUMN_DTYPES]
 COMPRESSION_LEVEL = 1  # columns of small numbers shrink a lot at any level
+
+
+Row = TypeVar("Row")
+
+
+class _PackedPiece(NamedTuple):
+    """Fields of `PieceSummary`, as they are sent."""
+
+    summary: bytes
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    walked_end_pos: int
+    lowest_leader_epoch: int
+    highest_leader_epoch: int
+
+
+class _PackedPartition(NamedTuple):
+    """Fields of `PartitionSummary` that are sent."""
+
+    summary: bytes
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
 
 
 def pack_summary(summary: Summary) -> bytes:
@@ -76,26 +98,26 @@ def pack_piece(piece: PieceSummary) -> bytes:
     """Encode what was found in a split."""
     from msgpack import packb
 
-    return bytes(packb([pack_summary(piece.summary), *piece[1:]], use_bin_type=True))
+    packed = {**piece._asdict(), "summary": pack_summary(piece.summary)}.values()
+    return bytes(packb([*packed], use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_piece(data: bytes) -> PieceSummary:
     """Decode what `pack_piece` made. Raises as `unpack_summary`."""
-    summary, findings, *rest = _unpacked_list(data)
-    return PieceSummary(unpack_summary(summary), _findings_of(findings), *rest)
+    packed = _packed_row(_PackedPiece, data)
+    return PieceSummary(**{**packed._asdict(), "summary": unpack_summary(packed.summary)})
 
 
 def pack_split(split: Split) -> bytes:
     """Encode where a piece lies."""
     from msgpack import packb
 
-    return bytes(packb([list(split.place), *split[1:]], use_bin_type=True))
+    return bytes(packb(split, use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_split(data: bytes) -> Split:
     """Decode what `pack_split` made. Raises as `unpack_summary`."""
-    place, *rest = _unpacked_list(data)
-    return Split(SegmentPlace(*place), *rest)
+    return _packed_row(Split, data)
 
 
 def pack_partition(found: PartitionSummary) -> bytes:
@@ -103,32 +125,22 @@ def pack_partition(found: PartitionSummary) -> bytes:
     from msgpack import packb
 
     packed = [pack_summary(found.summary), found.findings, found.findings_count]
-    return bytes(packb(packed, use_bin_type=True))
+    return bytes(packb(packed, use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_partition(data: bytes) -> PartitionSummary:
     """Decode what `pack_partition` made. Raises as `unpack_summary`."""
-    summary, findings, count = _unpacked_list(data)
-    return PartitionSummary(unpack_summary(summary), _findings_of(findings), count)
+    packed = _packed_row(_PackedPartition, data)
+    return PartitionSummary(unpack_summary(packed.summary), packed.findings, packed.findings_count)
 
 
-def _findings_of(rows: list[list[Any]]) -> tuple[ReadFinding, ...]:
-    try:
-        return tuple(ReadFinding(*each) for each in rows)
-    except TypeError as exc:
-        raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
-
-
-def _unpacked_list(data: bytes) -> list[Any]:
+def _packed_row(kind: type[Row], data: bytes) -> Row:
     from msgpack import unpackb
 
     try:
-        values = unpackb(data)
+        return read_as(kind, unpackb(data, unicode_errors="surrogateescape"))
     except ValueError as exc:
         raise CorruptError(f"not a packed summary: {exc}", check_id="AUD-1", pos=0) from None
-    if not isinstance(values, list):
-        raise CorruptError("not a packed summary", check_id="AUD-1", pos=0)
-    return values
 
 
 def unpack_summary(data: bytes) -> Summary:
@@ -170,8 +182,8 @@ def _unpacked(
     ranges, columns = columns[: len(RANGES_DTYPES)], columns[len(RANGES_DTYPES) :]
     settled, columns = columns[: len(SETTLED_DTYPES)], columns[len(SETTLED_DTYPES) :]
     return Summary(
-        counts=Counts(*counts),
-        extent=Extent(*extent),
+        counts=read_as(Counts, counts),
+        extent=read_as(Extent, extent),
         duplicate_batches=duplicate_batches,
         producers=producers,
         sequences=Sequences(SequenceRanges._make(ranges), SettledEpochs._make(settled)),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -339,3 +340,38 @@ def test_a_leader_takes_away_epochs_that_nobody_gave_out(
             for each in rows_of(outcome, "finding")
             if each["path"] == str(path)
         } == {"EPC-2": "rewrites", "EPC-3": "rewrites"}
+
+
+def _with_rows(state: Path, change: Callable[[list[Any]], None]) -> None:
+    """Change what a state says of each partition: findings, row, changes, problems, a line."""
+    name, version, program, rows = msgpack.unpackb(zlib.decompress(state.read_bytes()))
+    for _, _, result in rows:
+        change(result)
+    state.write_bytes(zlib.compress(msgpack.packb([name, version, program, rows])))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: result[1].pop(),
+        lambda result: result[1].append(0),
+        lambda result: result[1].__setitem__(0, 7),
+        lambda result: result.pop(),
+        lambda result: result[0].append(["BAT-1"]),
+        lambda result: result[2].append(["/a", "no such action", None]),
+        lambda result: result.__setitem__(3, [1]),
+    ],
+)
+def test_a_state_of_other_columns_is_read_again(
+    kafka: Path, tmp_path: Path, eoctl: Callable[..., Any], change: Callable[[list[Any]], None]
+) -> None:
+    state = tmp_path / "check.state"
+    call = ("check", "--now", "dir", "--output", "jsonl", "--resume", state, kafka / "rolled-0")
+    first = eoctl(*call)
+    _with_rows(state, change)
+    again = eoctl(*call)
+    assert (again.status, again.text) == (first.status, first.text)
+    assert "as an earlier run found" not in again.errors
+    assert f"{state}: damaged" in again.errors
+    assert "read again" in again.errors
+    assert "1 partition as an earlier run found" in eoctl(*call).errors

@@ -227,7 +227,13 @@ def test_a_second_run_reads_what_is_new(
     note = f"{count} of {count} segments are unchanged, and taken from {tmp_path / 'state'}"
     assert note in notes_of(second)
     state = (tmp_path / "state").read_bytes()
-    for content in (b"no state", b"", state[:-1], state[: len(state) // 2]):
+    for content in (state[:-1], state[: len(state) // 2]):
+        (tmp_path / "state").write_bytes(content)
+        again = eoctl(*call)
+        assert (again.status, again.stdout) == (0, first.stdout)
+        assert any("damaged" in each and "read again" in each for each in notes_of(again))
+        assert (tmp_path / "state").read_bytes() == state
+    for content in (b"no state", b""):
         (tmp_path / "state").write_bytes(content)
         broken = eoctl(*call)
         assert (broken.status, broken.stdout) == (2, b"")

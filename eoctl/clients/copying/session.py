@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
 from eoctl.clients.partitions.session_file import SessionFormat
@@ -23,6 +23,7 @@ from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import RefusedError
 from storage.producer_state import NO_EPOCH, AppendError
+from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from recovery.changes.append_journal import AppendJournal
@@ -34,7 +35,6 @@ PLACE_NAME = "copies"
 NAME_CHARS = 200  # of the partition in the name of a file
 _ID_BITS = 61
 NEXT_STEP = "name another --session, or give the arguments that this one was begun with"
-_FILE = SessionFormat("eoctl copy session", 1, "the session of a copy", NEXT_STEP)
 
 
 class PartitionOf(NamedTuple):
@@ -125,6 +125,10 @@ class Session(NamedTuple):
         return self._replace(anchors=anchors, is_clean=is_clean)
 
 
+SCHEMA = Schema("eoctl copy session", 1, (Session,))
+_FILE: SessionFormat[Session] = SessionFormat(SCHEMA, "the session of a copy", NEXT_STEP)
+
+
 def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
     """Where the session of a copy into a partition of a log dir lies when nobody says where."""
     digest = hashlib.sha256(repr(tuple(source)).encode()).hexdigest()[:16]
@@ -184,7 +188,7 @@ class SessionKeeper:
             self.require_mine()
             self._make_place(self._journal.fs)
             self._journal.keep_session(self.path)
-            _FILE.save(self._journal.fs, self.path, session._asdict())
+            _FILE.save(self._journal.fs, self.path, session)
             self._seen = _state(self.path)
         self.session = session
 
@@ -237,44 +241,20 @@ def _state(path: str) -> tuple[int, int, int] | None:
 
 
 def _load(path: str) -> Session | None:
-    fields = _FILE.load(path)
-    if fields is None:
-        return None
-    try:
-        session = Session(**{name: fields[name] for name in Session._fields})
-        session = session._replace(
-            source=PartitionOf(*session.source),
-            destination=PartitionOf(*session.destination),
-            anchors=tuple(_anchor(each) for each in session.anchors),
-        )
-        _check(session)
-    except (ValueError, TypeError, KeyError) as exc:
-        raise _FILE.damaged(path, exc) from exc
-    return session
-
-
-def _anchor(values: Any) -> Anchor:
-    anchor = Anchor(*values)
-    return anchor if anchor.last is None else anchor._replace(last=LastBatch(*anchor.last))
+    return _FILE.load(path, _check)
 
 
 def _check(session: Session) -> None:
-    """See that all is of its type: what a file holds may be anything."""
-    numbers: list[object] = [session.start_offset]
-    for each in session.anchors:
-        numbers += each[:-1]
-        numbers += each.last or ()
+    """See that all numbers are in their range: what a file holds may be anything."""
     if not session.anchors:
         raise ValueError("there is no anchor")
-    if not all(type(each) is int and -1 <= each < 2**63 for each in numbers):
-        raise ValueError("a number is none, or out of range")
+    numbers = [session.start_offset]
+    for each in session.anchors:
+        numbers += [each.source_offset, each.end_offset, each.producer_id]
+        numbers += [each.producer_epoch, each.sequence, *(each.last or ())]
+    if not all(-1 <= each < 2**63 for each in numbers):
+        raise ValueError("a number is out of range")
     for each in session.anchors:
         last = each.last
         if last and not (last.source_offset < each.source_offset and last.offset < each.end_offset):
             raise ValueError("an anchor is not behind its last batch")
-    for *ids, topic, number in map(list[object], (session.source, session.destination)):
-        texts = [topic, *(each for each in ids if each is not None)]
-        if not all(isinstance(each, str) for each in texts) or type(number) is not int:
-            raise ValueError("a partition is none")
-    if {type(session.isolation), type(session.is_clean)} != {str, bool}:
-        raise ValueError("a setting is none")

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from storage import fsio
 from storage.checksum import crc32c
 from storage.errors import AccessError, RefusedError
+from storage.state_file import read_as
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from storage.fsio import FileSystem
+    from storage.state_file import Schema
+
+Session = TypeVar("Session")
 
 MAX_SESSION_BYTES = 16 << 20  # of 100,000 partitions it has a tenth
 
 
-class SessionFormat:
+class SessionFormat(Generic[Session]):
     """A kind of session.
 
     Args:
-        name: what the file says that it is.
-        version: of its fields.
+        schema: what the file says that it is, and the type of a session, a named tuple.
         what: for errors, such as "the session of a producer".
         next_step: after an error.
     """
 
-    def __init__(self, name: str, version: int, what: str, next_step: str) -> None:
-        self._name = name
-        self._version = version
+    def __init__(self, schema: Schema, what: str, next_step: str) -> None:
+        self._schema = schema
+        self._kind: type[Session] = schema.holds[0]
         self._what = what
         self._next_step = next_step
 
-    def load(self, path: str) -> dict[str, Any] | None:
-        """Read the fields; None if there is no such file. Lists come as tuples.
+    def load(self, path: str, check: Callable[[Session], None]) -> Session | None:
+        """Read a session; None if there is no such file. `check` raises ValueError for a bad one.
 
         Raises:
             AccessError: it cannot be read.
@@ -58,22 +63,25 @@ class SessionFormat:
                 raise ValueError("its checksum is wrong")  # noqa: TRY301
             found = msgpack.unpackb(body, use_list=False)
             kind, version = found.pop("format"), found.pop("version")
-            if (kind, version) != (self._name, self._version):
-                raise ValueError(f"format {kind!r}, version {version!r}")  # noqa: TRY301
+            if kind != self._schema.name:
+                raise ValueError(f"format {kind!r}")  # noqa: TRY301
+            if version != self._schema.version:
+                raise ValueError(  # noqa: TRY301
+                    f"of version {version!r}, this program knows {self._schema.version}"
+                )
+            session = read_as(self._kind, found)
+            check(session)
         except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as exc:
-            raise self.damaged(path, exc) from exc
-        fields: dict[str, Any] = found
-        return fields
+            raise RefusedError(
+                f"{path}: not {self._what}, or damaged: {exc}", next_step=self._next_step
+            ) from exc
+        return session
 
-    def damaged(self, path: str, problem: Exception) -> RefusedError:
-        """Return the error for a file whose content is not what it should be."""
-        return RefusedError(
-            f"{path}: not {self._what}, or damaged: {problem}", next_step=self._next_step
-        )
-
-    def save(self, fs: FileSystem, path: str, fields: dict[str, Any]) -> None:
+    def save(self, fs: FileSystem, path: str, session: Session) -> None:
         """Replace the file durably. Raises AccessError."""
         import msgpack
 
-        body = msgpack.packb({"format": self._name, "version": self._version, **fields})
+        fields = session._asdict()  # type: ignore[attr-defined]
+        head = {"format": self._schema.name, "version": self._schema.version}
+        body = msgpack.packb({**head, **fields})
         fsio.replace_file(fs, path, msgpack.packb([body, crc32c(body)]))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.partitions.session_file import SessionFormat
 from storage.errors import RefusedError
+from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 DIGEST_BYTES = sha256().digest_size
 NEXT_STEP = "give the input and the options of the first run, or another file: a new session"
-_FILE = SessionFormat("eoctl producer session", 1, "the session of a producer", NEXT_STEP)
-
-
 # Key, value and headers of a record.
 Content = tuple["bytes | None", "bytes | None", "tuple[RecordHeader, ...]"]
 
@@ -92,6 +90,10 @@ class Session(NamedTuple):
                 )
 
 
+SCHEMA = Schema("eoctl producer session", 1, (Session,))
+_FILE: SessionFormat[Session] = SessionFormat(SCHEMA, "the session of a producer", NEXT_STEP)
+
+
 def load_session(path: str) -> Session | None:
     """Read a session; None if there is no such file.
 
@@ -99,38 +101,21 @@ def load_session(path: str) -> Session | None:
         AccessError: it cannot be read.
         RefusedError: it is none.
     """
-    found = _FILE.load(path)
-    if found is None:
-        return None
-    try:
-        session = Session(**{name: found[name] for name in Session._fields})
-        session = session._replace(
-            partitions=tuple(SessionPartition(*each) for each in session.partitions)
-        )
-        _check(session)
-    except (ValueError, TypeError, KeyError) as exc:
-        raise _FILE.damaged(path, exc) from exc
-    return session
+    return _FILE.load(path, _check)
 
 
 def _check(session: Session) -> None:
-    """See that all is of its type: what a file holds may be anything."""
-    numbers: list[Any] = [session.input_pos, *session.producer_ids, *session.ends]
-    small: list[Any] = [session.producer_epoch]
-    texts: list[Any] = []
+    """See that all numbers are in their range: what a file holds may be anything."""
+    numbers = [session.input_pos, *session.producer_ids, *session.ends]
+    small = [session.producer_epoch]
     for each in session.partitions:
-        texts.append(each.name)
         small.append(each.base_sequence)
         numbers += [each.start_offset, each.end_offset]
-    digests: list[Any] = [session.input_sha256, session.last_sha256]
-    arguments: Any = session.arguments
-    if not all(isinstance(each, int) and 0 <= each < 2**63 for each in numbers):
-        raise ValueError("a number is none, or out of range")
-    if not all(isinstance(each, int) and 0 <= each < 2**31 for each in small):
-        raise ValueError("an epoch or sequence number is none, or out of range")
-    if not all(isinstance(each, str) for each in texts) or not isinstance(arguments, dict):
-        raise ValueError("a name or an option is none")
-    if not all(isinstance(each, bytes) and len(each) == DIGEST_BYTES for each in digests):
+    if not all(0 <= each < 2**63 for each in numbers):
+        raise ValueError("a number is out of range")
+    if not all(0 <= each < 2**31 for each in small):
+        raise ValueError("an epoch or sequence number is out of range")
+    if {len(session.input_sha256), len(session.last_sha256)} != {DIGEST_BYTES}:
         raise ValueError("a digest is none")
     if not session.producer_ids or not session.partitions:
         raise ValueError("there is no producer id or no partition")
@@ -138,7 +123,7 @@ def _check(session: Session) -> None:
 
 def save_session(fs: FileSystem, path: str, session: Session) -> None:
     """Replace the file durably. Raises AccessError."""
-    _FILE.save(fs, path, session._asdict())
+    _FILE.save(fs, path, session)
 
 
 def digest_of(content: Content) -> bytes:

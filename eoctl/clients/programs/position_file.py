@@ -22,15 +22,15 @@ from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
 from storage.file_attributes import FileAttributes
+from storage.file_names import MAX_OFFSET
 from storage.fsio import set_attributes
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
+from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from storage.fsio import FileSystem, OpenFile
 
-FORMAT = "eoctl consume checkpoint"
-VERSION = 1
 MAX_BYTES = 256 << 20
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
@@ -50,6 +50,9 @@ class Position(NamedTuple):
 
     next_offset: int
     state: Any = None
+
+
+SCHEMA = Schema("eoctl consume checkpoint", 1, (PositionOf, Position))
 
 
 class PositionFile:
@@ -104,7 +107,7 @@ class PositionFile:
         before, fs = self._file, self._fs
         if before is not None and not self._is_in_place(before):
             raise RefusedError(f"{self.path}: somebody else has replaced it; not saved")
-        fields = {"format": FORMAT, "version": VERSION, **self._owner._asdict()}
+        fields = {"format": SCHEMA.name, "version": SCHEMA.version, **self._owner._asdict()}
         data = json.dumps(
             {**fields, **position._asdict()}, ensure_ascii=False, separators=(",", ":")
         ).encode()
@@ -167,24 +170,26 @@ class PositionFile:
     def _parse(self, data: bytes) -> Position:
         try:
             fields = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             fields = None
-        if not isinstance(fields, dict) or fields.get("format") != FORMAT:
-            raise RefusedError(
-                f"{self.path}: no checkpoint of eoctl consume, and not replaced by one",
-                next_step="name another file, or remove it to begin anew",
-            )
-        if fields.get("version") != VERSION:
-            raise RefusedError(f"{self.path}: of another version of eoctl")
+        if not isinstance(fields, dict) or fields.get("format") != SCHEMA.name:
+            raise self._unusable("no checkpoint of eoctl consume, and not replaced by one")
+        if fields.get("version") != SCHEMA.version:
+            known = f"this program knows {SCHEMA.version}"
+            raise self._unusable(f"of another version, {fields.get('version')!r}; {known}")
+        names = {"format", "version", *PositionOf._fields, *Position._fields}
+        if differing := ", ".join(sorted(names ^ fields.keys())):
+            raise self._unusable(f"damaged: with or without {differing}")
         for name, wanted in self._owner._asdict().items():
             found = fields.get(name)
             is_unknown = name == "topic_id" and None in (found, wanted)
             if found != wanted and not is_unknown:
-                raise RefusedError(
-                    f"{self.path}: its {name.replace('_', ' ')} is {found}, not {wanted}",
-                    next_step="name another file, or remove it to begin anew",
-                )
-        next_offset = fields.get("next_offset")
-        if type(next_offset) is not int or next_offset < 0:
-            raise RefusedError(f"{self.path}: {next_offset!r} is no offset")
-        return Position(next_offset, fields.get("state"))
+                raise self._unusable(f"its {name.replace('_', ' ')} is {found}, not {wanted}")
+        next_offset = fields["next_offset"]
+        if type(next_offset) is not int or not 0 <= next_offset <= MAX_OFFSET:
+            raise self._unusable(f"{next_offset!r} is no offset")
+        return Position(next_offset, fields["state"])
+
+    def _unusable(self, why: str) -> RefusedError:
+        next_step = "name another file, or remove it to begin anew"
+        return RefusedError(f"{self.path}: {why}", next_step=next_step)

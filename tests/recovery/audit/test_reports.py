@@ -12,7 +12,7 @@ import pytest
 import recovery.summaries.segment
 from recovery.audit.local import read_pieces, tasks_of
 from recovery.audit.reports import COLUMNS, Audit, Audited
-from recovery.audit.state import AuditState
+from recovery.audit.state import SCHEMA, AuditState
 from recovery.cluster.transactional_ids import read_transactional_ids
 from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
@@ -399,7 +399,7 @@ def test_a_state_of_another_release_is_passed_over(
     _, first = with_state(tmp_path / "state", tmp_path / "logs")
     _, names = with_state(tmp_path / "state", tmp_path / "logs", program="the next")
     assert names == first
-    monkeypatch.setattr("recovery.audit.state.PACKED_VERSION", 999)
+    monkeypatch.setattr("recovery.audit.state.SCHEMA", SCHEMA._replace(version=999))
     _, names = with_state(tmp_path / "state", tmp_path / "logs", program="the next")
     assert names == first
 

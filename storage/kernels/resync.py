@@ -188,6 +188,7 @@ class Resync:
         a v2 batch, may be wrong, and what follows may be damaged. Such a batch counts if
           the checksum that is stored at `pos` holds for all before it, or
           what is at `pos` cannot be the begin of the next batch, in whose values it might lie, or
+          it begins within the header of what is at `pos`, where no values are, or
           what follows it is an end or a header, unless what is at `pos` may be a torn batch.
 
         Args:
@@ -206,11 +207,18 @@ class Resync:
                 continue
             if not is_sound and each in waiting:
                 return each.start_pos
+            if each.start_pos < pos + self._header_bytes(pos):
+                return each.start_pos
             if not (is_sound and may_be_torn) and self.is_plausible(each.end_pos, each.last_offset):
                 return each.start_pos
             if self._content_ends(pos, each.start_pos):
                 return each.start_pos
         return None
+
+    def _header_bytes(self, pos: int) -> int:
+        """Return how long the header is of what is at `pos`, by its magic."""
+        magic = self._source.read(pos, PREFIX_BYTES)[MAGIC_POS:]
+        return HEADER_BYTES if magic and magic[0] == MAGIC_V2 else LEGACY_HEADER_BYTES
 
     def _may_begin_batch(self, pos: int) -> bool:
         """Tell whether what is at `pos` may be the begin of the next batch."""

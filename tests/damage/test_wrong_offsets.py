@@ -151,6 +151,25 @@ def test_the_last_batch_of_a_segment(
     assert "[SEG-1]" in found.errors
 
 
+def test_a_whole_batch_within_a_header_is_no_torn_one(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
+) -> None:
+    """A byte between two batches: the length that is read there leads beyond the end of the log."""
+    source = golden("kafka-4.3.1") / "clean/ctp-out-0"
+    directory = tmp_path / source.name
+    directory.mkdir()
+    data = bytearray((source / NAME).read_bytes())
+    last = read_batches(bytes(data))[-1]
+    data[last.pos + 3] ^= 1 << 3  # of the base offset
+    data.insert(last.pos, 0)
+    (directory / NAME).write_bytes(data)
+    for command in ("check", "dump-segment", "consume"):
+        more = ["--skip-corrupt", "--output", "jsonl"] if command == "consume" else []
+        said = eoctl(command, directory, *more)
+        assert said.status in (1, 5), command
+        assert "SEG-3" in said.text + said.errors, command
+
+
 def test_a_lowered_wrapper_that_begins_below_its_segment(
     golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

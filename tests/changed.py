@@ -1,16 +1,18 @@
 """The test files of what differs from the branch main, one a line: `python -m tests.changed`.
 
-A changed module has the test file that mirrors its place or bears its name, and every test file that
-imports it. A changed helper of the tests has those that import it; a changed test file is one itself.
+A changed module has the test files that bear its name, and those that import it. A changed helper of
+the tests has those that import it; a changed test file is one itself. Of files that import something
+which all of them import some are chosen, others in each call, and the number of the rest is told.
 """
 
 from __future__ import annotations
 
 import ast
+import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +21,15 @@ ROOT = Path(__file__).parents[1]
 BRANCH = "main"
 # What the sources look like is always looked at.
 ALWAYS = "tests/test_tidy.py"
+# So many files of those that import what was changed are a matter of seconds.
+MOST_IMPORTING = 6
+
+
+class Files(NamedTuple):
+    """Test files: those that are changed or have the name of what is, and those that import it."""
+
+    own: list[str]
+    importing: list[str]
 
 
 def changed_files(root: Path = ROOT) -> list[str]:
@@ -37,25 +48,23 @@ def changed_files(root: Path = ROOT) -> list[str]:
     return sorted(name for name in names if (root / name).exists())
 
 
-def files_to_run(changed: Iterable[str], root: Path = ROOT) -> list[str]:
+def files_to_run(changed: Iterable[str], root: Path = ROOT) -> Files:
     """The test files of these files, with paths relative to the root."""
     tests = {
         str(path.relative_to(root)): _imported_modules(path)
         for path in (root / "tests").rglob("test_*.py")
     }
-    found = {ALWAYS} & {*tests}
+    own, importing = {ALWAYS} & {*tests}, set[str]()
     for name in changed:
         path = Path(name)
         if name in tests:
-            found.add(name)
+            own.add(name)
             continue
         parts = path.with_suffix("").parts
         module = ".".join(parts[:-1] if path.name == "__init__.py" else parts)
-        own = f"test_{path.stem}.py"
-        found |= {
-            test for test, modules in tests.items() if Path(test).name == own or module in modules
-        }
-    return sorted(found)
+        own |= {test for test in tests if Path(test).name == f"test_{path.stem}.py"}
+        importing |= {test for test, modules in tests.items() if module in modules}
+    return Files(sorted(own), sorted(importing - own))
 
 
 def _imported_modules(path: Path) -> set[str]:
@@ -70,5 +79,14 @@ def _imported_modules(path: Path) -> set[str]:
     return modules
 
 
+def main() -> None:
+    """Print them, and on the other stream how many are left to `make test`."""
+    own, importing = files_to_run(changed_files())
+    chosen = random.sample(importing, min(MOST_IMPORTING, len(importing)))
+    sys.stdout.writelines(f"{name}\n" for name in sorted([*own, *chosen]))
+    if count := len(importing) - len(chosen):
+        sys.stderr.write(f"{count} more test files import what was changed: make test runs them\n")
+
+
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{name}\n" for name in files_to_run(changed_files()))
+    main()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import changed as changes
 from tests import drawn as drawing
 from tests.changed import changed_files, files_to_run
 from tests.drawn import drawn
@@ -51,7 +52,26 @@ def test_tests_of_a_change(root: Path, changed: str, expected: list[str]) -> Non
     with (root / changed).open("a") as file:
         file.write("VALUE = 1\n")
     assert changed_files(root) == [changed]
-    assert files_to_run(changed_files(root), root) == [*expected, "tests/test_tidy.py"]
+    own, importing = files_to_run(changed_files(root), root)
+    assert sorted([*own, *importing]) == [*expected, "tests/test_tidy.py"]
+
+
+def test_of_many_files_that_import_it_some_are_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, importing = ["tests/test_own.py"], [f"tests/test_{number}.py" for number in range(10)]
+    monkeypatch.setattr(changes, "changed_files", list)
+    monkeypatch.setattr(changes, "files_to_run", lambda _: changes.Files(own, importing))
+    chosen = set()
+    for _ in range(40):
+        changes.main()
+        printed = capsys.readouterr()
+        assert printed.err.startswith(f"{10 - changes.MOST_IMPORTING} more test files import")
+        names = printed.out.splitlines()
+        assert len(names) == 1 + changes.MOST_IMPORTING
+        assert {*own} < {*names} <= {*own, *importing}
+        chosen |= {*names}
+    assert chosen == {*own, *importing}
 
 
 def test_what_is_gone_has_no_tests(root: Path) -> None:

@@ -104,6 +104,9 @@ PRINTED = ("timestamp", "partition", "offset", "headers", "key")
 def test_text_is_that_of_the_console_consumer(
     topic: str, fresh_log_dir: FreshLogDir, served: Broker, eoctl: Eoctl
 ) -> None:
+    """That there are no more records than these is seen by the test above."""
+    records = eoctl("consume", fresh_log_dir.clean / f"{topic}-0", "--output", "jsonl")
+    count = len(records.stdout.splitlines())
     for printed in ((), PRINTED):
         options = [f"--print-{each}" for each in printed]
         separator = "|" if printed else "\t"
@@ -115,7 +118,7 @@ def test_text_is_that_of_the_console_consumer(
             java_command(
                 *quick_start(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", CONSOLE,
                 "--bootstrap-server", served.bootstrap, "--topic", topic, "--partition", "0",
-                "--offset", "earliest", "--timeout-ms", "5000",
+                "--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "50000",
                 *(part for each in properties for part in ("--formatter-property", each)),
             ),
             capture_output=True, check=False, timeout=TIMEOUT_S,

@@ -188,6 +188,9 @@ class _Author:
         after = client.transactional_producer(bootstrap, "after")
         client.transact(after, self.records("txn", partitions=2, most=20), commit=True)
         client.transact(after, self.records("txn", partitions=2, most=20), commit=False)
+        # It is given its id when the markers are written. Without them a broker that is stopped now
+        # would write them after its next start.
+        client.transactional_producer(bootstrap, "after")
 
     def send(
         self,

@@ -106,7 +106,9 @@ def _entry(info: Any) -> RemoteEntry | None:
     except UnicodeDecodeError:
         path = ""
     is_dir = info.type == FileType.Directory
-    return RemoteEntry(path, is_dir, info.size or 0, info.mtime_ns or 0)
+    return RemoteEntry(
+        path=path, is_dir=is_dir, file_bytes=info.size or 0, modified_ns=info.mtime_ns or 0
+    )
 
 
 register_default(open_tree)

@@ -146,7 +146,7 @@ def _show_appended(
         emit(each, output)
         if is_text:
             line("")
-    emit(Report("file", FileChange._fields, changes, notes), output)
+    emit(Report(kind="file", columns=FileChange._fields, rows=changes, notes=notes), output)
 
 
 def show_price(price: dict[str, Any], output: OutputFormat) -> None:

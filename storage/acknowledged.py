@@ -144,7 +144,13 @@ class Acknowledged(NamedTuple):
         if start <= end_offset or end_offset == self.bases[0]:
             return None
         why = f"the log start {start} lies beyond the end {end_offset} of the log"
-        return Missing(self.bases[0], end_offset - 1, why, "OFS-1", is_on_disk=True)
+        return Missing(
+            base_offset=self.bases[0],
+            last_offset=end_offset - 1,
+            why=why,
+            check_id="OFS-1",
+            is_on_disk=True,
+        )
 
     def not_given(self, end_offset: int | None) -> tuple[Missing, ...]:
         """Tell both: what is hidden, and what is missing."""
@@ -163,7 +169,12 @@ class Acknowledged(NamedTuple):
             first, last = max(base, start, covered + 1), bases[place] - 1
             if first <= last:
                 covered = last
-                yield Missing(first, last, f"{_name(base)} are there without their .log", "SEG-9")
+                yield Missing(
+                    base_offset=first,
+                    last_offset=last,
+                    why=f"{_name(base)} are there without their .log",
+                    check_id="SEG-9",
+                )
 
     def _tail(self, end_offset: int | None) -> Iterator[Missing]:
         """What lies behind the log's end; all of it where there is no segment."""
@@ -184,10 +195,20 @@ class Acknowledged(NamedTuple):
                 (each.check_id for each in beyond if each.what == HIGH_WATERMARK),
                 beyond[0].check_id,
             )
-            yield Missing(first, beyond[0].end_offset - 1, f"{where}, {told}", check_id)
+            yield Missing(
+                base_offset=first,
+                last_offset=beyond[0].end_offset - 1,
+                why=f"{where}, {told}",
+                check_id=check_id,
+            )
         elif not self.claims and self.orphans and self.orphans[-1] >= first:
             base = next(each for each in self.orphans if each >= first)
-            yield Missing(base, None, f"{_name(base)} are there without their .log", "SEG-9")
+            yield Missing(
+                base_offset=base,
+                last_offset=None,
+                why=f"{_name(base)} are there without their .log",
+                check_id="SEG-9",
+            )
 
 
 def acknowledged(
@@ -213,12 +234,12 @@ def acknowledged(
     if snapshots and (is_clean or not bases) and directory.name.topic != METADATA_TOPIC:
         claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
     return Acknowledged(
-        log_start,
-        tuple(claims),
-        tuple(sorted(orphans)),
-        bases,
-        tuple(sorted(unlisted)),
-        stopped_of(log_dir, directory),
+        log_start_offset=log_start,
+        claims=tuple(claims),
+        orphans=tuple(sorted(orphans)),
+        bases=bases,
+        unlisted=tuple(sorted(unlisted)),
+        stopped=stopped_of(log_dir, directory),
     )
 
 

@@ -132,7 +132,12 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
         problems += (each for each in log_dir.problems if is_whole or not is_foreign(each))
     problems += duplicate_partitions(log_dirs)
     whole = tuple(finder.log_dirs[key] for key in finder.used if key in finder.whole)
-    return Discovery(tuple(finder.selected.values()), log_dirs, tuple(problems), whole)
+    return Discovery(
+        selected=tuple(finder.selected.values()),
+        log_dirs=log_dirs,
+        problems=tuple(problems),
+        whole=whole,
+    )
 
 
 def select_partition(path: str | Path) -> Selected:

@@ -182,10 +182,16 @@ def classify(name: str) -> FileName:
         match = _KRAFT_SNAPSHOT.match(stem)
         if match is None:
             return FileName(name, kind, suffix)
-        return FileName(name, kind, suffix, _bounded(match[1], MAX_OFFSET), int(match[2]))
+        return FileName(
+            name=name,
+            kind=kind,
+            suffix=suffix,
+            offset=_bounded(match[1], MAX_OFFSET),
+            epoch=int(match[2]),
+        )
     match = _LEADING_OFFSET.match(stem)
     offset = None if match is None else _bounded(match[1], MAX_OFFSET)
-    return FileName(name, kind, suffix, offset)
+    return FileName(name=name, kind=kind, suffix=suffix, offset=offset)
 
 
 def _bounded(digits: str, maximum: int) -> int | None:
@@ -253,4 +259,10 @@ def parse_partition_name(name: str) -> PartitionName | None:
     if partition > MAX_INT32:
         return None
     may_be_cut = state in SET_ASIDE and len(name) >= MAX_NAME_CHARS
-    return PartitionName(topic, partition, state, unique_id, may_be_cut)
+    return PartitionName(
+        topic=topic,
+        partition=partition,
+        state=state,
+        unique_id=unique_id,
+        topic_may_be_cut=may_be_cut,
+    )

@@ -306,7 +306,9 @@ def open_alone(fs: FileSystem, path: StrPath) -> OpenFile:
         if found.st_nlink == 1:
             return file
         mode = stat.S_IMODE(found.st_mode)
-        attributes = FileAttributes(found.st_uid, found.st_gid, mode, found.st_mtime_ns)
+        attributes = FileAttributes(
+            uid=found.st_uid, gid=found.st_gid, mode=mode, mtime_ns=found.st_mtime_ns
+        )
         replace_file(fs, path, _chunks_of(file), attributes=attributes)
     except BaseException:
         with suppress(OSError):

@@ -132,7 +132,13 @@ class _Lister:
                 cluster = _cluster_id(selected.log_dir)
                 self._around[path] = selected
                 self._found.append(
-                    DirectoryPlace(broker, name.topic, name.partition, path, cluster)
+                    DirectoryPlace(
+                        broker=broker,
+                        topic=name.topic,
+                        partition=name.partition,
+                        directory=path,
+                        cluster=cluster,
+                    )
                 )
             else:
                 self.problems.append(not_utf8(path))
@@ -147,12 +153,12 @@ class _Lister:
                 places += self._segments(each, files)
                 known[each.directory] = acknowledged(*self._around[each.directory], files)
         return Listing(
-            tuple(places),
-            tuple(self._found),
-            tuple(self.problems),
-            tuple(self.notes),
-            self._whole,
-            known,
+            places=tuple(places),
+            directories=tuple(self._found),
+            problems=tuple(self.problems),
+            notes=tuple(self.notes),
+            log_dirs=self._whole,
+            acknowledged=known,
         )
 
     def _list(self, directory: DirectoryPlace) -> PartitionFiles | None:

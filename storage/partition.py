@@ -292,10 +292,22 @@ class Partition:
         with open_segment(files.log.path) as segment:
             end = lookup.find_end(segment, self.index_entries(files), is_active=True)
         if end.last is None:
-            return LogEnd(files.base_offset, files, 0, end.start_pos, end.verdict)
+            return LogEnd(
+                offset=files.base_offset,
+                files=files,
+                valid_bytes=0,
+                start_pos=end.start_pos,
+                verdict=end.verdict,
+            )
         header = end.last.header
         valid_bytes = end.last.pos + header.batch_bytes
-        return LogEnd(header.last_offset + 1, files, valid_bytes, end.start_pos, end.verdict)
+        return LogEnd(
+            offset=header.last_offset + 1,
+            files=files,
+            valid_bytes=valid_bytes,
+            start_pos=end.start_pos,
+            verdict=end.verdict,
+        )
 
     def find_offset(self, offset: int) -> Place | None:
         """Find the batch with an offset, or the next one above it; None at or beyond the end.

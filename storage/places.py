@@ -65,12 +65,12 @@ def list_places(paths: Iterable[str], *, base: str | None = None) -> Listing:
 
         more = list_remote(remote, is_only=is_only)
         found = Listing(
-            found.places + more.places,
-            found.directories + more.directories,
-            found.problems + more.problems,
-            found.notes + more.notes,
-            found.log_dirs + more.log_dirs,
-            {**found.acknowledged, **more.acknowledged},
+            places=found.places + more.places,
+            directories=found.directories + more.directories,
+            problems=found.problems + more.problems,
+            notes=found.notes + more.notes,
+            log_dirs=found.log_dirs + more.log_dirs,
+            acknowledged={**found.acknowledged, **more.acknowledged},
         )
     return sort_listing(found)
 

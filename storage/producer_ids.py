@@ -247,11 +247,11 @@ class ProducerIds:
                 generation = 0
                 changes.append(ids)
             lease = Lease(
-                app_id,
-                producer_id,
-                generation,
-                expiry_ms,
-                self._end_ms(expiry_ms),
+                app_id=app_id,
+                producer_id=producer_id,
+                generation=generation,
+                expiry_ms=expiry_ms,
+                expires_at_ms=self._end_ms(expiry_ms),
                 partitions=tuple(partitions),
             )
             self._log.put([*changes, lease])

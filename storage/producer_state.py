@@ -359,7 +359,10 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         return CompletedTransaction(
-            state.producer_id, first_offset, header.base_offset, not marker.is_commit
+            producer_id=state.producer_id,
+            first_offset=first_offset,
+            last_offset=header.base_offset,
+            is_aborted=not marker.is_commit,
         )
 
     def _check_epoch(self, state: ProducerState, header: BatchHeader, origin: Origin) -> None:
@@ -377,7 +380,13 @@ class ProducerStateManager:
 
     def _note(self, check_id: str, header: BatchHeader, expected: int, found: int) -> None:
         self.violations.append(
-            Violation(check_id, header.base_offset, header.producer_id, expected, found)
+            Violation(
+                check_id=check_id,
+                offset=header.base_offset,
+                producer_id=header.producer_id,
+                expected=expected,
+                found=found,
+            )
         )
 
     # -- transactions

@@ -211,7 +211,11 @@ class _Lister:
         log_dir = self._log_dir(located, around)
         cluster = None if log_dir.meta is None else log_dir.meta.cluster_id
         place = DirectoryPlace(
-            self._broker(located, around), name.topic, name.partition, uri, cluster
+            broker=self._broker(located, around),
+            topic=name.topic,
+            partition=name.partition,
+            directory=uri,
+            cluster=cluster,
         )
         files = entries
         if files is None:
@@ -219,7 +223,7 @@ class _Lister:
                 files = self._entries(located, path)
             except AccessError as exc:
                 self.problems.append(exc)
-        self._found[uri] = _Found(place, name, files, log_dir)
+        self._found[uri] = _Found(place=place, name=name, files=files, around=log_dir)
 
     def _broker(self, located: Located, path: str) -> str:
         """Return the broker that a log dir belongs to."""
@@ -293,12 +297,12 @@ class _Lister:
                 known[uri] = acknowledged(PartitionDir(uri, found.name), found.around, files)
         self.problems += duplicates(self._log_dirs)
         return Listing(
-            tuple(places),
-            tuple(each.place for each in self._found.values()),
-            tuple(self.problems),
-            tuple(self._notes),
-            tuple(log_dir for _, log_dir in self._log_dirs),
-            known,
+            places=tuple(places),
+            directories=tuple(each.place for each in self._found.values()),
+            problems=tuple(self.problems),
+            notes=tuple(self._notes),
+            log_dirs=tuple(log_dir for _, log_dir in self._log_dirs),
+            acknowledged=known,
         )
 
     def _segments(

@@ -309,11 +309,11 @@ class PartitionWriter:
             stable_offset = self.producers.last_stable_offset(completed)
             self._aborted.append(
                 AbortedTxn(
-                    VERSION,
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    stable_offset,
+                    version=VERSION,
+                    producer_id=completed.producer_id,
+                    first_offset=completed.first_offset,
+                    last_offset=completed.last_offset,
+                    last_stable_offset=stable_offset,
                 )
             )
         self.producers.complete(completed)

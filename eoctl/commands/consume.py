@@ -117,7 +117,9 @@ def command(
         from eoctl.runs.group_position import GroupOptions
 
         change = ChangeOptions(apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped)
-        of_group = GroupOptions(group, metadata_dir, single_copy, change)
+        of_group = GroupOptions(
+            group=group, metadata_dir=metadata_dir, single_copy=single_copy, change=change
+        )
     elif apply:
         raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:

@@ -85,7 +85,14 @@ def command(
     from storage.partition_store import FlushPolicy
 
     use_format(output)
-    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change = ChangeOptions(
+        apply=apply,
+        save_plan=None,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
     change.check()
     end = parse_end(until)
     if follow and end.kind is EndKind.OFFSET:

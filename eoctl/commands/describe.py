@@ -59,7 +59,10 @@ def command(
     run = _Run(found, Clusters(found.log_dirs, metadata))
     rows: Iterator[Any] = (each.summary for each in run.descriptions())
     with while_read(lambda: run.status):
-        emit(Report("partition", PartitionSummary._fields, rows, run.notes), output)
+        emit(
+            Report(kind="partition", columns=PartitionSummary._fields, rows=rows, notes=run.notes),
+            output,
+        )
     if segments or len(found.selected) == 1:
         if output is OutputFormat.TEXT:
             line("")

@@ -92,5 +92,8 @@ def command(
     space = spill_space(spill_dir, memory * MIB)
     run = DuplicatesRun(discover(wanted), wanted, options, space, limit=limit, fail_on=fail_on)
     with while_read(lambda: run.status, is_verdict=True):
-        emit(Report("duplicate", Duplicate._fields, run.rows(), run.notes), output)
+        emit(
+            Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),
+            output,
+        )
     return run.status

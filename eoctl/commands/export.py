@@ -123,10 +123,12 @@ def command(
 
     run = ExportRun(options)
     with EngineRun(
-        EngineOptions(engine, jobs, master, tuple(parse_settings(conf or [])))
+        EngineOptions(
+            name=engine, jobs=jobs, master=master, settings=tuple(parse_settings(conf or []))
+        )
     ) as engine_run:
         run.export(wanted, engine_run, resume=resume)
-    emit(Report("export", run.columns, run.rows(), run.notes), output)
+    emit(Report(kind="export", columns=run.columns, rows=run.rows(), notes=run.notes), output)
     return run.status
 
 

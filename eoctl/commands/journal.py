@@ -64,13 +64,31 @@ def command(
         raise UsageError(f"--older-than {older_than}: is no number of days")
     kept = list_journals(paths)
     if action is JournalAction.LIST:
-        emit(Report("journal", LIST_COLUMNS, map(_list_row, kept), _open_ends(kept)), output)
+        emit(
+            Report(
+                kind="journal",
+                columns=LIST_COLUMNS,
+                rows=map(_list_row, kept),
+                notes=_open_ends(kept),
+            ),
+            output,
+        )
     elif action is JournalAction.SHOW:
-        emit(Report("journal_step", STEP_COLUMNS, _step_rows(kept), _problems(kept)), output)
+        emit(
+            Report(
+                kind="journal_step",
+                columns=STEP_COLUMNS,
+                rows=_step_rows(kept),
+                notes=_problems(kept),
+            ),
+            output,
+        )
     else:
         rows, notes, errors = _pruned(kept, older_than, apply=apply)
         try:
-            emit(Report("pruned_journal", PRUNE_COLUMNS, rows, notes), output)
+            emit(
+                Report(kind="pruned_journal", columns=PRUNE_COLUMNS, rows=rows, notes=notes), output
+            )
         finally:  # what is removed is told first
             for each in errors:
                 error(each)

@@ -219,7 +219,14 @@ def _options(
     from eoctl.output import use_format
 
     use_format(output)
-    chosen = IdOptions(metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now=now)
+    chosen = IdOptions(
+        metadata_dir=metadata_dir,
+        topic_id=topic_id,
+        single_copy=single_copy,
+        broker_is_stopped=broker_is_stopped,
+        wait_ms=wait_ms,
+        now=now,
+    )
     if producer_expiry_ms is not None:
         chosen = chosen._replace(expiration_ms=producer_expiry_ms)
     return chosen
@@ -228,7 +235,7 @@ def _options(
 def _print(kind: str, columns: Sequence[str], answer: Answer, output: OutputFormat) -> int:
     from eoctl.output import Report, emit
 
-    emit(Report(kind, tuple(columns), answer.rows, answer.notes), output)
+    emit(Report(kind=kind, columns=tuple(columns), rows=answer.rows, notes=answer.notes), output)
     return answer.status
 
 

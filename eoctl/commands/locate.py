@@ -79,7 +79,9 @@ def command(
     else:
         rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
     with while_read(lambda: run.status_so_far):
-        emit(Report("location", Location._fields, rows, search.notes), output)
+        emit(
+            Report(kind="location", columns=Location._fields, rows=rows, notes=search.notes), output
+        )
     return run.status
 
 

@@ -153,7 +153,14 @@ def command(
     from storage.partition_store import FlushPolicy
 
     use_format(output)
-    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change = ChangeOptions(
+        apply=apply,
+        save_plan=None,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
     change.check()
     if txn_records is None and transactional_id is not None:
         txn_records = ALL_RECORDS
@@ -164,10 +171,10 @@ def command(
         if producer_id == -1:
             raise UsageError("--txn-records: a transaction needs a producer id")
         transactions = Transactions(
-            txn_records,
-            abort_every,
-            2 if transaction_version is None else transaction_version,
-            coordinator_epoch,
+            records=txn_records,
+            abort_every=abort_every,
+            version=2 if transaction_version is None else transaction_version,
+            coordinator_epoch=coordinator_epoch,
         )
     transactional = None
     if transactional_id is not None:
@@ -179,14 +186,14 @@ def command(
     chosen = ProduceOptions(
         target=TargetOptions(metadata_dir, topic_id, single_copy),
         write=WriteOptions(
-            compression,
-            leader_epoch,
-            segment_bytes,
-            index_interval_bytes,
-            index_max_bytes,
-            producer_expiry_ms,
-            FlushPolicy(fsync),
-            change,
+            compression=compression,
+            leader_epoch=leader_epoch,
+            segment_bytes=segment_bytes,
+            index_interval_bytes=index_interval_bytes,
+            index_max_bytes=index_max_bytes,
+            expiration_ms=producer_expiry_ms,
+            flush=FlushPolicy(fsync),
+            change=change,
         ),
         topic=topic,
         partitions_count=partitions,

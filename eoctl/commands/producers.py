@@ -150,4 +150,6 @@ def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
 
 def _counted(selected: Selected, producers: PartitionProducers) -> Counted:
     name = selected.partition.name
-    return Counted(name.topic, name.partition, selected.partition.path, producers)
+    return Counted(
+        topic=name.topic, partition=name.partition, path=selected.partition.path, found=producers
+    )

@@ -88,7 +88,12 @@ def command(
 
     use_format(output)
     change = ChangeOptions(
-        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
     )
     change.check()
     if to is not None and (apply or save_plan is not None):
@@ -123,7 +128,7 @@ def command(
         rows = run.rows(rebuild_many(work, jobs))
     is_only_shown = not apply and save_plan is None and to is None
     with while_read(lambda: run.status, is_verdict=True) if is_only_shown else nullcontext():
-        emit(Report("derived_file", COLUMNS, rows, run.notes), output)
+        emit(Report(kind="derived_file", columns=COLUMNS, rows=rows, notes=run.notes), output)
     return run.status
 
 

@@ -75,7 +75,12 @@ def command(
 
     use_format(output)
     change = ChangeOptions(
-        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
     )
     change.check()
     writes = apply or save_plan is not None
@@ -116,7 +121,7 @@ def command(
     if output is OutputFormat.TEXT:
         run.print_text()
     else:
-        emit(Report("producer", COLUMNS, run.rows(), ()), output)
+        emit(Report(kind="producer", columns=COLUMNS, rows=run.rows(), notes=()), output)
     run.print_notes()
     if recovered.problems or (any(not_given) and not recovered.damage):
         return EXIT_SKIPPED

@@ -61,17 +61,22 @@ def command(
 
     use_format(output)
     change = ChangeOptions(
-        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
     )
     change.check()
     wanted = RepairOptions(
-        strategy,
-        single_copy,
-        index_interval_bytes,
-        producer_expiry_ms,
-        now,
-        metadata_dir,
-        replicated,
+        strategy=strategy,
+        single_copy=single_copy,
+        interval_bytes=index_interval_bytes,
+        expiration_ms=producer_expiry_ms,
+        now=now,
+        metadata_dir=metadata_dir,
+        replicated=replicated,
     )
     wanted.check(is_kept=apply or save_plan is not None)
     run = RepairRun(paths, wanted)

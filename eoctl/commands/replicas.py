@@ -66,7 +66,12 @@ def command(
 
     use_format(output)
     change = ChangeOptions(
-        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
     )
     change.check()
     if action is ReplicasAction.COMPARE:

@@ -85,7 +85,9 @@ def command(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")
     options = AuditOptions(
-        engine=EngineOptions(engine, jobs, master, tuple(parse_settings(conf or []))),
+        engine=EngineOptions(
+            name=engine, jobs=jobs, master=master, settings=tuple(parse_settings(conf or []))
+        ),
         split_bytes=split_bytes,
         state_path=state,
         coordinator_dirs=tuple(coordinator_dir or ()),

@@ -50,7 +50,12 @@ def _world(
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl txn list PATH...")
     dirs = tuple(coordinator_dir or ())
-    return open_world(wanted, TxnOptions(dirs, metadata_dir, now, max_timeout_ms))
+    return open_world(
+        wanted,
+        TxnOptions(
+            coordinator_dirs=dirs, metadata_dir=metadata_dir, now=now, max_timeout_ms=max_timeout_ms
+        ),
+    )
 
 
 def list_transactions(
@@ -73,7 +78,7 @@ def list_transactions(
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     rows = list_rows(world, is_all=all_transactions)
-    emit(Report("transaction", LIST_COLUMNS, rows, world.notes), output)
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
     return world.status
 
 
@@ -115,7 +120,7 @@ def describe(
         is_all=True,
         is_wanted=lambda each: each.producer_id == producer_id or each.transactional_id in names,
     )
-    emit(Report("transaction", LIST_COLUMNS, rows, world.notes), output)
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
     return world.status
 
 
@@ -143,7 +148,13 @@ def hanging(
             f"{len(opened) - len(found)} more are open, and not late by that clock: eoctl txn list"
         )
     emit(
-        Report("hanging", HANGING_COLUMNS, map(hanging_row, found), world.notes, is_whole=True),
+        Report(
+            kind="hanging",
+            columns=HANGING_COLUMNS,
+            rows=map(hanging_row, found),
+            notes=world.notes,
+            is_whole=True,
+        ),
         output,
     )
     if found and fail_on is not Severity.ERROR:
@@ -169,7 +180,16 @@ def torn(
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
-    emit(Report("torn_transaction", TORN_COLUMNS, rows, world.notes, is_whole=True), output)
+    emit(
+        Report(
+            kind="torn_transaction",
+            columns=TORN_COLUMNS,
+            rows=rows,
+            notes=world.notes,
+            is_whole=True,
+        ),
+        output,
+    )
     if rows and fail_on is not Severity.ERROR:
         return EXIT_FINDINGS
     return world.status
@@ -196,7 +216,15 @@ def stats(
     use_format(output)
     clock = now, transaction_max_timeout_ms
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
-    emit(Report("transaction_stats", STATS_COLUMNS, stats_rows(world), world.notes), output)
+    emit(
+        Report(
+            kind="transaction_stats",
+            columns=STATS_COLUMNS,
+            rows=stats_rows(world),
+            notes=world.notes,
+        ),
+        output,
+    )
     if output is OutputFormat.TEXT:
         line("")
     emit(Report("coordinator_stats", COORDINATOR_COLUMNS, coordinator_rows(world)), output)
@@ -238,13 +266,29 @@ def abort(
 
     use_format(output)
     change = ChangeOptions(
-        apply, save_plan, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
     )
     change.check()
     dirs = tuple(coordinator_dir or ())
-    world = TxnOptions(dirs, metadata_dir, now, transaction_max_timeout_ms)
+    world = TxnOptions(
+        coordinator_dirs=dirs,
+        metadata_dir=metadata_dir,
+        now=now,
+        max_timeout_ms=transaction_max_timeout_ms,
+    )
     replicas = tuple(all_replicas or ())
-    wanted = AbortOptions(producer_id, world, force_overdue, single_copy, replicas)
+    wanted = AbortOptions(
+        producer_id=producer_id,
+        world=world,
+        force_overdue=force_overdue,
+        single_copy=single_copy,
+        all_replicas=replicas,
+    )
     if apply:
         apply_abort(path, wanted, change, output)
     else:
@@ -276,13 +320,20 @@ def complete(
     from storage.partition_store import FlushPolicy
 
     use_format(output)
-    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change = ChangeOptions(
+        apply=apply,
+        save_plan=None,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
     change.check()
     wanted = CompleteOptions(
-        tuple(transactional_id or ()),
-        now,
-        TargetOptions(metadata_dir, None, single_copy),
-        WriteOptions(flush=FlushPolicy.BATCH, change=change),
+        transactional_ids=tuple(transactional_id or ()),
+        now=now,
+        target=TargetOptions(metadata_dir, None, single_copy),
+        write=WriteOptions(flush=FlushPolicy.BATCH, change=change),
     )
     result = complete_transactions(path, wanted)
     report = Report("complete", CompleteReport._fields, result.reports)
@@ -354,7 +405,14 @@ def run(
     from storage.partition_store import FlushPolicy
 
     use_format(output)
-    change = ChangeOptions(apply, None, backup_dir, no_backup, i_accept_the_loss, broker_is_stopped)
+    change = ChangeOptions(
+        apply=apply,
+        save_plan=None,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
     change.check()
     wanted = TransformOptions(
         command=program,

@@ -79,7 +79,7 @@ def command(
     finally:
         if rows:  # also before an error: these are done
             notes += ["nothing was changed: it can be undone"] if dry_run else []
-            emit(Report("undone_plan", COLUMNS, rows, notes), output)
+            emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
 
 
 def _row(found: Journal) -> tuple[Any, ...]:

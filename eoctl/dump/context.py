@@ -39,7 +39,9 @@ def log_context(path: str, *, is_limited: bool = False) -> LogContext:
     is_unclean = (log_dir / META_PROPERTIES).exists() and not (log_dir / CLEAN_MARKER).exists()
     later = later_segments(path)
     end_offset = parse_base_offset(os.path.basename(later[0])) if later else None  # noqa: PTH119
-    return LogContext(not later, is_unclean, is_limited, end_offset)
+    return LogContext(
+        is_last=not later, is_unclean=is_unclean, is_limited=is_limited, end_offset=end_offset
+    )
 
 
 def later_segments(path: str) -> list[str]:

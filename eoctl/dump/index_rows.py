@@ -45,7 +45,12 @@ def index_rows(path: str, data: bytes, base_offset: int, session: Session) -> It
         checked: Iterable[CheckedIndexEntry]
         if segment is None:
             checked = (
-                CheckedIndexEntry(base_offset + each.relative_offset, each.segment_pos, None, None)
+                CheckedIndexEntry(
+                    offset=base_offset + each.relative_offset,
+                    segment_pos=each.segment_pos,
+                    log_offset=None,
+                    error=None,
+                )
                 for each in entries
             )
         else:

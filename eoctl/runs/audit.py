@@ -112,16 +112,16 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     absent = lost_partitions(listing.log_dirs)
     notes += map(str, absent)
     return AuditResult(
-        Audit(audited, ids),
-        notes,
-        any(isinstance(each, FormatError) for each in problems)
+        audit=Audit(audited, ids),
+        notes=notes,
+        is_corrupt=any(isinstance(each, FormatError) for each in problems)
         or any(each.is_corrupt for each in summaries),
-        any(isinstance(each, AccessError) for each in problems)
+        is_unreadable=any(isinstance(each, AccessError) for each in problems)
         or any(each.is_unreadable for each in summaries)
         or bool(absent),
-        any(each.has_wrong_end for each in summaries),
-        state,
-        pieces,
+        has_wrong_end=any(each.has_wrong_end for each in summaries),
+        state=state,
+        pieces=pieces,
     )
 
 

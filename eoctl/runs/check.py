@@ -85,10 +85,10 @@ class CheckRun:
         self._version = options.broker_version
         self._jobs = [
             CheckJob(
-                each,
-                clusters.image_for(each.log_dir),
-                options,
-                bytes_per_second // min(jobs, max(len(selected), 1)),
+                selected=each,
+                image=clusters.image_for(each.log_dir),
+                options=options,
+                bytes_per_second=bytes_per_second // min(jobs, max(len(selected), 1)),
             )
             for each in selected
         ]

@@ -271,25 +271,25 @@ class _Run:
         """Return what is printed at the end."""
         partition, found = self._consumer.partition, self._consumer.consumed
         return ExecReport(
-            partition.topic,
-            partition.partition,
-            found.records,
-            self._count,
-            found.first_offset,
-            found.last_offset,
-            self._saved.next_offset,
-            str(self._execution.commit),
-            self._file.path,
+            topic=partition.topic,
+            partition=partition.partition,
+            records=found.records,
+            hand_overs=self._count,
+            first_offset=found.first_offset,
+            last_offset=found.last_offset,
+            next_offset=self._saved.next_offset,
+            commit=str(self._execution.commit),
+            checkpoint=self._file.path,
         )
 
 
 def _owner(partition: Partition, options: ConsumeOptions, execution: ExecOptions) -> PositionOf:
     return PositionOf(
-        partition.topic,
-        partition.partition,
-        partition.topic_id(),
-        str(options.isolation),
-        str(execution.commit),
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id=partition.topic_id(),
+        isolation=str(options.isolation),
+        commit=str(execution.commit),
     )
 
 

@@ -231,12 +231,14 @@ class _Run:
                 error = exc
         opened = [each.opened for each in self.copiers]
         return CopyResult(
-            tuple(map(self._report, range(len(self.copiers)))),
-            tuple(each.recovery for each in opened if each.recovery is not None),
-            tuple(change for each in opened for change in each.store.changes.values()),
-            tuple(notes_of(opened, self.now, is_applied=self.is_applied, more=self._more_notes())),
-            error,
-            self._status(),
+            reports=tuple(map(self._report, range(len(self.copiers)))),
+            recoveries=tuple(each.recovery for each in opened if each.recovery is not None),
+            changes=tuple(change for each in opened for change in each.store.changes.values()),
+            notes=tuple(
+                notes_of(opened, self.now, is_applied=self.is_applied, more=self._more_notes())
+            ),
+            error=error,
+            status=self._status(),
         )
 
     def _copy(self, interrupts: Interrupts, progress: Progress) -> None:

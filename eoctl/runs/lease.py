@@ -140,10 +140,10 @@ def list_leases(path: str, now: str | None) -> tuple[Answer, SequenceRow]:
     ids, lease_ids = opened.ids.ids, opened.ids
     rows = [_list_row(each, opened.clock.now_ms) for each in lease_ids.leases()]
     sequence = SequenceRow(
-        FIRST_ID,
-        ids.next_block_id,
-        ids.lease_end_id - ids.next_lease_id,
-        tuple(each.producer_id for each in lease_ids.free_ids()),
+        first_id=FIRST_ID,
+        next_block_id=ids.next_block_id,
+        lease_ids_left=ids.lease_end_id - ids.next_lease_id,
+        free_ids=tuple(each.producer_id for each in lease_ids.free_ids()),
     )
     return Answer(rows, [*opened.notes, opened.now.describe()]), sequence
 
@@ -162,14 +162,14 @@ def expire(path: str, options: IdOptions, fs: FileSystem) -> Answer:
         freed = {each.app_id for each in opened.ids.free(unused)}
         rows = [
             ExpireRow(
-                each.app_id,
-                _outcome(
+                app_id=each.app_id,
+                outcome=_outcome(
                     each, is_freed=each.app_id in freed, is_known=bool(found[each.producer_id])
                 ),
-                each.producer_id,
-                each.generation,
-                _reusable_at_ms(found[each.producer_id], opened.clock.expiration_ms),
-                tuple(name for name, _ in found[each.producer_id]),
+                producer_id=each.producer_id,
+                generation=each.generation,
+                reusable_at_ms=_reusable_at_ms(found[each.producer_id], opened.clock.expiration_ms),
+                known_in=tuple(name for name, _ in found[each.producer_id]),
             )
             for each in lapsed
         ]
@@ -251,11 +251,11 @@ def _next_sequence(state: KnownState, lease: Lease) -> int:
 def _list_row(lease: Lease, now_ms: int) -> ListRow:
     state = "held" if lease.is_held(now_ms) else "released" if lease.is_released else "lapsed"
     return ListRow(
-        lease.app_id,
-        state,
-        lease.producer_id,
-        lease.generation,
-        lease.expiry_ms,
-        lease.expires_at_ms,
-        tuple(f"{topic}-{number}" for topic, number in lease.partitions),
+        app_id=lease.app_id,
+        state=state,
+        producer_id=lease.producer_id,
+        generation=lease.generation,
+        expiry_ms=lease.expiry_ms,
+        expires_at_ms=lease.expires_at_ms,
+        partitions=tuple(f"{topic}-{number}" for topic, number in lease.partitions),
     )

@@ -214,10 +214,10 @@ class _Run:
     def _begin(self, keeper: SessionKeeper) -> None:
         partitions = [
             SessionPartition(
-                Path(each.target.path).name,
-                producer.identities.first.base_sequence,
-                each.tail.end_offset,
-                each.tail.end_offset,
+                name=Path(each.target.path).name,
+                base_sequence=producer.identities.first.base_sequence,
+                start_offset=each.tail.end_offset,
+                end_offset=each.tail.end_offset,
             )
             for each, producer in zip(self.opened, self.producers, strict=True)
         ]
@@ -237,7 +237,12 @@ class _Run:
                     zip(session.partitions, self.opened, strict=True)
                 )
             ]
-            checked = Checked(self.source.name, session.input_pos, session.last_sha256, sent)
+            checked = Checked(
+                input_name=self.source.name,
+                pos=session.input_pos,
+                last_sha256=session.last_sha256,
+                sent=sent,
+            )
         sticky = None
         if len(self.opened) > 1:
             # From the id, so that a session comes to the same places.
@@ -309,12 +314,12 @@ class _Run:
         is_applied = self.options.write.change.apply
         pairs = zip(self.opened, self.producers, strict=True)
         return ProduceResult(
-            tuple(report_of(*each, is_applied=is_applied) for each in pairs),
-            self.partitions.recoveries,
-            self.partitions.changes,
-            None if self.options.faults is None else link_counts(self.producers),
-            tuple(self._notes()),
-            error,
+            reports=tuple(report_of(*each, is_applied=is_applied) for each in pairs),
+            recoveries=self.partitions.recoveries,
+            changes=self.partitions.changes,
+            link=None if self.options.faults is None else link_counts(self.producers),
+            notes=tuple(self._notes()),
+            error=error,
         )
 
     def _send(self, interrupts: Interrupts) -> None:

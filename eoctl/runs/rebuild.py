@@ -90,7 +90,14 @@ def rebuild_jobs(
                 f"{selected.partition.path}: no cluster metadata: index.interval.bytes taken as"
                 f" {DEFAULT_INTERVAL_BYTES}"
             )
-        jobs.append(RebuildJob(selected, settings, largest, preallocate))
+        jobs.append(
+            RebuildJob(
+                selected=selected,
+                settings=settings,
+                index_max_bytes=largest,
+                preallocate=preallocate,
+            )
+        )
     if not jobs:
         raise UsageError(
             "no partition there that can be changed", next_step="eoctl describe PATH..."

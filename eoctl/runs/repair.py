@@ -196,7 +196,13 @@ class RepairRun:
             is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
             notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
             return PlannedRepair(
-                (), rows, errors, tuple(notes), is_needed, is_short, self._is_unread
+                plans=(),
+                rows=rows,
+                errors=errors,
+                notes=tuple(notes),
+                is_needed=is_needed,
+                is_short=is_short,
+                is_unread=self._is_unread,
             )
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
@@ -206,7 +212,13 @@ class RepairRun:
         plans = tuple(self._plans(good))
         rows = tuple(_row(each) for each in good)
         return PlannedRepair(
-            plans, rows, errors, tuple(notes), bool(plans), is_short, self._is_unread
+            plans=plans,
+            rows=rows,
+            errors=errors,
+            notes=tuple(notes),
+            is_needed=bool(plans),
+            is_short=is_short,
+            is_unread=self._is_unread,
         )
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:

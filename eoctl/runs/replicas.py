@@ -149,10 +149,10 @@ class CompareRun:
         except RefusedError as error:
             self.notes.append(str(error))
             return ChoiceRow(
-                leader.path,
-                follower.path,
-                None,
-                follower.end_offset,
+                leader=leader.path,
+                follower=follower.path,
+                truncation_offset=None,
+                log_end_offset=follower.end_offset,
                 acknowledged_end_offset=acknowledged,
             )
         self._tails.setdefault((follower.path, tail.start_offset), tail)
@@ -162,18 +162,20 @@ class CompareRun:
         if acknowledged is not None:
             lost = max(acknowledged - tail.start_offset, 0)
         return ChoiceRow(
-            leader.path,
-            follower.path,
-            tail.start_offset,
-            follower.end_offset,
-            tail.records_count,
-            lost,
-            None if tail.transactions_count is None else counts["removed"] + counts["shortened"],
-            follower.end_offset - tail.start_offset,
-            tail.acknowledged_records_count,
-            counts.get("reopened"),
-            tail.log_bytes,
-            acknowledged,
+            leader=leader.path,
+            follower=follower.path,
+            truncation_offset=tail.start_offset,
+            log_end_offset=follower.end_offset,
+            lost_records_count=tail.records_count,
+            lost_acknowledged_offsets_count=lost,
+            lost_transactions_count=None
+            if tail.transactions_count is None
+            else counts["removed"] + counts["shortened"],
+            lost_offsets_count=follower.end_offset - tail.start_offset,
+            lost_acknowledged_records_count=tail.acknowledged_records_count,
+            reopened_transactions_count=counts.get("reopened"),
+            lost_log_bytes=tail.log_bytes,
+            acknowledged_end_offset=acknowledged,
         )
 
     def _transactions(self, path: str, offset: int) -> Iterator[LostTransactionRow]:
@@ -203,13 +205,13 @@ def _replica_row(log: ReplicaLog, node_id: int | None) -> ReplicaRow:
     if log.epochs is not None:
         epochs = " ".join(f"{each.epoch}@{each.start_offset}" for each in log.epochs)
     return ReplicaRow(
-        log.path,
-        node_id,
-        log.start_offset,
-        log.end_offset,
-        log.high_watermark,
-        epochs,
-        log.sound_end_offset,
+        path=log.path,
+        broker=node_id,
+        log_start_offset=log.start_offset,
+        log_end_offset=log.end_offset,
+        high_watermark=log.high_watermark,
+        leader_epochs=epochs,
+        sound_end_offset=log.sound_end_offset,
     )
 
 
@@ -218,11 +220,11 @@ def _comparison_row(one: ReplicaLog, other: ReplicaLog, found: Comparison) -> Co
     if found.likeness in {Likeness.EQUAL, Likeness.BEHIND}:
         divergence_offset = found.end_offset
     return ComparisonRow(
-        one.path,
-        other.path,
-        str(found.likeness),
-        divergence_offset,
-        found.epochs_end_offset,
-        found.start_offset,
-        found.end_offset,
+        one=one.path,
+        other=other.path,
+        likeness=str(found.likeness),
+        divergence_offset=divergence_offset,
+        epochs_end_offset=found.epochs_end_offset,
+        compared_start_offset=found.start_offset,
+        compared_end_offset=found.end_offset,
     )

@@ -190,13 +190,13 @@ def _plan_replica(
         price["cut_bytes"] = end.recovery.price["cut_bytes"]
     sources = () if end.recovery is None else end.recovery.sources
     return _Replica(
-        partition.path,
-        found,
-        planned,
-        tuple(steps),
-        (*sources, *sources_of(partition, steps, log, found)),
-        price,
-        (*target.notes, *end.notes),
+        path=partition.path,
+        found=found,
+        marker=planned,
+        steps=tuple(steps),
+        sources=(*sources, *sources_of(partition, steps, log, found)),
+        price=price,
+        notes=(*target.notes, *end.notes),
     )
 
 

@@ -129,11 +129,11 @@ class _Run:
         self._note_ongoing()
         notes = notes_of(opened, self._now, is_applied=is_applied, more=self._notes)
         return CompleteResult(
-            tuple(self._report(name) for name in self._before),
-            self._partitions.recoveries,
-            self._partitions.changes,
-            tuple(dict.fromkeys(notes)),
-            error,
+            reports=tuple(self._report(name) for name in self._before),
+            recoveries=self._partitions.recoveries,
+            changes=self._partitions.changes,
+            notes=tuple(dict.fromkeys(notes)),
+            error=error,
         )
 
     def _is_asked_for(self, metadata: Metadata) -> bool:
@@ -176,17 +176,17 @@ class _Run:
         if after.status in COMPLETED:
             outcome = "committed" if after.status is COMPLETE_COMMIT else "aborted"
         return CompleteReport(
-            name,
-            self._coordinator.partition_for(name),
-            state.producer_id,
-            state.producer_epoch,
-            before.status.label,
-            state.start_timestamp_ms,
-            state.timeout_ms,
-            ",".join(f"{topic}-{number}" for topic, number in state.partitions or ()),
-            outcome,
-            self._reasons.get(name, ""),
-            self._options.write.change.apply and outcome != "waiting",
+            transactional_id=name,
+            partition=self._coordinator.partition_for(name),
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            status=before.status.label,
+            start_timestamp_ms=state.start_timestamp_ms,
+            timeout_ms=state.timeout_ms,
+            partitions=",".join(f"{topic}-{number}" for topic, number in state.partitions or ()),
+            outcome=outcome,
+            reason=self._reasons.get(name, ""),
+            applied=self._options.write.change.apply and outcome != "waiting",
         )
 
 

@@ -221,15 +221,15 @@ class TxnWorld:
                     continue
                 owner = None if log is None else log.owner_of(producer_id)
                 yield Ended(
-                    partition.topic,
-                    partition.partition,
-                    producer_id,
-                    epoch,
-                    None if owner is None else owner.transactional_id,
-                    first_offset,
-                    marker_offset,
-                    timestamp_ms,
-                    is_aborted,
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    producer_id=producer_id,
+                    marker_epoch=epoch,
+                    transactional_id=None if owner is None else owner.transactional_id,
+                    first_offset=first_offset,
+                    last_offset=marker_offset,
+                    timestamp_ms=timestamp_ms,
+                    is_aborted=is_aborted,
                 )
 
 

@@ -306,12 +306,12 @@ class _Run:
         status = EXIT_SKIPPED if EXIT_SKIPPED in found else max(found)
         notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
         return TransformResult(
-            tuple(each.report(is_applied=is_applied) for each in self.sources),
-            self.partitions.recoveries,
-            self.partitions.changes,
-            tuple(dict.fromkeys(notes)),
-            error,
-            status,
+            reports=tuple(each.report(is_applied=is_applied) for each in self.sources),
+            recoveries=self.partitions.recoveries,
+            changes=self.partitions.changes,
+            notes=tuple(dict.fromkeys(notes)),
+            error=error,
+            status=status,
         )
 
     def _pass(self, source: _Source, interrupts: Interrupts) -> None:

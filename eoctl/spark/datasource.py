@@ -289,7 +289,12 @@ class FindingsReader(SplitsReader):
             words = f"{piece.findings_count - len(findings)} more are not listed"
             findings.append(
                 ReadFinding(
-                    split.place.path, findings[-1].end_pos, split.end_pos, "more", "", words
+                    path=split.place.path,
+                    start_pos=findings[-1].end_pos,
+                    end_pos=split.end_pos,
+                    kind="more",
+                    check_id="",
+                    reason=words,
                 )
             )
         if findings:

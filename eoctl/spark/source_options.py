@@ -48,7 +48,12 @@ class ReadBounds(NamedTuple):
         """Return the same with both ends included."""
         to_offset = None if self.to_offset is None else self.to_offset - 1
         to_time_ms = None if self.to_time_ms is None else self.to_time_ms - 1
-        return Bounds(self.from_offset, to_offset, self.from_time_ms, to_time_ms)
+        return Bounds(
+            min_offset=self.from_offset,
+            max_offset=to_offset,
+            min_timestamp_ms=self.from_time_ms,
+            max_timestamp_ms=to_time_ms,
+        )
 
 
 class SourceOptions(NamedTuple):

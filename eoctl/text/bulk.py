@@ -107,10 +107,10 @@ def render_log(
     follower = renderer.follower
     last_offset = -1 if follower.last_offset is None else follower.last_offset
     return LogDumpResult(
-        scan.valid_bytes,
-        scan.verdicts,
-        last_offset,
-        follower.non_consecutive,
+        valid_bytes=scan.valid_bytes,
+        verdicts=scan.verdicts,
+        last_offset=last_offset,
+        non_consecutive=follower.non_consecutive,
         is_resynced=scan.resynced,
     )
 

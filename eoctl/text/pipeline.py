@@ -73,7 +73,15 @@ class Baton(NamedTuple):
     sure: tuple[int, int, int] = (0, -1, -1)
 
 
-FIRST_BATON = Baton(0, -1, -1, -1, {}, is_over=False, errno=0)
+FIRST_BATON = Baton(
+    pos=0,
+    last_offset=-1,
+    leader_epoch=-1,
+    last_record_offset=-1,
+    non_consecutive={},
+    is_over=False,
+    errno=0,
+)
 
 
 class _CannotRenderError(Exception):
@@ -214,7 +222,15 @@ class _Worker:
                 if first_epoch < 0 and len(known):
                     first_epoch = int(known[0])
         is_over = not wanted_bytes
-        return _Piece(start_pos, pos, is_over, first_offset, first_epoch, neighbours, follower)
+        return _Piece(
+            start_pos=start_pos,
+            end_pos=pos,
+            is_over=is_over,
+            first_offset=first_offset,
+            first_epoch=first_epoch,
+            neighbours=neighbours,
+            follower=follower,
+        )
 
     def _next_window(
         self, pos: int, limit_pos: int, wanted_bytes: int, neighbours: Neighbours

@@ -64,7 +64,9 @@ def read_markers(table: HeaderTable, records: RecordTable) -> Markers:
     is_known[rows] &= (kind == ControlRecordType.COMMIT) | (kind == ControlRecordType.ABORT)
     epoch = np.zeros(records.row_count, np.int64)
     epoch[rows] = (value[:, 1] << 16) | (value[:, 2] & 0xFFFF)
-    return Markers(is_control, is_known, is_commit, epoch)
+    return Markers(
+        is_control=is_control, is_known=is_known, is_commit=is_commit, coordinator_epoch=epoch
+    )
 
 
 def _integers(source: Bytes, pos: Ints, dtype: str, count: int) -> Ints:

@@ -58,7 +58,12 @@ def compare_copies(one: Copy, other: Copy, *, start_offset: int = 0) -> ReplicaC
     first = max(left.first_offset, right.first_offset, start_offset)
     last = min(left.top_offset, right.top_offset)
     if min(left.first_offset, right.first_offset) < 0 or first > last:
-        return ReplicaCheck(None, None, None, None)
+        return ReplicaCheck(
+            first_common_offset=None,
+            last_common_offset=None,
+            is_equal=None,
+            first_different_offset=None,
+        )
     for start, end in _differing_ranges(one.fingerprint, other.fingerprint):
         # A bucket may reach beyond what both copies have: look at the common part of it.
         low, high = max(start, first), min(end - 1, last)

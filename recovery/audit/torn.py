@@ -77,7 +77,15 @@ def _differing(summaries: Sequence[Summary]) -> list[TornTransaction]:
                 )
             )
         found.append(
-            TornTransaction(OUTCOME_DIFFERS, producer_id, epoch, outcomes[0], outcomes[1], (), -1)
+            TornTransaction(
+                kind=OUTCOME_DIFFERS,
+                producer_id=producer_id,
+                epoch=epoch,
+                committed=outcomes[0],
+                aborted=outcomes[1],
+                open=(),
+                first_offset=-1,
+            )
         )
     return found
 
@@ -107,12 +115,12 @@ def _ends(summaries: Sequence[Summary]) -> _Ends:
         end = rows["last_end"]
         parts.append(
             _Ends(
-                rows["producer_id"],
-                np.full(len(rows), number),
-                end["kind"],
-                end["epoch"],
-                end["timestamp_ms"],
-                rows["last_end_data_timestamp_ms"],
+                producer_id=rows["producer_id"],
+                partition=np.full(len(rows), number),
+                kind=end["kind"],
+                epoch=end["epoch"],
+                timestamp_ms=end["timestamp_ms"],
+                data_timestamp_ms=rows["last_end_data_timestamp_ms"],
             )
         )
     whole = _Ends._make(map(np.concatenate, zip(*parts, strict=True)))
@@ -160,17 +168,24 @@ def _ended_elsewhere(
     if not is_proof.any():
         return None
     proofs = zip(own.partition[is_proof].tolist(), own.kind[is_proof].tolist(), strict=True)
-    return _Missing(partition, int(part["first_offset"]), why, frozenset(proofs))
+    return _Missing(
+        partition=partition,
+        first_offset=int(part["first_offset"]),
+        why=why,
+        proofs=frozenset(proofs),
+    )
 
 
 def _torn(producer_id: int, epoch: int, found: list[_Missing]) -> TornTransaction:
     proofs = frozenset().union(*(each.proofs for each in found))
     return TornTransaction(
-        MARKER_MISSING if any(each.why == MARKER_MISSING for each in found) else MISSING_BY_CLOCK,
-        producer_id,
-        epoch,
-        tuple(sorted(place for place, kind in proofs if kind == COMMIT)),
-        tuple(sorted(place for place, kind in proofs if kind != COMMIT)),
-        tuple(each.partition for each in found),
-        found[0].first_offset,
+        kind=MARKER_MISSING
+        if any(each.why == MARKER_MISSING for each in found)
+        else MISSING_BY_CLOCK,
+        producer_id=producer_id,
+        epoch=epoch,
+        committed=tuple(sorted(place for place, kind in proofs if kind == COMMIT)),
+        aborted=tuple(sorted(place for place, kind in proofs if kind != COMMIT)),
+        open=tuple(each.partition for each in found),
+        first_offset=found[0].first_offset,
     )

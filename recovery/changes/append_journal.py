@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Plan
     from storage.fsio import FileSystem
 
-_NOTHING = Appends({}, (), {}, {})
+_NOTHING = Appends(new_directories={}, sessions=(), ends={}, end_directories={})
 
 
 class AppendJournal:
@@ -308,7 +308,9 @@ class AppendJournal:
             return step._replace(backup_kind=BackupKind.END)
         name = f"{self._backups_count:05d}-{Path(step.path).name}"
         self._backups_count += 1
-        wanted = Step(step.action, step.path, step.before, step.after_bytes)
+        wanted = Step(
+            action=step.action, path=step.path, before=step.before, after_bytes=step.after_bytes
+        )
         kept = backups.back_up(self.fs, wanted, directory, name, on_bytes)
         return step._replace(backup=kept.name, backup_kind=kept.kind, backup_sha256=kept.sha256)
 
@@ -343,7 +345,7 @@ def _joined(whole: Journal, part: Journal) -> Journal:
 def _step(action: Action, path: str) -> Step:
     before = look(path, touched_from=0 if action is Action.REPLACE else None)
     after_bytes = before.file_bytes if before is not None and action is Action.APPEND else 0
-    return Step(action, path, before, after_bytes)
+    return Step(action=action, path=path, before=before, after_bytes=after_bytes)
 
 
 def _session_step(path: str) -> JournalStep:

@@ -362,7 +362,7 @@ def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
     steps: list[JournalStep] = []
     sessions: list[JournalStep] = []
     made: dict[str, str] = {}
-    appends = Appends(made, (), {}, {})
+    appends = Appends(new_directories=made, sessions=(), ends={}, end_directories={})
     for each in entries:
         if each["entry"] == "touch":
             found.directories.update(_directories(each["directories"]))
@@ -375,7 +375,12 @@ def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
                 text_of(path): None if facts is None else FileFacts.from_json(facts)
                 for path, facts in each["files"].items()
             }
-            appends = Appends(made, (), ends, _directories(each["directories"]))
+            appends = Appends(
+                new_directories=made,
+                sessions=(),
+                ends=ends,
+                end_directories=_directories(each["directories"]),
+            )
         else:
             found = found._replace(status=Status(each["entry"]))
     for path in {*found.directories, *made}:

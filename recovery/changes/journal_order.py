@@ -94,4 +94,10 @@ def _read(directory: str, *identity: int) -> _Ordered | None:
         found = read_journal(directory)
     except (AccessError, CorruptError):
         return None
-    return _Ordered(found.path, found.order, found.status, found.log_dirs, found.has_backup)
+    return _Ordered(
+        path=found.path,
+        order=found.order,
+        status=found.status,
+        log_dirs=found.log_dirs,
+        has_backup=found.has_backup,
+    )

@@ -110,13 +110,21 @@ def _kept(directory: str) -> KeptJournal:
             if status.st_nlink == 1:
                 kept_bytes += status.st_blocks * 512
     if not has_journal(directory):
-        return KeptJournal(directory, Status.ABANDONED, None, kept_bytes)
+        return KeptJournal(
+            path=directory, status=Status.ABANDONED, journal=None, kept_bytes=kept_bytes
+        )
     try:
         journal = read_journal(directory)
     except (AccessError, CorruptError) as problem:
-        return KeptJournal(directory, None, None, kept_bytes, problem)
+        return KeptJournal(
+            path=directory, status=None, journal=None, kept_bytes=kept_bytes, problem=problem
+        )
     return KeptJournal(
-        directory, journal.status, journal, kept_bytes, flagged_in=tuple(_flagged(journal))
+        path=directory,
+        status=journal.status,
+        journal=journal,
+        kept_bytes=kept_bytes,
+        flagged_in=tuple(_flagged(journal)),
     )
 
 

@@ -159,7 +159,15 @@ def truncate_step(path: str, after_bytes: int, reason: str) -> Step:
     if before is None:
         raise _gone(path)
     backup_bytes = data_bytes_of(path, after_bytes, before.file_bytes)
-    return Step(Action.TRUNCATE, path, before, after_bytes, None, backup_bytes, reason)
+    return Step(
+        action=Action.TRUNCATE,
+        path=path,
+        before=before,
+        after_bytes=after_bytes,
+        content=None,
+        backup_bytes=backup_bytes,
+        reason=reason,
+    )
 
 
 def replace_step(path: str, content: bytes, reason: str) -> Step:
@@ -170,7 +178,15 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
     """
     before = look(path)
     backup_bytes = 0 if before is None else before.file_bytes
-    return Step(Action.REPLACE, path, before, len(content), content, backup_bytes, reason)
+    return Step(
+        action=Action.REPLACE,
+        path=path,
+        before=before,
+        after_bytes=len(content),
+        content=content,
+        backup_bytes=backup_bytes,
+        reason=reason,
+    )
 
 
 def splice_step(
@@ -187,7 +203,16 @@ def splice_step(
     backup_bytes = 0 if before is None else before.file_bytes
     pieces = take_pieces(ranges)
     size_bytes = pieces.total_bytes
-    return Step(Action.REPLACE, path, before, size_bytes, None, backup_bytes, reason, pieces)
+    return Step(
+        action=Action.REPLACE,
+        path=path,
+        before=before,
+        after_bytes=size_bytes,
+        content=None,
+        backup_bytes=backup_bytes,
+        reason=reason,
+        pieces=pieces,
+    )
 
 
 def remove_step(path: str, reason: str) -> Step:
@@ -199,7 +224,15 @@ def remove_step(path: str, reason: str) -> Step:
     before = look(path, touched_from=None)
     if before is None:
         raise _gone(path)
-    return Step(Action.REMOVE, path, before, 0, None, before.file_bytes, reason)
+    return Step(
+        action=Action.REMOVE,
+        path=path,
+        before=before,
+        after_bytes=0,
+        content=None,
+        backup_bytes=before.file_bytes,
+        reason=reason,
+    )
 
 
 def _gone(path: str) -> AccessError:
@@ -242,7 +275,13 @@ def make_plan(
     ]
     all_steps = (*markers, *steps)
     plan = Plan(
-        new_id(command), command, dict(arguments), log_dirs, all_steps, dict(price), (*sources,)
+        plan_id=new_id(command),
+        command=command,
+        arguments=dict(arguments),
+        log_dirs=log_dirs,
+        steps=all_steps,
+        price=dict(price),
+        sources=(*sources,),
     )
     _require_confined(plan, "nothing was touched")
     require_in_reach(plan.directories, plan.log_dirs)
@@ -417,14 +456,14 @@ def _step_of_json(value: dict[str, Any]) -> Step:
     if before is not None and action is Action.TRUNCATE and after_bytes >= before.file_bytes:
         raise ValueError("a truncation that cuts nothing")
     return Step(
-        action,
-        text_of(value["path"]),
-        before,
-        after_bytes,
-        content,
-        number_of(value["backup_bytes"]),
-        text_of(value["reason"]),
-        pieces,
+        action=action,
+        path=text_of(value["path"]),
+        before=before,
+        after_bytes=after_bytes,
+        content=content,
+        backup_bytes=number_of(value["backup_bytes"]),
+        reason=text_of(value["reason"]),
+        pieces=pieces,
     )
 
 

@@ -151,7 +151,9 @@ def take_back(
         with os_errors(step.path):
             fs.unlink(step.path)
         return
-    wanted = FileAttributes(before.uid, before.gid, before.mode, before.mtime_ns)
+    wanted = FileAttributes(
+        uid=before.uid, gid=before.gid, mode=before.mode, mtime_ns=before.mtime_ns
+    )
     if step.backup_kind is BackupKind.LINK and _is_moved_back(fs, backup, step.path, wanted):
         return
     if step.backup_kind in {BackupKind.CUT, BackupKind.END}:

@@ -61,7 +61,14 @@ class Collector:
         self.counts[key] += count
         self._kept_counts[key] += 1
         if self._kept_counts[key] <= MAX_KEPT_COUNT:
-            finding = Finding(check_id, severity, path, message, self._topic, self._partition)
+            finding = Finding(
+                check_id=check_id,
+                severity=severity,
+                path=path,
+                message=message,
+                topic=self._topic,
+                partition=self._partition,
+            )
             self.kept.append(finding._replace(**fields))
 
     def add_error(

@@ -166,13 +166,13 @@ class _PartitionCheck:
             str(each) for each in partition.problems if isinstance(each, AccessError)
         ]
         return CheckedPartition(
-            self._collector,
-            tuple(self._segments),
-            circumstances.refusal,
-            circumstances.end_offset,
-            self._batches_count,
-            partition.files.log_bytes,
-            tuple(dict.fromkeys(self._unreadable)),
+            collector=self._collector,
+            segments=tuple(self._segments),
+            refusal=circumstances.refusal,
+            end_offset=circumstances.end_offset,
+            batches_count=self._batches_count,
+            log_bytes=partition.files.log_bytes,
+            unreadable=tuple(dict.fromkeys(self._unreadable)),
         )
 
     def _finish(self) -> None:
@@ -237,7 +237,12 @@ class _PartitionCheck:
         walk.run(verify_crc=self._options.verify_crc, on_bytes=self._on_bytes)
         self._batches_count += walk.batches_count
         self._segments.append(
-            CheckedSegment(files, segment.file_bytes, walk.stop, circumstances.end_offset)
+            CheckedSegment(
+                files=files,
+                log_bytes=segment.file_bytes,
+                stop=walk.stop,
+                end_offset=circumstances.end_offset,
+            )
         )
         self._unreadable += [f"{files.log.path}: {each.reason}" for each in batches.unreadable]
         if records is not None:

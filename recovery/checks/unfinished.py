@@ -62,4 +62,11 @@ def _finding(log_dir: str, message: str, fix: str) -> Finding:
     severity = Severity.WARNING if is_held else Severity.ERROR
     path = str(Path(log_dir, UNFINISHED_NAME))
     action = "ignores it, and changes more"
-    return Finding(CHECK_ID, severity, path, message, broker_action=action, fix=fix)
+    return Finding(
+        check_id=CHECK_ID,
+        severity=severity,
+        path=path,
+        message=message,
+        broker_action=action,
+        fix=fix,
+    )

@@ -142,7 +142,9 @@ class _Look:
             missing = None if why else self._missing(dict(lines))
             if not why:
                 why = "its whole directory is gone, or lies in a log dir that was not given"
-            yield AbsentPartition(key, self._log_dir.path, tuple(lines), missing, why)
+            yield AbsentPartition(
+                key=key, log_dir=self._log_dir.path, lines=tuple(lines), missing=missing, why=why
+            )
 
     def _missing(self, lines: dict[str, int]) -> Missing | None:
         claims = checkpoint_claims(lines.get(HIGH_WATERMARK_NAME), lines.get(RECOVERY_POINT_NAME))
@@ -151,7 +153,12 @@ class _Look:
         if end_offset <= first:
             return None
         told = ", ".join(str(each) for each in claims if each.end_offset > first)
-        return Missing(first, end_offset - 1, f"no directory, {told}", "DIR-8")
+        return Missing(
+            base_offset=first,
+            last_offset=end_offset - 1,
+            why=f"no directory, {told}",
+            check_id="DIR-8",
+        )
 
     def _why_harmless(self, key: TopicPartition, lines: dict[str, int]) -> str:
         """Tell why nothing is known to be lost; "" if it is."""
@@ -180,7 +187,9 @@ class _Look:
                 key = TopicPartition(topic.name, number)
                 is_known = key in self._lines or key in self._elsewhere or self._has(key)
                 if not is_known and self._is_assigned(placed):
-                    yield AbsentPartition(key, self._log_dir.path, (), None, why)
+                    yield AbsentPartition(
+                        key=key, log_dir=self._log_dir.path, lines=(), missing=None, why=why
+                    )
 
     def _image(self) -> ClusterImage | None:
         """The metadata, if they can be relied on."""

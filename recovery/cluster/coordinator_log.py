@@ -102,7 +102,9 @@ class CoordinatorLog:
             if known is not None:
                 epochs.append(known.leader_epoch)
             epoch = max(epochs, default=NO_LEADER_EPOCH)
-            self.partitions[number] = StatePartition(number, epoch, is_whole, source)
+            self.partitions[number] = StatePartition(
+                partition=number, leader_epoch=epoch, is_whole=is_whole, source=source
+            )
             if is_whole:
                 break
 
@@ -139,7 +141,12 @@ class CoordinatorLog:
             if not is_home and not self._belongs(transactional_id, number):
                 self.misplaced_count += 1
                 continue
-            self.ids[transactional_id] = IdRecord(transactional_id, number, record.offset, state)
+            self.ids[transactional_id] = IdRecord(
+                transactional_id=transactional_id,
+                partition=number,
+                offset=record.offset,
+                state=state,
+            )
             if state is not None:
                 known = (state.previous_producer_id, state.next_producer_id, state.producer_id)
                 self._owners.update((each, transactional_id) for each in known if each >= 0)

@@ -96,11 +96,11 @@ def find_group_offsets(
     offsets = [each for found in offsets_in.values() for each in found]
     problems += (each for replay in replays.values() for each in replay.problems)
     return GroupOffsets(
-        tuple(sorted(offsets, key=lambda each: (each.group, each.is_pending, each.offset))),
-        tuple(number for number, replay in replays.items() if replay.is_whole),
-        partitions_count(image, GROUPS_TOPIC, max(copies)),
-        tuple(problems[:MAX_PROBLEMS_COUNT]),
-        offsets_in,
+        offsets=tuple(sorted(offsets, key=lambda each: (each.group, each.is_pending, each.offset))),
+        read_partitions=tuple(number for number, replay in replays.items() if replay.is_whole),
+        partitions_count=partitions_count(image, GROUPS_TOPIC, max(copies)),
+        problems=tuple(problems[:MAX_PROBLEMS_COUNT]),
+        offsets_in=offsets_in,
     )
 
 

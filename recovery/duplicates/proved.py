@@ -146,7 +146,9 @@ class _Sweep:
                 self._session, self._open, self._waiting = session, [], []
             start = int(row["start"][0])
             end = start + int(row["sequences_count"][0])
-            self._step(_Batch(start, end, int(row["base_offset"][0]), row))
+            self._step(
+                _Batch(start=start, end=end, base_offset=int(row["base_offset"][0]), row=row)
+            )
 
     def finish(self) -> None:
         """Hand over what was found."""

@@ -151,7 +151,7 @@ class _SegmentReader:
         if not counts.all():
             table = HeaderTable._make(column[counts] for column in table)
         is_control = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK != 0)
-        return Part(table, ~is_control, self._segment, window)
+        return Part(table=table, is_data=~is_control, segment=self._segment, window=window)
 
     def _leave_out(self, table: HeaderTable, rows: Flags, reason: str) -> None:
         if rows.any():

@@ -113,12 +113,12 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
             ReadFinding(**{**each, "kind": VerdictKind(each["kind"])}) for each in entry["findings"]
         )
         result = PieceResult(
-            piece,
-            int(entry["file_bytes"]),
-            ReadCounts(**entry["counts"]),
-            tuple(findings),
-            entry["first_batch_offset"],
-            entry["end_batch_offset"],
+            piece=piece,
+            file_bytes=int(entry["file_bytes"]),
+            counts=ReadCounts(**entry["counts"]),
+            findings=tuple(findings),
+            first_batch_offset=entry["first_batch_offset"],
+            end_batch_offset=entry["end_batch_offset"],
         )
         before = {name: entry[name] for name in BOUNDS}
         is_equal = before == {name: source[name] for name in BOUNDS}
@@ -195,12 +195,12 @@ def export_piece(
                 target.finish()
                 file_bytes = target.file_bytes
     return PieceResult(
-        piece,
-        file_bytes,
-        reader.counts,
-        tuple(reader.findings),
-        reader.first_batch_offset,
-        reader.end_batch_offset,
+        piece=piece,
+        file_bytes=file_bytes,
+        counts=reader.counts,
+        findings=tuple(reader.findings),
+        first_batch_offset=reader.first_batch_offset,
+        end_batch_offset=reader.end_batch_offset,
     )
 
 

@@ -147,20 +147,26 @@ def plan_export(
         low, high = _bounds(limits[each.directory], options, each, notes)
         bounds[each.directory] = (options.from_offset, high)
         pieces += (
-            ExportPiece(_name(split, options), split, low, high, stable.get(each.directory))
+            ExportPiece(
+                name=_name(split, options),
+                split=split,
+                from_offset=low,
+                to_offset=high,
+                stable_offset=stable.get(each.directory),
+            )
             for split in split_places(places, options.split_bytes)
         )
     notes += _remote(by_directory, options)
     notes += _copies(directories)
     return ExportPlan(
-        tuple(pieces),
-        tuple(directories),
-        tuple(problems),
-        tuple(notes),
-        bounds,
-        {name: each[-1].base_offset for name, each in by_directory.items() if each},
-        listing.acknowledged,
-        tuple(lost_partitions(listing.log_dirs)),
+        pieces=tuple(pieces),
+        directories=tuple(directories),
+        problems=tuple(problems),
+        notes=tuple(notes),
+        bounds=bounds,
+        last_bases={name: each[-1].base_offset for name, each in by_directory.items() if each},
+        acknowledged=listing.acknowledged,
+        absent=tuple(lost_partitions(listing.log_dirs)),
     )
 
 

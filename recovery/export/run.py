@@ -182,17 +182,17 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
     ]
     kinds = {each.kind for each in findings}
     return ExportResult(
-        tuple(summaries),
-        tuple(lost),
-        0,
-        0,
-        VerdictKind.CORRUPT in kinds
+        summaries=tuple(summaries),
+        lost=tuple(lost),
+        resumed_count=0,
+        kept_count=0,
+        is_corrupt=VerdictKind.CORRUPT in kinds
         or any(isinstance(each, FormatError) for each in plan.problems),
-        VerdictKind.UNREADABLE in kinds
+        is_unreadable=VerdictKind.UNREADABLE in kinds
         or any(each.kind == VerdictKind.MISSING for each in lost)
         or any(isinstance(each, AccessError) for each in plan.problems),
-        bool(ends),
-        (
+        has_wrong_end=bool(ends),
+        remarks=(
             *(f"{_told(each)}; its records are exported" for each in harmless),
             *(f"{_told(each)}; all before it are exported" for each in ends),
         ),
@@ -275,9 +275,20 @@ def _of_absent(absent: AbsentPartition) -> LostRange:
 def _unlisted(problem: AccessError) -> LostRange:
     """Return the line of what was never listed; nothing is known of what is in it."""
     return LostRange(
-        "", "", -1, problem.path, None, None, str(VerdictKind.UNREADABLE), "",
-        problem.reason, problem.errno, None, None, None,
-    )  # fmt: skip
+        broker="",
+        topic="",
+        partition=-1,
+        path=problem.path,
+        start_pos=None,
+        end_pos=None,
+        kind=str(VerdictKind.UNREADABLE),
+        check_id="",
+        reason=problem.reason,
+        errno=problem.errno,
+        base_offset=None,
+        last_offset=None,
+        missing_offsets=None,
+    )
 
 
 def _lost_ranges(results: Sequence[PieceResult]) -> Iterator[LostRange]:
@@ -296,19 +307,19 @@ def _lost_ranges(results: Sequence[PieceResult]) -> Iterator[LostRange]:
             if base_offset is not None and last_offset is not None:
                 missing = max(last_offset - base_offset + 1, 0)
             yield LostRange(
-                place.broker,
-                place.topic,
-                place.partition,
-                each.path,
-                each.start_pos,
-                each.end_pos,
-                str(each.kind),
-                each.check_id,
-                each.reason,
-                each.errno,
-                base_offset,
-                last_offset,
-                missing,
+                broker=place.broker,
+                topic=place.topic,
+                partition=place.partition,
+                path=each.path,
+                start_pos=each.start_pos,
+                end_pos=each.end_pos,
+                kind=str(each.kind),
+                check_id=each.check_id,
+                reason=each.reason,
+                errno=each.errno,
+                base_offset=base_offset,
+                last_offset=last_offset,
+                missing_offsets=missing,
             )
 
 

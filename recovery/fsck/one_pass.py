@@ -92,7 +92,9 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
         reason = _not_started(job)
         if reason:
-            prediction = StartPrediction(None, reason, {}, 0)
+            prediction = StartPrediction(
+                end_offset=None, refusal=reason, changes={}, recovered_bytes=0
+            )
         else:
             settings = _start_settings(partition, job)
             exact = settings if job.options.predicts and job.options.verify_crc else None
@@ -130,11 +132,11 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
         path=partition.path,
     )
     return CheckResult(
-        findings,
-        row,
-        tuple(prediction.changes.values()),
-        checked.unreadable,
-        prediction.log_start_line,
+        findings=findings,
+        row=row,
+        changes=tuple(prediction.changes.values()),
+        problems=checked.unreadable,
+        log_start_line=prediction.log_start_line,
     )
 
 
@@ -183,7 +185,7 @@ def _unlisted(selected: Selected, error: AccessError) -> CheckResult:
         unreadable=1,
         path=selected.partition.path,
     )
-    return CheckResult((), row, (), (str(error),))
+    return CheckResult(findings=(), row=row, changes=(), problems=(str(error),))
 
 
 def _start_words(prediction: StartPrediction, *, is_exact: bool) -> str:

@@ -304,7 +304,14 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
         problems_count=1,
         path=directory.path,
     )
-    return Description(summary, (), (problem,), (), is_bad=False, is_unreadable=True)
+    return Description(
+        summary=summary,
+        segments=(),
+        problems=(problem,),
+        remarks=(),
+        is_bad=False,
+        is_unreadable=True,
+    )
 
 
 def _read_segment(

@@ -138,11 +138,11 @@ def rebuild_partition(
     segments = partition.segments
     work = [
         SegmentJob(
-            each.log.path,
-            each.base_offset,
-            partition.is_active(each),
-            settings.interval_bytes,
-            (kept_ranges or {}).get(each.base_offset),
+            path=each.log.path,
+            base_offset=each.base_offset,
+            is_last=partition.is_active(each),
+            interval_bytes=settings.interval_bytes,
+            ranges=(kept_ranges or {}).get(each.base_offset),
         )
         for each in segments
     ]

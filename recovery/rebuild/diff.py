@@ -91,7 +91,13 @@ def compare_files(
             reason = older_reason(partition, rebuilt, each.name, data, wanted.get(each.name))
             if reason and not _has_wrong_zeros(partition, rebuilt, each.name, data):
                 disk_bytes = None if data is None else len(data)
-                yield FileDifference(each.name, FileState.EQUAL, disk_bytes, data, reason=reason)
+                yield FileDifference(
+                    name=each.name,
+                    state=FileState.EQUAL,
+                    disk_bytes=disk_bytes,
+                    rebuilt=data,
+                    reason=reason,
+                )
                 continue
         yield each
 
@@ -116,12 +122,20 @@ def _differences(
             continue
         if name == LEADER_EPOCHS_NAME and data is not None and epochs_agree(data, rebuilt):
             reason = "" if data == content else "agrees with the log"
-            yield FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+            yield FileDifference(
+                name=name, state=FileState.EQUAL, disk_bytes=len(data), rebuilt=data, reason=reason
+            )
             continue
         is_active_index = name in (f"{active}.index", f"{active}.timeindex")
         is_normal = is_active_index and (preallocate or not is_clean)
         if is_normal and data is not None and _is_untrimmed(data, content):
-            yield FileDifference(name, FileState.EQUAL, len(data), content, reason="untrimmed")
+            yield FileDifference(
+                name=name,
+                state=FileState.EQUAL,
+                disk_bytes=len(data),
+                rebuilt=content,
+                reason="untrimmed",
+            )
             continue
         if classify(name).kind is FileKind.SNAPSHOT and data is not None and data != content:
             compared = _compared_producers(name, data, content, rebuilt.clock)
@@ -148,11 +162,19 @@ def _has_wrong_zeros(partition: Partition, rebuilt: Rebuilt, name: str, data: by
 
 def _compared(name: str, data: bytes | None, content: bytes) -> FileDifference:
     if data is None:
-        return FileDifference(name, FileState.MISSING, None, content)
+        return FileDifference(name=name, state=FileState.MISSING, disk_bytes=None, rebuilt=content)
     if data == content:
-        return FileDifference(name, FileState.EQUAL, len(data), content)
+        return FileDifference(
+            name=name, state=FileState.EQUAL, disk_bytes=len(data), rebuilt=content
+        )
     first_pos = first_difference(data, content)
-    return FileDifference(name, FileState.DIFFERS, len(data), content, first_pos)
+    return FileDifference(
+        name=name,
+        state=FileState.DIFFERS,
+        disk_bytes=len(data),
+        rebuilt=content,
+        first_pos=first_pos,
+    )
 
 
 def _is_untrimmed(data: bytes, content: bytes) -> bool:
@@ -184,8 +206,17 @@ def _compared_producers(
     else:
         reason = "the same producers in another order, such as that of a broker before 3.5"
         first_pos = first_difference(data, content)
-        return FileDifference(name, FileState.DIFFERS, len(data), content, first_pos, reason)
-    return FileDifference(name, FileState.EQUAL, len(data), data, reason=reason)
+        return FileDifference(
+            name=name,
+            state=FileState.DIFFERS,
+            disk_bytes=len(data),
+            rebuilt=content,
+            first_pos=first_pos,
+            reason=reason,
+        )
+    return FileDifference(
+        name=name, state=FileState.EQUAL, disk_bytes=len(data), rebuilt=data, reason=reason
+    )
 
 
 def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:
@@ -195,14 +226,25 @@ def _surplus(name: str, data: bytes | None, rebuilt: Rebuilt) -> FileDifference:
     if kind is FileKind.TXNINDEX:
         # Recovery empties an existing file and does not remove it.
         if not data:
-            return FileDifference(name, FileState.EQUAL, disk_bytes, b"")
+            return FileDifference(
+                name=name, state=FileState.EQUAL, disk_bytes=disk_bytes, rebuilt=b""
+            )
         reason = "the log has no aborted transaction there"
-        return FileDifference(name, FileState.DIFFERS, disk_bytes, b"", 0, reason)
+        return FileDifference(
+            name=name,
+            state=FileState.DIFFERS,
+            disk_bytes=disk_bytes,
+            rebuilt=b"",
+            first_pos=0,
+            reason=reason,
+        )
     offset = classify(name).offset or 0
     reason = "not needed: a broker removes it when it loads the log"
     if kind is FileKind.SNAPSHOT and offset > rebuilt.log_end_offset:
         reason = "beyond the log end: a broker removes it"
-    return FileDifference(name, FileState.SURPLUS, disk_bytes, None, reason=reason)
+    return FileDifference(
+        name=name, state=FileState.SURPLUS, disk_bytes=disk_bytes, rebuilt=None, reason=reason
+    )
 
 
 def _derived_files(partition: Partition) -> Iterator[FileEntry]:

@@ -84,7 +84,15 @@ def rebuild_one(
             )
         )
     except EoctlError as exc:
-        return RebuildResult(path, 0, None, (), None, (), error=exc)
+        return RebuildResult(
+            path=path,
+            log_bytes=0,
+            log_end_offset=None,
+            differences=(),
+            cut=None,
+            notes=(),
+            error=exc,
+        )
     notes = [*map(str, partition.problems)]
     cut = rebuilt.cut
     is_live = partition.stopped is StoppedState.LIVE
@@ -102,12 +110,12 @@ def rebuild_one(
         for each in rebuilt.violations
     ]
     return RebuildResult(
-        path,
-        partition.files.log_bytes,
-        rebuilt.log_end_offset,
-        differences,
-        cut,
-        tuple(notes),
+        path=path,
+        log_bytes=partition.files.log_bytes,
+        log_end_offset=rebuilt.log_end_offset,
+        differences=differences,
+        cut=cut,
+        notes=tuple(notes),
         unread=tuple(str(each) for each in partition.problems if _is_of_log(each)),
         logs=tuple(each.log.path for each in partition.segments),
         is_short=bool(not_given),

@@ -76,7 +76,9 @@ def check_offset_index(
             # The tool's limit is no limit of the log: a larger batch is a batch all the same.
             whole = header or _header_at(segment, entry.segment_pos, log_bytes, log_bytes)
             error = _judge_entry(segment, entry, offset, whole, place * INDEX_ENTRY_BYTES)
-        yield CheckedIndexEntry(offset, entry.segment_pos, log_offset, error)
+        yield CheckedIndexEntry(
+            offset=offset, segment_pos=entry.segment_pos, log_offset=log_offset, error=error
+        )
 
 
 def _is_untrimmed_start(entry: OffsetIndexEntry) -> bool:
@@ -190,12 +192,30 @@ def _check_time_entry(walk: _Walk, place: int, entry: TimeIndexEntry) -> Checked
             found=str(entry.timestamp_ms),
         )
     if batch is None:
-        return CheckedTimeEntry(entry.timestamp_ms, offset, NOT_FOUND, None, error)
+        return CheckedTimeEntry(
+            timestamp_ms=entry.timestamp_ms,
+            offset=offset,
+            log_offset=NOT_FOUND,
+            log_timestamp_ms=None,
+            error=error,
+        )
     if batch.header.last_offset != offset:
         found = batch.header.last_offset
-        return CheckedTimeEntry(entry.timestamp_ms, offset, found, None, error)
+        return CheckedTimeEntry(
+            timestamp_ms=entry.timestamp_ms,
+            offset=offset,
+            log_offset=found,
+            log_timestamp_ms=None,
+            error=error,
+        )
     greatest_ms = walk.greatest_timestamp_ms(batch)
-    return CheckedTimeEntry(entry.timestamp_ms, offset, offset, greatest_ms, error)
+    return CheckedTimeEntry(
+        timestamp_ms=entry.timestamp_ms,
+        offset=offset,
+        log_offset=offset,
+        log_timestamp_ms=greatest_ms,
+        error=error,
+    )
 
 
 def _is_untrimmed(entry: TimeIndexEntry) -> bool:

@@ -350,13 +350,19 @@ class RecordReader:
                 self._singles_bytes += _content_bytes(record) + RECORD_OVERHEAD_BYTES
                 self._singles_count += 1
                 if self._is_full():
-                    self._singles.append(DecodedBatch(header, outcome, kept, first or 0))
+                    self._singles.append(
+                        DecodedBatch(
+                            header=header, outcome=outcome, records=kept, base_offset=first or 0
+                        )
+                    )
                     kept = []
                     yield from self._flush()
         except (FormatError, AccessError) as exc:  # the file has changed meanwhile
             self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
         if kept:
-            self._singles.append(DecodedBatch(header, outcome, kept, first or 0))
+            self._singles.append(
+                DecodedBatch(header=header, outcome=outcome, records=kept, base_offset=first or 0)
+            )
 
     def _is_full(self) -> bool:
         is_large = self._singles_bytes >= self._options.batch_bytes

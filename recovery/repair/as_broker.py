@@ -146,6 +146,10 @@ def _lost(recovery: Recovery, end_before: int) -> Iterator[LostRange]:
     for each in reversed(removed):
         assert each.before is not None
         whole = Verdict(
-            stop.kind, 0, each.before.file_bytes, stop.check_id, "behind the place of the cut"
+            kind=stop.kind,
+            start_pos=0,
+            end_pos=each.before.file_bytes,
+            check_id=stop.check_id,
+            reason="behind the place of the cut",
         )
         yield lost_range(each.path, whole, end_offset, end_offset - 1)

@@ -159,10 +159,10 @@ class _Planner:
         history.forget_above(files.base_offset)
         history.take(state)
         job = SegmentJob(
-            files.log.path,
-            files.base_offset,
-            self._partition.is_active(files),
-            self._interval_bytes,
+            path=files.log.path,
+            base_offset=files.base_offset,
+            is_last=self._partition.is_active(files),
+            interval_bytes=self._interval_bytes,
         )
         done = recover_segment(history, files.base_offset, pass_over(job))
         for run in done.end.epochs:

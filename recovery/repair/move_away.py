@@ -44,7 +44,13 @@ def plan_move_away(partition: Partition) -> Repaired:
         log_bytes=partition.files.log_bytes,
         log_start_offset=start,
         end_offset=start,
-        limits=Limits(partition.directory.topic_partition, start, start, start, has_log_start=True),
+        limits=Limits(
+            partition=partition.directory.topic_partition,
+            recovery_point=start,
+            end=start,
+            first_dirty=start,
+            has_log_start=True,
+        ),
         steps=tuple(
             remove_step(str(directory / each.name.name), _REASON) for each in _files(partition)
         ),

@@ -165,8 +165,8 @@ def _tables(segment: SalvagedSegment, run: Run) -> Iterator[HeaderTable]:
 def _batch(table: HeaderTable, row: int) -> _Batch:
     pos = int(table.pos[row])
     return _Batch(
-        pos,
-        pos + int(table.batch_bytes[row]),
-        int(table.base_offset[row]),
-        int(table.last_offset[row]),
+        start_pos=pos,
+        end_pos=pos + int(table.batch_bytes[row]),
+        base_offset=int(table.base_offset[row]),
+        last_offset=int(table.last_offset[row]),
     )

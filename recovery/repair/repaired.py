@@ -134,14 +134,14 @@ def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int |
     if last_offset is not None and last_offset < base_offset:
         first = last_offset = None
     return LostRange(
-        path,
-        verdict.start_pos,
-        verdict.end_pos,
-        first,
-        last_offset,
-        verdict.kind,
-        verdict.check_id,
-        verdict.reason,
+        path=path,
+        start_pos=verdict.start_pos,
+        end_pos=verdict.end_pos,
+        base_offset=first,
+        last_offset=last_offset,
+        kind=verdict.kind,
+        check_id=verdict.check_id,
+        reason=verdict.reason,
     )
 
 
@@ -221,11 +221,13 @@ def compare_state(
     opened = {(each.producer_id, each.current_txn_first_offset) for each in before}
     open_transactions = tuple(
         OpenTransaction(
-            path,
-            each.producer_id,
-            each.producer_epoch,
-            each.current_txn_first_offset,
-            (each.producer_id, each.current_txn_first_offset) in opened if is_known else None,
+            path=path,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch,
+            first_offset=each.current_txn_first_offset,
+            was_open=(each.producer_id, each.current_txn_first_offset) in opened
+            if is_known
+            else None,
         )
         for each in after
         if each.current_txn_first_offset >= 0
@@ -253,7 +255,12 @@ def changed_aborts(
         return ()
     stays = {each[1:4] for data in after for each in parse_entries(data)}
     return tuple(
-        ChangedAbort(partition.path, each.producer_id, each.first_offset, each.last_offset)
+        ChangedAbort(
+            path=partition.path,
+            producer_id=each.producer_id,
+            first_offset=each.first_offset,
+            marker_offset=each.last_offset,
+        )
         for files in partition.segments
         for each in partition.aborted_transactions(files) or ()
         if each[1:4] not in stays

@@ -60,11 +60,11 @@ def add_run(runs: list[Run], run: Run) -> None:
         runs.append(run)
         return
     runs[-1] = Run(
-        before.start_pos,
-        run.end_pos,
-        before.base_offset,
-        run.last_offset,
-        before.batches_count + run.batches_count,
+        start_pos=before.start_pos,
+        end_pos=run.end_pos,
+        base_offset=before.base_offset,
+        last_offset=run.last_offset,
+        batches_count=before.batches_count + run.batches_count,
     )
 
 
@@ -134,7 +134,10 @@ class RunOrder:
                         break
                     tail_count += self._cut_at(earlier, run.base_offset)[1].batches_count
                 split_head, rest = self._split_head(run, kept[-1].last_offset)
-                if self._tail_goes(kept, _Pair(tail_count, run, split_head, rest or behind)):
+                if self._tail_goes(
+                    kept,
+                    _Pair(tail_count=tail_count, run=run, head=split_head, later=rest or behind),
+                ):
                     left, tail = self._cut_at(kept.pop(), run.base_offset)
                     dropped.append(tail)
                     if left is not None:
@@ -210,11 +213,11 @@ class RunOrder:
             if row:
                 last = row - 1
                 before = Run(
-                    run.start_pos,
-                    int(table.pos[last] + table.batch_bytes[last]),
-                    run.base_offset,
-                    int(table.last_offset[last]),
-                    row + (0 if before is None else before.batches_count),
+                    start_pos=run.start_pos,
+                    end_pos=int(table.pos[last] + table.batch_bytes[last]),
+                    base_offset=run.base_offset,
+                    last_offset=int(table.last_offset[last]),
+                    batches_count=row + (0 if before is None else before.batches_count),
                 )
             if row < table.row_count:
                 count = 0 if before is None else before.batches_count
@@ -222,11 +225,11 @@ class RunOrder:
                 if table.magic[row] < MAGIC_V2:
                     right_base = self._first_offset_at(pos)
                 right = Run(
-                    pos,
-                    run.end_pos,
-                    right_base,
-                    run.last_offset,
-                    run.batches_count - count,
+                    start_pos=pos,
+                    end_pos=run.end_pos,
+                    base_offset=right_base,
+                    last_offset=run.last_offset,
+                    batches_count=run.batches_count - count,
                 )
                 return before, right
         return None, run

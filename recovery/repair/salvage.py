@@ -187,7 +187,13 @@ class _Planner:
             for each in segment.losses:
                 yield lost_range(
                     segment.path,
-                    Verdict(each.kind, each.start_pos, each.end_pos, each.check_id, each.reason),
+                    Verdict(
+                        kind=each.kind,
+                        start_pos=each.start_pos,
+                        end_pos=each.end_pos,
+                        check_id=each.check_id,
+                        reason=each.reason,
+                    ),
                     each.base_offset,
                     each.last_offset,
                 )

@@ -177,13 +177,15 @@ class _Salvage:
         for run in self._find(0, self._log_bytes, self._base_offset - 1):
             add_run(joined, run)
         return SalvagedSegment(
-            self._segment.path,
-            self._base_offset,
-            self._log_bytes,
-            tuple(joined),
-            tuple(self._losses(joined)),
-            tuple(self._suspicions_of(joined)),
-            tuple(each for _, each in sorted(self._mended.items()) if _holds(joined, each.pos)),
+            path=self._segment.path,
+            base_offset=self._base_offset,
+            log_bytes=self._log_bytes,
+            runs=tuple(joined),
+            losses=tuple(self._losses(joined)),
+            suspicions=tuple(self._suspicions_of(joined)),
+            mended=tuple(
+                each for _, each in sorted(self._mended.items()) if _holds(joined, each.pos)
+            ),
         )
 
     def _suspicions_of(self, runs: Sequence[Run]) -> Iterator[Verdict]:
@@ -346,11 +348,11 @@ class _Salvage:
         for into, first, end in ((runs, 0, count), (self._beyond, count, table.row_count)):
             if first < end:
                 run = Run(
-                    int(table.pos[first]),
-                    int(table.pos[end - 1] + table.batch_bytes[end - 1]),
-                    int(table.base_offset[first]),
-                    int(table.last_offset[end - 1]),
-                    end - first,
+                    start_pos=int(table.pos[first]),
+                    end_pos=int(table.pos[end - 1] + table.batch_bytes[end - 1]),
+                    base_offset=int(table.base_offset[first]),
+                    last_offset=int(table.last_offset[end - 1]),
+                    batches_count=end - first,
                 )
                 self._add(into, run)
 
@@ -359,7 +361,13 @@ class _Salvage:
         self._has_legacy = self._has_legacy or header.magic < MAGIC_V2
         is_beyond = self._end_offset is not None and header.last_offset >= self._end_offset
         base_offset = first_offset(self._segment, batch)
-        run = Run(batch.pos, end_pos, base_offset, header.last_offset, 1)
+        run = Run(
+            start_pos=batch.pos,
+            end_pos=end_pos,
+            base_offset=base_offset,
+            last_offset=header.last_offset,
+            batches_count=1,
+        )
         if says_other_offsets(self._segment, batch):
             self._note(run, ORDER_CHECK_ID, "its last message does not have its offset")
             return
@@ -376,11 +384,11 @@ class _Salvage:
     def _note(self, run: Run, check_id: str, reason: str) -> None:
         self._own.append(
             Verdict(
-                VerdictKind.CORRUPT,
-                run.start_pos,
-                run.end_pos,
-                check_id,
-                reason.format(run.base_offset),
+                kind=VerdictKind.CORRUPT,
+                start_pos=run.start_pos,
+                end_pos=run.end_pos,
+                check_id=check_id,
+                reason=reason.format(run.base_offset),
             )
         )
 
@@ -404,7 +412,13 @@ class _Salvage:
         if first.kind is VerdictKind.PREALLOCATED:
             last_offset = base_offset - 1  # nothing was ever there
         return Loss(
-            first.kind, start_pos, end_pos, base_offset, last_offset, first.check_id, first.reason
+            kind=first.kind,
+            start_pos=start_pos,
+            end_pos=end_pos,
+            base_offset=base_offset,
+            last_offset=last_offset,
+            check_id=first.check_id,
+            reason=first.reason,
         )
 
     def _why(self, start_pos: int, end_pos: int) -> Verdict:
@@ -422,7 +436,13 @@ class _Salvage:
             if first.kind is VerdictKind.UNREADABLE:
                 break
         if first is None:
-            return Verdict(VerdictKind.CORRUPT, start_pos, end_pos, "BAT-2", "no batch")
+            return Verdict(
+                kind=VerdictKind.CORRUPT,
+                start_pos=start_pos,
+                end_pos=end_pos,
+                check_id="BAT-2",
+                reason="no batch",
+            )
         return first
 
 

@@ -80,7 +80,11 @@ class EndedTransactions(NamedTuple):
 
 _NO_OFFSETS = np.empty(0, np.int64)
 _NOTHING_ENDED = EndedTransactions(
-    _NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS, np.empty(0, np.bool_), _NO_OFFSETS
+    producer_id=_NO_OFFSETS,
+    first_offset=_NO_OFFSETS,
+    last_offset=_NO_OFFSETS,
+    is_aborted=np.empty(0, np.bool_),
+    last_stable_offset=_NO_OFFSETS,
 )
 
 
@@ -250,7 +254,15 @@ class BulkState:
         slot = int(self.columns.find(np.array([producer_id]))[0])
         known, epoch = int(self.columns.producer_epoch[slot]), int(table.producer_epoch[row])
         if epoch < known:
-            self.violations.append(Violation("PRD-3", offset, producer_id, known, epoch))
+            self.violations.append(
+                Violation(
+                    check_id="PRD-3",
+                    offset=offset,
+                    producer_id=producer_id,
+                    expected=known,
+                    found=epoch,
+                )
+            )
         first_offset = int(self.columns.txn_first_offset[slot])
         raise invalid_txn_state(producer_id, offset, first_offset)
 
@@ -271,7 +283,10 @@ class BulkState:
         order = np.argsort(row)
         row, place = row[order], place[order]
         ends = Ends(
-            row, table.base_offset[row], table.producer_id[row], transactions.first_offset[place]
+            row=row,
+            marker_offset=table.base_offset[row],
+            producer_id=table.producer_id[row],
+            first_offset=transactions.first_offset[place],
         )
         stable_offsets = self.ongoing.advance(begins, ends)
         return EndedTransactions(
@@ -291,7 +306,9 @@ def _group(
     is_control = table.attributes[rows] & CONTROL_MASK != 0
     marker = np.full(len(rows), -1)
     if not is_control.any():
-        return GroupedRows(rows, start, end, slot, marker, has_markers=False)
+        return GroupedRows(
+            row=rows, start=start, end=end, slot=slot, marker=marker, has_markers=False
+        )
     marker_at = np.full(table.row_count, -1)
     marker_at[markers.row] = np.arange(len(markers.row))
     marker[is_control] = marker_at[rows[is_control]]
@@ -302,7 +319,14 @@ def _group(
         start = group_starts(group)
         end = np.append(start, len(rows))[1:]
         slot = slot[group[start]]
-    return GroupedRows(rows, start, end, slot, marker, has_markers=bool((marker >= 0).any()))
+    return GroupedRows(
+        row=rows,
+        start=start,
+        end=end,
+        slot=slot,
+        marker=marker,
+        has_markers=bool((marker >= 0).any()),
+    )
 
 
 class SegmentReplay(NamedTuple):

@@ -224,7 +224,9 @@ class ProducerColumns:
         """Return what a snapshot stores, in its order."""
         slots = self.slots_in_table_order()
         last = self.batches[slots, 0]
-        last[self.batches_count[slots] == 0] = CachedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+        last[self.batches_count[slots] == 0] = CachedBatch(
+            last_sequence=NO_SEQUENCE, last_offset=NO_OFFSET, offset_delta=0, timestamp_ms=-1
+        )
         first_offset = np.where(self.is_open[slots], self.txn_first_offset[slots], NO_OFFSET)
         columns = (
             self.producer_id[slots],
@@ -348,7 +350,17 @@ def _violations(
     offsets, ids = table.base_offset[rows].tolist(), table.producer_id[rows].tolist()
     rank = int(check_id == "PRD-5")
     return [
-        (row, rank, Violation(check_id, offset, producer_id, before, now))
+        (
+            row,
+            rank,
+            Violation(
+                check_id=check_id,
+                offset=offset,
+                producer_id=producer_id,
+                expected=before,
+                found=now,
+            ),
+        )
         for row, offset, producer_id, before, now in zip(
             rows.tolist(), offsets, ids, expected.tolist(), found.tolist(), strict=True
         )

@@ -283,7 +283,13 @@ def compare_entries(
     for entry in recovered:
         other = on_disk.pop(entry.producer_id, None)
         if other is None:
-            yield EntryDifference(entry.producer_id, EntryState.ONLY_RECOVERED, entry, None, ())
+            yield EntryDifference(
+                producer_id=entry.producer_id,
+                state=EntryState.ONLY_RECOVERED,
+                recovered=entry,
+                disk=None,
+                fields=(),
+            )
             continue
         fields = tuple(
             name
@@ -294,9 +300,13 @@ def compare_entries(
         if fields == ("coordinator_epoch",) and entry.coordinator_epoch == NO_EPOCH:
             is_aged = clock is not None and clock.has_expired(entry.timestamp_ms)
             state = EntryState.EXPIRED if is_aged else state
-        yield EntryDifference(entry.producer_id, state, entry, other, fields)
+        yield EntryDifference(
+            producer_id=entry.producer_id, state=state, recovered=entry, disk=other, fields=fields
+        )
     for entry in on_disk.values():
         is_open = entry.current_txn_first_offset >= 0
         has_expired = clock is not None and not is_open and clock.has_expired(entry.timestamp_ms)
         state = EntryState.EXPIRED if has_expired else EntryState.ONLY_DISK
-        yield EntryDifference(entry.producer_id, state, None, entry, ())
+        yield EntryDifference(
+            producer_id=entry.producer_id, state=state, recovered=None, disk=entry, fields=()
+        )

@@ -155,7 +155,13 @@ class SegmentWalk:
         end_pos = batch.pos + header.batch_bytes
         if batch.crc_ok is False:
             reason = f"checksum {header.crc} does not match"
-            return Verdict(VerdictKind.CORRUPT, batch.pos, end_pos, "BAT-1", reason)
+            return Verdict(
+                kind=VerdictKind.CORRUPT,
+                start_pos=batch.pos,
+                end_pos=end_pos,
+                check_id="BAT-1",
+                reason=reason,
+            )
         if base_offset is None:
             return None
         relative_offset = header.last_offset - base_offset
@@ -163,14 +169,26 @@ class SegmentWalk:
             return None
         check_id = "SEG-2" if relative_offset < 0 else "SEG-3"
         reason = f"last offset {header.last_offset} does not fit base offset {base_offset}"
-        return Verdict(VerdictKind.CORRUPT, batch.pos, end_pos, check_id, reason)
+        return Verdict(
+            kind=VerdictKind.CORRUPT,
+            start_pos=batch.pos,
+            end_pos=end_pos,
+            check_id=check_id,
+            reason=reason,
+        )
 
     def _fail(self, error: FormatError, pos: int, end_pos: int) -> None:
         self.is_over = True
         self._ignored_count = 1
         if error.check_id == REFUSED_CHECK_ID:
             self.refusal = error
-        self.stop = Verdict(VerdictKind.CORRUPT, pos, end_pos, error.check_id, error.message)
+        self.stop = Verdict(
+            kind=VerdictKind.CORRUPT,
+            start_pos=pos,
+            end_pos=end_pos,
+            check_id=error.check_id,
+            reason=error.message,
+        )
 
     def _join_singles(self) -> None:
         if self._singles:

@@ -155,15 +155,15 @@ def read_replica(
     end_offset = start_offset if end is None else end.offset
     sound_end_offset = found.sound_end_offset
     return ReplicaLog(
-        partition,
-        start_offset,
-        end_offset,
-        partition.high_watermark,
-        None if epochs is None else tuple(epochs),
-        Copy(_places(partition), found.extent, found.fingerprint),
-        end_offset if sound_end_offset is None else sound_end_offset,
-        _cleaned_end_offset(partition, has_gap=found.has_gap),
-        tuple(found.notes),
+        partition=partition,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        high_watermark=partition.high_watermark,
+        epochs=None if epochs is None else tuple(epochs),
+        copy=Copy(_places(partition), found.extent, found.fingerprint),
+        sound_end_offset=end_offset if sound_end_offset is None else sound_end_offset,
+        cleaned_end_offset=_cleaned_end_offset(partition, has_gap=found.has_gap),
+        notes=tuple(found.notes),
     )
 
 
@@ -283,7 +283,15 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
             f"{low.path} ends at {low.end_offset}, {high.path} begins at {high.start_offset}: they"
             " have no offset in common, and nothing can be said of how they parted"
         )
-        return Comparison(Likeness.DISJOINT, None, None, epochs_end_offset, None, False, (*notes,))
+        return Comparison(
+            likeness=Likeness.DISJOINT,
+            start_offset=None,
+            end_offset=None,
+            epochs_end_offset=epochs_end_offset,
+            divergence_offset=None,
+            is_hidden=False,
+            notes=(*notes,),
+        )
     cleaned_end_offset = max(one.cleaned_end_offset, other.cleaned_end_offset)
     if cleaned_end_offset > start_offset:
         start_offset = min(cleaned_end_offset, end_offset)
@@ -318,7 +326,13 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
             f" their leader epochs agree up to {epochs_end_offset}: no broker will notice"
         )
     return Comparison(
-        likeness, start_offset, end_offset, epochs_end_offset, different, is_hidden, tuple(notes)
+        likeness=likeness,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        epochs_end_offset=epochs_end_offset,
+        divergence_offset=different,
+        is_hidden=is_hidden,
+        notes=tuple(notes),
     )
 
 
@@ -377,7 +391,13 @@ def price_tail(
     target = find_target(partition, TargetRequest(TargetKind.OFFSET, offset))
     return price_target(
         Truncation(
-            partition, clock, target, min(target.log_start_offset, offset), None, (), target.notes
+            partition=partition,
+            clock=clock,
+            target=target,
+            log_start_offset=min(target.log_start_offset, offset),
+            producers=None,
+            steps=(),
+            notes=target.notes,
         ),
         acknowledged_offset,
     )
@@ -402,14 +422,14 @@ def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tai
             truncation = truncation._replace(producers=producers)
         changed = TransactionChanges(truncation, start_offset, notes).follow()
     return Tail(
-        cut.end_offset,
-        cut.log_end_offset,
-        counts.batches_count if counts.is_whole else None,
-        counts.records_count,
-        counts.log_bytes,
-        acknowledged_offset,
-        counts.acknowledged_count,
-        None if changed is None else changed.counts(),
-        None if changed is None else changed.rows(),
-        tuple(notes),
+        start_offset=cut.end_offset,
+        end_offset=cut.log_end_offset,
+        batches_count=counts.batches_count if counts.is_whole else None,
+        records_count=counts.records_count,
+        log_bytes=counts.log_bytes,
+        acknowledged_end_offset=acknowledged_offset,
+        acknowledged_records_count=counts.acknowledged_count,
+        transactions_count=None if changed is None else changed.counts(),
+        transactions=None if changed is None else changed.rows(),
+        notes=tuple(notes),
     )

@@ -100,7 +100,13 @@ def plan_rejoin(
     cut = target.cut
     notes = [*target.notes, *_require_agreement(follower, leader, cut.end_offset)]
     truncation = Truncation(
-        partition, clock, target, min(target.log_start_offset, cut.end_offset), None, (), ()
+        partition=partition,
+        clock=clock,
+        target=target,
+        log_start_offset=min(target.log_start_offset, cut.end_offset),
+        producers=None,
+        steps=(),
+        notes=(),
     )
     try:
         planner = _Planner(truncation, leader.partition, config)
@@ -112,13 +118,13 @@ def plan_rejoin(
         ) from error
     require_no_problem(partition)
     return Rejoin(
-        truncation,
-        max(leader.end_offset, cut.end_offset),
-        planner.append_bytes,
-        planner.epochs,
-        steps,
-        tuple(source_of(each) for each in dict.fromkeys(planner.sources)) if steps else (),
-        tuple(notes),
+        truncation=truncation,
+        append_end_offset=max(leader.end_offset, cut.end_offset),
+        append_bytes=planner.append_bytes,
+        epochs=planner.epochs,
+        steps=steps,
+        sources=tuple(source_of(each) for each in dict.fromkeys(planner.sources)) if steps else (),
+        notes=tuple(notes),
     )
 
 
@@ -249,7 +255,9 @@ class _Planner:
         path = str(self._directory / files.log.name.name)
         own = [Piece(path, 0, own_bytes)] if own_bytes else []
         is_cut = own_bytes < files.log.file_bytes and not cut.is_nothing
-        composed = [_Composed(path, files.base_offset, own, is_cut)]
+        composed = [
+            _Composed(path=path, base_offset=files.base_offset, ranges=own, is_changed=is_cut)
+        ]
         for base_offset, last_offset, piece in self._leader_pieces():
             self.append_bytes += piece.end_pos - piece.start_pos
             self.sources.append(piece.path)

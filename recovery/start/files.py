@@ -182,10 +182,10 @@ class _StartFiles:
             known, self._checkpoint, segment.base_offset, is_clean=False
         )
         job = SegmentJob(
-            files.log.path,
-            segment.base_offset,
-            segment is self._segments[-1],
-            self._settings.interval_bytes,
+            path=files.log.path,
+            base_offset=segment.base_offset,
+            is_last=segment is self._segments[-1],
+            interval_bytes=self._settings.interval_bytes,
         )
         aborted: list[bytes] = []
         for message in pass_over(job):

@@ -100,11 +100,15 @@ def predict_start(
     """
     for each in checked.collector.kept:
         if each.broker_action in NOT_LOADED:
-            return StartPrediction(None, each.broker_action, {}, 0)
+            return StartPrediction(
+                end_offset=None, refusal=each.broker_action, changes={}, recovered_bytes=0
+            )
     if partition.directory.name.state is DirState.DELETE:
         entries = all_entries(partition.files)
         changes = {each.path: StartChange(each.path, StartAction.DELETES) for each in entries}
-        return StartPrediction(None, DELETES_SOON, changes, 0)
+        return StartPrediction(
+            end_offset=None, refusal=DELETES_SOON, changes=changes, recovered_bytes=0
+        )
     return _Predictor(partition, checked, version, settings).predict()
 
 
@@ -156,7 +160,12 @@ class _Predictor:
             path = segment.files.log.path
             if too_large := size_problem(path, segment.files.log.file_bytes):
                 refusal = f"{path}: {too_large.message}: refuses to start"
-                return StartPrediction(None, refusal, self._changes, self._recovered_bytes)
+                return StartPrediction(
+                    end_offset=None,
+                    refusal=refusal,
+                    changes=self._changes,
+                    recovered_bytes=self._recovered_bytes,
+                )
             if self._lacks_index(segment):
                 self._first_pass.append(segment.files.base_offset)
                 self._recover(segment)
@@ -313,14 +322,26 @@ class _Predictor:
     def _swapped(self, log: FileEntry, swaps: list[FileEntry]) -> CheckedSegment:
         """Read a new segment, which no check has seen."""
         base_offset = log.name.offset or 0
-        files = SegmentFiles(base_offset, log, None, None, None, None)
+        files = SegmentFiles(
+            base_offset=base_offset,
+            log=log,
+            offset_index=None,
+            time_index=None,
+            txn_index=None,
+            snapshot=None,
+        )
         stop, end_offset = None, base_offset
         for message in pass_over(SegmentJob(log.path, base_offset, is_last=False)):
             if isinstance(message, SegmentEnd):
                 end_offset = message.next_offset
                 if message.is_cut:
                     stop = Stop(message.valid_bytes, end_offset, message.verdict.check_id)
-        return CheckedSegment(_with_swaps(files, swaps), log.file_bytes, stop, end_offset)
+        return CheckedSegment(
+            files=_with_swaps(files, swaps),
+            log_bytes=log.file_bytes,
+            stop=stop,
+            end_offset=end_offset,
+        )
 
     # -- recovery
 

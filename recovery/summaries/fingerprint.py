@@ -34,7 +34,12 @@ class Fingerprint(NamedTuple):
 
 def no_fingerprint() -> Fingerprint:
     """Return that of an empty piece."""
-    return Fingerprint(0, np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int64))
+    return Fingerprint(
+        width_bits=0,
+        bucket=np.empty(0, np.int64),
+        hashes=np.empty(0, np.uint64),
+        batches=np.empty(0, np.int64),
+    )
 
 
 def fingerprint(table: HeaderTable, width_bits: int = 0) -> Fingerprint:
@@ -78,10 +83,10 @@ def _summed(width_bits: int, bucket: Ints, hashes: Words, counts: Ints) -> Finge
         step = ((len(starts) - 1) // MAX_BUCKETS).bit_length()
         bucket, width_bits = bucket >> step, width_bits + step
     return Fingerprint(
-        width_bits,
-        bucket[starts],
-        np.add.reduceat(hashes, starts),
-        np.add.reduceat(counts, starts),
+        width_bits=width_bits,
+        bucket=bucket[starts],
+        hashes=np.add.reduceat(hashes, starts),
+        batches=np.add.reduceat(counts, starts),
     )
 
 

@@ -106,7 +106,9 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
     first, last = pieces[0].split, pieces[-1].split
     if len(pieces) == 1:
         return pieces[0]
-    whole = Split(first.place, first.start_pos, last.end_pos, last.is_last)
+    whole = Split(
+        place=first.place, start_pos=first.start_pos, end_pos=last.end_pos, is_last=last.is_last
+    )
     if not _fit_together(pieces):
         return ReadPiece(whole, read(whole, None))
     joined = _piece_of(pieces[0], read)
@@ -115,12 +117,12 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
     found = [each.piece for each in pieces]
     lowest = [each.lowest_leader_epoch for each in found if each.lowest_leader_epoch >= 0]
     piece = PieceSummary(
-        joined.summary,
-        found[-1].findings,
-        found[-1].findings_count,
-        found[-1].walked_end_pos,
-        min(lowest, default=-1),
-        max(each.highest_leader_epoch for each in found),
+        summary=joined.summary,
+        findings=found[-1].findings,
+        findings_count=found[-1].findings_count,
+        walked_end_pos=found[-1].walked_end_pos,
+        lowest_leader_epoch=min(lowest, default=-1),
+        highest_leader_epoch=max(each.highest_leader_epoch for each in found),
     )
     return ReadPiece(whole, piece)
 

@@ -194,7 +194,9 @@ def _find_regressions(events: ProducerEvents, starts: Ints, is_data: Flags) -> R
 def _no_regressions() -> Regressions:
     none = np.empty(0, np.int64)
     epochs = np.empty(0, np.int16)
-    return Regressions(none, none, epochs, epochs, np.empty(0, np.bool_))
+    return Regressions(
+        offset=none, producer_id=none, expected=epochs, found=epochs, is_late=np.empty(0, np.bool_)
+    )
 
 
 def _no_ended() -> EndedEpochs:

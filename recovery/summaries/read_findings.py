@@ -79,19 +79,25 @@ class ReadFinding(NamedTuple):
 def gone(path: str) -> ReadFinding:
     """Tell of a segment that retention has removed meanwhile: no damage."""
     return ReadFinding(
-        path, 0, 0, GONE, "", "removed since the directory was listed", is_lost=False
+        path=path,
+        start_pos=0,
+        end_pos=0,
+        kind=GONE,
+        check_id="",
+        reason="removed since the directory was listed",
+        is_lost=False,
     )
 
 
 def not_there(path: str, missing: Missing) -> ReadFinding:
     """Tell of offsets that no file has, or that a wrong log start hides."""
     return ReadFinding(
-        path,
-        0,
-        0,
-        VerdictKind.MISSING,
-        missing.check_id,
-        str(missing),
+        path=path,
+        start_pos=0,
+        end_pos=0,
+        kind=VerdictKind.MISSING,
+        check_id=missing.check_id,
+        reason=str(missing),
         base_offset=missing.base_offset,
         last_offset=missing.last_offset,
     )
@@ -206,16 +212,16 @@ class FindingsList:
                 check_id = REFUSED_CHECK_ID
         self.found.append(
             ReadFinding(
-                self._path,
-                batch.pos,
-                batch.pos + header.batch_bytes,
-                kind,
-                check_id,
-                reason,
-                errno,
-                lost_base_offset(header, floor_offset),
-                header.last_offset,
-                is_lost,
+                path=self._path,
+                start_pos=batch.pos,
+                end_pos=batch.pos + header.batch_bytes,
+                kind=kind,
+                check_id=check_id,
+                reason=reason,
+                errno=errno,
+                base_offset=lost_base_offset(header, floor_offset),
+                last_offset=header.last_offset,
+                is_lost=is_lost,
             )
         )
 
@@ -223,14 +229,14 @@ class FindingsList:
         """Tell of a stretch of the file that cannot be had at all."""
         self._waiting.append(
             ReadFinding(
-                self._path,
-                start_pos,
-                end_pos,
-                VerdictKind.UNREADABLE,
-                "",
-                error.reason,
-                error.errno,
-                self._next_offset,
+                path=self._path,
+                start_pos=start_pos,
+                end_pos=end_pos,
+                kind=VerdictKind.UNREADABLE,
+                check_id="",
+                reason=error.reason,
+                errno=error.errno,
+                base_offset=self._next_offset,
             )
         )
 
@@ -246,14 +252,14 @@ class FindingsList:
             # The end of a split is no end of the segment: it is a batch that does not lead there.
             kind, check_id = VerdictKind.CORRUPT, "BAT-2"
         return ReadFinding(
-            self._path,
-            verdict.start_pos,
-            verdict.end_pos,
-            kind,
-            check_id,
-            verdict.reason,
-            verdict.errno,
-            self._next_offset,
+            path=self._path,
+            start_pos=verdict.start_pos,
+            end_pos=verdict.end_pos,
+            kind=kind,
+            check_id=check_id,
+            reason=verdict.reason,
+            errno=verdict.errno,
+            base_offset=self._next_offset,
             is_lost=verdict.is_lost and kind not in END_KINDS,
         )
 

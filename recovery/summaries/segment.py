@@ -128,12 +128,12 @@ class _Reading:
         self._notes.finish()
         lowest, highest = self._epochs
         return PieceSummary(
-            self._summarizer.finish(),
-            tuple(self._notes.found[:MAX_FINDINGS_COUNT]),
-            len(self._notes.found),
-            self._walked_end_pos,
-            lowest,
-            highest,
+            summary=self._summarizer.finish(),
+            findings=tuple(self._notes.found[:MAX_FINDINGS_COUNT]),
+            findings_count=len(self._notes.found),
+            walked_end_pos=self._walked_end_pos,
+            lowest_leader_epoch=lowest,
+            highest_leader_epoch=highest,
         )
 
     def _take_singles(self) -> None:
@@ -173,7 +173,15 @@ class _Reading:
                 int(epochs.min()) if lowest < 0 else min(lowest, int(epochs.min())),
                 max(highest, int(epochs.max())),
             )
-        self._summarizer.add(SummaryRows(table, marker, records_count, is_misplaced, is_lost))
+        self._summarizer.add(
+            SummaryRows(
+                table=table,
+                marker=marker,
+                records_count=records_count,
+                is_misplaced=is_misplaced,
+                is_lost=is_lost,
+            )
+        )
 
     def _misplaced(self, table: HeaderTable) -> NDArray[np.bool_]:
         """Tell which batches are not behind all before them, or have an offset that is wrong.
@@ -206,4 +214,11 @@ def read_split(split: Split, before: Before | None = None) -> PieceSummary:
             notes.finish()
             (found,) = notes.found
         count = int(found.is_unreadable)
-        return PieceSummary(Summary(), (found,), count, split.end_pos, -1, -1)
+        return PieceSummary(
+            summary=Summary(),
+            findings=(found,),
+            findings_count=count,
+            walked_end_pos=split.end_pos,
+            lowest_leader_epoch=-1,
+            highest_leader_epoch=-1,
+        )

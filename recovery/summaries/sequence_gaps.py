@@ -58,9 +58,9 @@ def find_gaps(ranges: SequenceRanges, producers: NDArray[Any]) -> Gaps:
     rows = np.flatnonzero(missing_count > 0)
     group = ranges.group[rows]
     return Gaps(
-        ranges.producer_id[group],
-        ranges.producer_epoch[group].astype(np.int64),
-        gap_start[rows] % LAP,
-        missing_count[rows],
-        ranges.base_offset[rows],
+        producer_id=ranges.producer_id[group],
+        producer_epoch=ranges.producer_epoch[group].astype(np.int64),
+        first_sequence=gap_start[rows] % LAP,
+        missing_count=missing_count[rows],
+        next_offset=ranges.base_offset[rows],
     )

@@ -152,7 +152,17 @@ def _place(batches: SequencedBatches) -> tuple[SequenceRanges, NDArray[np.int64]
         end=end[closes],
         base_offset=base_offset[opens],
     )
-    return ranges, order, _Placed(group, start, end, base_offset, bool((jump < 0).any()))
+    return (
+        ranges,
+        order,
+        _Placed(
+            group=group,
+            start=start,
+            end=end,
+            base_offset=base_offset,
+            goes_back=bool((jump < 0).any()),
+        ),
+    )
 
 
 def _nearest(distance: Any) -> Any:
@@ -199,7 +209,14 @@ def _align(left: SequenceRanges, right: SequenceRanges) -> _Aligned:
         first_start=first_start,
         last_end=last_end,
     )
-    return _Aligned(merged, left, left_group, right, right_group, shift)
+    return _Aligned(
+        merged=merged,
+        left=left,
+        left_group=left_group,
+        right=right,
+        right_group=right_group,
+        right_shift=shift,
+    )
 
 
 def _union(aligned: _Aligned) -> tuple[SequenceRanges, bool]:
@@ -249,7 +266,14 @@ def _covered_cells(
     n, m = len(left_group), len(group)
     left_first, left_end, first, after = np.split(ranks, [n, 2 * n, 2 * n + m])
     coverage = _coverage(left_first, left_end, len(cell_place))
-    return _Cells(cell_group, cell_place, first, after, left_first, coverage)
+    return _Cells(
+        group=cell_group,
+        place=cell_place,
+        first=first,
+        end=after,
+        left_first=left_first,
+        coverage=coverage,
+    )
 
 
 def _rank(

@@ -304,11 +304,11 @@ class Summarizer:
         if not rows.size:
             return None
         batches = SequencedBatches(
-            table.producer_id[rows],
-            table.producer_epoch[rows],
-            table.base_sequence[rows],
-            sequences_count[rows],
-            table.base_offset[rows],
+            producer_id=table.producer_id[rows],
+            producer_epoch=table.producer_epoch[rows],
+            base_sequence=table.base_sequence[rows],
+            sequences_count=sequences_count[rows],
+            base_offset=table.base_offset[rows],
         )
         is_repeated = self._tracker.add(batches)
         return rows[is_repeated] if is_repeated.any() else None

@@ -141,10 +141,10 @@ def plan_marker(
         for name, content in store.contents.items()
     )
     return PlannedMarker(
-        tuple(each for each in steps if not _is_there(each)),
-        marker.base_offset,
-        store.batch,
-        writer.end_offset if first_undecided is None else first_undecided,
+        steps=tuple(each for each in steps if not _is_there(each)),
+        marker_offset=marker.base_offset,
+        batch=store.batch,
+        last_stable_offset=writer.end_offset if first_undecided is None else first_undecided,
     )
 
 

@@ -360,7 +360,12 @@ def find_stability(
     if stable_offset is None:
         first_unstable = transactions.first_unstable_offset
         stable_offset = end_offset if first_unstable is None else first_unstable
-    return Stability(stable_offset, end_offset, tuple(transactions), tuple(problems))
+    return Stability(
+        stable_offset=stable_offset,
+        log_end_offset=end_offset,
+        open_transactions=tuple(transactions),
+        problems=tuple(problems),
+    )
 
 
 def last_stable_offset(

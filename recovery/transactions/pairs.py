@@ -70,12 +70,12 @@ class TransactionPairs:
         in_order = np.argsort(offset[ends])
         row = order[ends[in_order]]
         return EndedBlock(
-            table.producer_id[row],
-            table.producer_epoch[row],
-            first_offset[in_order],
-            table.base_offset[row],
-            table.max_timestamp_ms[row],
-            marker[row] == ABORT,
+            producer_id=table.producer_id[row],
+            epoch=table.producer_epoch[row],
+            first_offset=first_offset[in_order],
+            marker_offset=table.base_offset[row],
+            timestamp_ms=table.max_timestamp_ms[row],
+            is_abort=marker[row] == ABORT,
         )
 
     def _keep_open(self, producer_id: Ints, offset: Ints, kinds: Kinds, groups: Ints) -> None:

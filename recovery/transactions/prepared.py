@@ -94,12 +94,12 @@ class PreparedSearch:
         for place in state.partitions or ():
             places[self._state_in(place, state)].append(f"{place[0]}-{place[1]}")
         return PreparedTransaction(
-            record.transactional_id,
-            record.partition,
-            state.producer_id,
-            state.producer_epoch,
-            state.status,
-            state.last_update_timestamp_ms,
+            transactional_id=record.transactional_id,
+            coordinator_partition=record.partition,
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            status=state.status,
+            last_update_timestamp_ms=state.last_update_timestamp_ms,
             **{name: tuple(sorted(each)) for name, each in places.items()},
         )
 

@@ -79,9 +79,23 @@ def find_cut(partition: Partition, offset: int, log_end_offset: int) -> Cut:
     kept_count = bisect_right(segments, offset, key=attrgetter("base_offset"))
     if offset >= log_end_offset:
         last_bytes = segments[-1].log.file_bytes if segments else 0
-        return Cut(offset, log_end_offset, log_end_offset, len(segments), last_bytes, None)
+        return Cut(
+            offset=offset,
+            end_offset=log_end_offset,
+            log_end_offset=log_end_offset,
+            kept_count=len(segments),
+            kept_bytes=last_bytes,
+            around=None,
+        )
     if not kept_count:
-        return Cut(offset, offset, log_end_offset, 0, 0, None)
+        return Cut(
+            offset=offset,
+            end_offset=offset,
+            log_end_offset=log_end_offset,
+            kept_count=0,
+            kept_bytes=0,
+            around=None,
+        )
     recovery_point = None
     if partition.log_dir is not None:
         recovery_point = partition.log_dir.recovery_point(partition.directory)
@@ -100,7 +114,14 @@ def find_cut(partition: Partition, offset: int, log_end_offset: int) -> Cut:
         if found.stop is not None and not _is_above(segment, found.valid_bytes, end_offset, offset):
             raise _damaged(segment, found.stop, end_offset)
         around = _batch_around(segment, found.valid_bytes, offset)
-    return Cut(offset, end_offset, log_end_offset, kept_count, found.valid_bytes, around)
+    return Cut(
+        offset=offset,
+        end_offset=end_offset,
+        log_end_offset=log_end_offset,
+        kept_count=kept_count,
+        kept_bytes=found.valid_bytes,
+        around=around,
+    )
 
 
 def _walk(segment: Segment, state: BulkState, end_offset: int | None) -> SegmentReplay:
@@ -159,7 +180,9 @@ def _batch_around(segment: Segment, pos: int, offset: int) -> BatchAround | None
     base_offset = _first_offset(segment, batch)
     if base_offset >= offset:
         return None
-    return BatchAround(base_offset, batch.header.last_offset, pos, segment.path)
+    return BatchAround(
+        base_offset=base_offset, last_offset=batch.header.last_offset, pos=pos, path=segment.path
+    )
 
 
 def _first_offset(segment: Segment, batch: ScannedBatch) -> int:

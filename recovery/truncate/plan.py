@@ -103,7 +103,15 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
     notes = list(target.notes)
     log_start_offset = min(target.log_start_offset, cut.end_offset)
     if cut.is_nothing:
-        return Truncation(partition, clock, target, log_start_offset, None, (), tuple(notes))
+        return Truncation(
+            partition=partition,
+            clock=clock,
+            target=target,
+            log_start_offset=log_start_offset,
+            producers=None,
+            steps=(),
+            notes=tuple(notes),
+        )
     producers = producers_at_end(partition, target, clock, notes)
     if partition.topic in COORDINATOR_TOPICS:
         notes.append(
@@ -113,7 +121,15 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
     planner = TruncationSteps(partition, cut, log_start_offset, producers)
     steps = tuple(planner.steps())
     require_no_problem(partition, REBUILD_HINT)
-    return Truncation(partition, clock, target, log_start_offset, producers, steps, tuple(notes))
+    return Truncation(
+        partition=partition,
+        clock=clock,
+        target=target,
+        log_start_offset=log_start_offset,
+        producers=producers,
+        steps=steps,
+        notes=tuple(notes),
+    )
 
 
 def require_changeable(partition: Partition, *, mended: frozenset[str] = frozenset()) -> None:

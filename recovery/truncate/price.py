@@ -191,14 +191,20 @@ def producers_set_back(
     for old in before:
         new = still_known.get(old.producer_id)
         if new is None:
-            yield ProducerChange(old.producer_id, old.producer_epoch, old.last_sequence, -1, -1)
+            yield ProducerChange(
+                producer_id=old.producer_id,
+                epoch_before=old.producer_epoch,
+                last_sequence_before=old.last_sequence,
+                epoch_after=-1,
+                last_sequence_after=-1,
+            )
         elif (old.producer_epoch, old.last_sequence) != (new.producer_epoch, new.last_sequence):
             yield ProducerChange(
-                old.producer_id,
-                old.producer_epoch,
-                old.last_sequence,
-                new.producer_epoch,
-                new.last_sequence,
+                producer_id=old.producer_id,
+                epoch_before=old.producer_epoch,
+                last_sequence_before=old.last_sequence,
+                epoch_after=new.producer_epoch,
+                last_sequence_after=new.last_sequence,
             )
 
 

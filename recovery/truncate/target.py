@@ -114,7 +114,13 @@ def find_target(partition: Partition, request: TargetRequest) -> Target:
         )
     cut = find_cut(partition, offset, log.end_offset)
     _tell(log, cut, request, notes)
-    return Target(offset, cut.end_offset, log.start_offset, cut, tuple(notes))
+    return Target(
+        offset=offset,
+        end_offset=cut.end_offset,
+        log_start_offset=log.start_offset,
+        cut=cut,
+        notes=tuple(notes),
+    )
 
 
 def _bounds(partition: Partition) -> _Log:

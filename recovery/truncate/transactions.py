@@ -116,7 +116,13 @@ class TransactionChanges:
             else:
                 continue
             self._add(
-                TransactionChange(producer_id, first_offset, None, TransactionKind.OPEN, outcome)
+                TransactionChange(
+                    producer_id=producer_id,
+                    first_offset=first_offset,
+                    marker_offset=None,
+                    kind=TransactionKind.OPEN,
+                    outcome=outcome,
+                )
             )
         return self
 
@@ -141,11 +147,11 @@ class TransactionChanges:
                 kind = TransactionKind.ABORT if ended.is_aborted[row] else TransactionKind.COMMIT
                 self._list(
                     TransactionChange(
-                        int(ended.producer_id[row]),
-                        int(ended.first_offset[row]),
-                        int(ended.last_offset[row]),
-                        kind,
-                        outcome,
+                        producer_id=int(ended.producer_id[row]),
+                        first_offset=int(ended.first_offset[row]),
+                        marker_offset=int(ended.last_offset[row]),
+                        kind=kind,
+                        outcome=outcome,
                     )
                 )
 

@@ -133,9 +133,13 @@ def parse_record(
         )
     record_type, key_fields = parse_key(types, key)
     if value is None:
-        return CoordinatorRecord(record_type.type, key_fields, -1, None, None)
+        return CoordinatorRecord(
+            type=record_type.type, key=key_fields, version=-1, value=None, value_schema=None
+        )
     schema, version, fields = parse_value(record_type, value)
-    return CoordinatorRecord(record_type.type, key_fields, version, fields, schema)
+    return CoordinatorRecord(
+        type=record_type.type, key=key_fields, version=version, value=fields, value_schema=schema
+    )
 
 
 def encode_key(record_type: RecordType, fields: dict[str, Any]) -> bytes:

@@ -93,8 +93,8 @@ def _fixed_codec(type_name: str) -> Codec:
         out += pack(value)
 
     if type_name == "float64":
-        return Codec(read, write, js.json_double, float)
-    return Codec(read, write, str, int)
+        return Codec(read=read, write=write, json=js.json_double, default=float)
+    return Codec(read=read, write=write, json=str, default=int)
 
 
 def _bool_codec() -> Codec:
@@ -106,7 +106,7 @@ def _bool_codec() -> Codec:
     def write(out: bytearray, value: Any) -> None:
         out.append(1 if value else 0)
 
-    return Codec(read, write, js.json_bool, bool)
+    return Codec(read=read, write=write, json=js.json_bool, default=bool)
 
 
 def _uuid_codec() -> Codec:
@@ -121,7 +121,7 @@ def _uuid_codec() -> Codec:
             raise ValueError(f"a uuid has {UUID_BYTES} bytes, not {len(value)}")
         out += value
 
-    return Codec(read, write, js.json_uuid, lambda: ZERO_UUID)
+    return Codec(read=read, write=write, json=js.json_uuid, default=lambda: ZERO_UUID)
 
 
 class _Length(NamedTuple):
@@ -206,10 +206,10 @@ def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> Cod
         return value if isinstance(value, js.Json) else quoted(value)
 
     return Codec(
-        read,
-        write,
-        to_text,
-        str if text else bytes,
+        read=read,
+        write=write,
+        json=to_text,
+        default=str if text else bytes,
     )
 
 
@@ -252,7 +252,7 @@ def _list_codec(name: str, element: Codec, *, nullable: bool, flexible: bool) ->
             return "null"
         return js.json_array([element_json(one) for one in value])
 
-    return Codec(read, write, to_text, list)
+    return Codec(read=read, write=write, json=to_text, default=list)
 
 
 def _nullable_struct_codec(struct: Codec, *, tagged: bool) -> Codec:
@@ -274,10 +274,10 @@ def _nullable_struct_codec(struct: Codec, *, tagged: bool) -> Codec:
         struct.write(out, value)
 
     return Codec(
-        read,
-        write,
-        lambda value: "null" if value is None else struct.json(value),
-        struct.default,
+        read=read,
+        write=write,
+        json=lambda value: "null" if value is None else struct.json(value),
+        default=struct.default,
     )
 
 
@@ -368,7 +368,12 @@ def struct_codec(
             ]
         )
 
-    return Codec(read, write, to_text, lambda: {name: default() for name, default, _ in order})
+    return Codec(
+        read=read,
+        write=write,
+        json=to_text,
+        default=lambda: {name: default() for name, default, _ in order},
+    )
 
 
 def _read_tags(

@@ -197,7 +197,21 @@ def encode_value(state: TransactionState) -> bytes:
 # takes more than ten times as long.
 _HEAD = struct.Struct(">hqhib")  # up to transactionStatus
 _TIMES = struct.Struct(">qq")
-_NO_STATE = TransactionState("", 0, -1, -1, -1, -1, -1, 0, 0, None, -1, -1, 0)
+_NO_STATE = TransactionState(
+    transactional_id="",
+    version=0,
+    producer_id=-1,
+    previous_producer_id=-1,
+    next_producer_id=-1,
+    producer_epoch=-1,
+    next_producer_epoch=-1,
+    timeout_ms=0,
+    transaction_status=0,
+    partitions=None,
+    last_update_timestamp_ms=-1,
+    start_timestamp_ms=-1,
+    client_transaction_version=0,
+)
 
 
 @lru_cache(maxsize=1024)

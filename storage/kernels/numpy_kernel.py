@@ -331,7 +331,12 @@ class BulkScan(Scan):
         tail = rows_of(table, first, table.row_count)
         pos, size = tail.pos.tolist(), tail.batch_bytes.tolist()
         spans = [
-            Span(each, each + size[row], base_offset, last_offsets[row + 1])
+            Span(
+                start_pos=each,
+                end_pos=each + size[row],
+                base_offset=base_offset,
+                last_offset=last_offsets[row + 1],
+            )
             for row, (each, base_offset) in enumerate(
                 zip(pos, tail.base_offset.tolist(), strict=True)
             )

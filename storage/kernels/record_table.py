@@ -198,7 +198,12 @@ def _piece(
         return None
     source = bytes(view[pos : ends[-1]]).ljust(DELTA_BYTES, b"\0")
     whole = np.ones(1, np.bool_)
-    bodies = _Bodies(source, np.zeros(1, np.int64), np.array([ends[-1] - pos], np.int64), whole)
+    bodies = _Bodies(
+        buf=source,
+        pos=np.zeros(1, np.int64),
+        end_pos=np.array([ends[-1] - pos], np.int64),
+        is_whole=whole,
+    )
     places = (np.frombuffer(each, np.int64) - pos for each in (fields_pos, ends))
     records = _read_fields(table, bodies, np.array([count], np.int64), *places)
     if not records.is_whole[0]:
@@ -211,7 +216,9 @@ def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: 
     start = table.pos - file_pos
     end = start + table.batch_bytes
     if not codecs.any():
-        return _Bodies(buf, start + HEADER_BYTES, end, np.ones(len(start), np.bool_))
+        return _Bodies(
+            buf=buf, pos=start + HEADER_BYTES, end_pos=end, is_whole=np.ones(len(start), np.bool_)
+        )
     parts: list[bytes] = []
     whole: list[bool] = []
     total_bytes = 0
@@ -235,7 +242,9 @@ def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: 
     ends = np.cumsum(sizes)
     if len(parts) > 1 or len(parts[0]) < DELTA_BYTES:
         parts.append(bytes(DELTA_BYTES))  # so that the shortest source can be seen as integers
-    return _Bodies(b"".join(parts), ends - sizes, ends, np.array(whole, np.bool_))
+    return _Bodies(
+        buf=b"".join(parts), pos=ends - sizes, end_pos=ends, is_whole=np.array(whole, np.bool_)
+    )
 
 
 def _follow_lengths(bodies: _Bodies, counts: Ints, whole: Flags) -> tuple[Ints, Ints]:

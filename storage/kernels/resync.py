@@ -142,7 +142,9 @@ class Resync:
         to_pos = self._source.end_pos if found_pos is None else found_pos
         if len(self._searched) >= MAX_KNOWN_SEARCHES:
             self._searched.clear()
-        self._searched[after] = _Searched(from_pos, to_pos, found_pos, tuple(waiting))
+        self._searched[after] = _Searched(
+            from_pos=from_pos, to_pos=to_pos, found_pos=found_pos, waiting=tuple(waiting)
+        )
         return found_pos
 
     def _search(self, from_pos: int, after: int, waiting: list[Span]) -> int | None:

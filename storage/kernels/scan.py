@@ -322,7 +322,13 @@ class Scan:
             self.wrong_magics[pos] = wrong_magic
         if problem is None or problem.check_id in ("BAT-3", "BAT-7"):
             for check_id, reason in suspect(header, epoch_before):
-                verdict = Verdict(VerdictKind.SUSPICIOUS, pos, next_pos, check_id, reason)
+                verdict = Verdict(
+                    kind=VerdictKind.SUSPICIOUS,
+                    start_pos=pos,
+                    end_pos=next_pos,
+                    check_id=check_id,
+                    reason=reason,
+                )
                 self.suspicions.append(verdict)
         self._passed(next_pos)
         return [ScannedBatch(pos, header, crc_ok)], next_pos
@@ -468,5 +474,13 @@ class Scan:
         is_lost: bool = True,
     ) -> None:
         if start_pos < end_pos:  # else the file has become shorter than that
-            verdict = Verdict(kind, start_pos, end_pos, check_id, reason, errno, is_lost)
+            verdict = Verdict(
+                kind=kind,
+                start_pos=start_pos,
+                end_pos=end_pos,
+                check_id=check_id,
+                reason=reason,
+                errno=errno,
+                is_lost=is_lost,
+            )
             self.verdicts.append(verdict)

@@ -92,4 +92,6 @@ def look_at_topic(log_dir: LogDir, image: ClusterImage | None, topic: str) -> Co
     count = partitions_count(image, topic, highest)
     if count is None:
         count = DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
-    return CoordinatorTopic(log_dir.path, topic, numbers, count)
+    return CoordinatorTopic(
+        log_dir_path=log_dir.path, topic=topic, numbers=numbers, partitions_count=count
+    )

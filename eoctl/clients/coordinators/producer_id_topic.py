@@ -128,7 +128,9 @@ def open_ids(path: str, options: IdOptions, fs: FileSystem) -> OpenIds:
         topic_id=target.topic_id,
         config=target.config,
     )
-    return OpenIds(ids, log_dir, Clock(now.ms, options.expiration_ms), now, notes)
+    return OpenIds(
+        ids=ids, log_dir=log_dir, clock=Clock(now.ms, options.expiration_ms), now=now, notes=notes
+    )
 
 
 def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None) -> OpenIds:
@@ -152,7 +154,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
                 raise
     if fs is not None:
         ids.sync()
-    return OpenIds(ids, log_dir, Clock(now.ms), now, [])
+    return OpenIds(ids=ids, log_dir=log_dir, clock=Clock(now.ms), now=now, notes=[])
 
 
 def _target(log_dir: LogDir, options: IdOptions) -> tuple[Target, list[str]]:

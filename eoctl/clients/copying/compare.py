@@ -76,7 +76,9 @@ def compare(
         outcome = Outcome.DIFFERENT if words else Outcome.EQUAL
     except AccessError as exc:
         words, outcome = str(exc), Outcome.UNKNOWN
-    return Compared(outcome, comparison.records, comparison.batches, words or "")
+    return Compared(
+        outcome=outcome, records=comparison.records, batches=comparison.batches, words=words or ""
+    )
 
 
 class _Blocks:

@@ -191,14 +191,14 @@ class Copier:
         start_offset = None if partition is None else partition.local_log_start_offset
         epochs = {each.producer_id: each.producer_epoch for each in tail.producers}
         return Destination(
-            target.path,
-            partition,
-            tail.end_offset if start_offset is None else start_offset,
-            tail.end_offset,
-            cleaned_end_offset,
-            flushed_end_offset,
-            epochs,
-            opened.config.is_log_append_time,
+            path=target.path,
+            partition=partition,
+            start_offset=tail.end_offset if start_offset is None else start_offset,
+            end_offset=tail.end_offset,
+            cleaned_end_offset=cleaned_end_offset,
+            flushed_end_offset=flushed_end_offset,
+            epochs=epochs,
+            has_own_times=opened.config.is_log_append_time,
         )
 
     def _resume(self) -> Resumed:
@@ -223,7 +223,13 @@ class Copier:
         start_offset = self.consumer.start()
         first = Anchor(start_offset, log.start_offset, self.producer_id)
         isolation = str(self._options.isolation)
-        session = Session(self._source, self._destination, isolation, start_offset, (first,))
+        session = Session(
+            source=self._source,
+            destination=self._destination,
+            isolation=isolation,
+            start_offset=start_offset,
+            anchors=(first,),
+        )
         try:
             found = resume(session, log, self.consumer, is_lost=True)
         except RefusedError as exc:
@@ -364,12 +370,12 @@ class Copier:
 
     def _anchor(self) -> Anchor:
         return Anchor(
-            self.source_offset,
-            self.opened.writer.end_offset,
-            self.producer_id,
-            self.producer_epoch,
-            self._sequence,
-            self._last_batch(),
+            source_offset=self.source_offset,
+            end_offset=self.opened.writer.end_offset,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            sequence=self._sequence,
+            last=self._last_batch(),
         )
 
     def _last_batch(self) -> LastBatch | None:

@@ -125,12 +125,12 @@ def resume(
             anchor._replace(producer_epoch=highest),
         )
     return Resumed(
-        (*session.anchors[: count - 1], anchor),
-        found.source_offset,
-        found.last,
-        max(highest, session.last_anchor.producer_epoch),
-        found.batches_count,
-        found.records_count,
+        anchors=(*session.anchors[: count - 1], anchor),
+        source_offset=found.source_offset,
+        last=found.last,
+        last_epoch=max(highest, session.last_anchor.producer_epoch),
+        verified_batches=found.batches_count,
+        verified_records=found.records_count,
     )
 
 
@@ -273,10 +273,10 @@ class _Verified:
 def last_batch(original: LogBatch, sent: BatchHeader, last_offset: int) -> LastBatch:
     """Return what an anchor says of the last batch, as it was sent, and where it is."""
     return LastBatch(
-        original.header.last_offset,
-        records_digest(original.header, original.data),
-        last_offset,
-        sent.producer_id,
-        sent.producer_epoch,
-        sent.last_sequence,
+        source_offset=original.header.last_offset,
+        source_digest=records_digest(original.header, original.data),
+        offset=last_offset,
+        producer_id=sent.producer_id,
+        producer_epoch=sent.producer_epoch,
+        sequence=sent.last_sequence,
     )

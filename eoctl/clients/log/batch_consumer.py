@@ -46,10 +46,10 @@ class BatchConsumer(LogConsumer[BatchBlock]):
             if first is None:
                 first = given.batches[0].header.base_offset
             self.consumed = Consumed(
-                before.records + given.records_count,
-                first,
-                given.batches[-1].header.last_offset,
-                given.next_offset,
+                records=before.records + given.records_count,
+                first_offset=first,
+                last_offset=given.batches[-1].header.last_offset,
+                next_offset=given.next_offset,
             )
         return given
 

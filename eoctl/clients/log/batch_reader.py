@@ -110,7 +110,7 @@ class TableBatches(Sequence[LogBatch]):
         batch = batch_at(self.table, place)
         start = batch.pos - self.first_pos
         data = self.data[start : start + batch.header.batch_bytes]
-        return LogBatch(batch, data, self._segment, None)
+        return LogBatch(batch=batch, data=data, segment=self._segment, own_records=None)
 
     @property
     def records_count(self) -> int:
@@ -275,7 +275,9 @@ class BatchReader(LogWalk[BatchBlock]):
             own_records = tuple(each for each in found if each.offset >= self.next_offset)
             if not own_records:
                 return
-        self._gathered.append(LogBatch(batch, data, segment, own_records))
+        self._gathered.append(
+            LogBatch(batch=batch, data=data, segment=segment, own_records=own_records)
+        )
         self._gathered_bytes += len(data)
 
     def _flush(self) -> Iterator[BatchBlock]:

@@ -58,13 +58,13 @@ class Records(NamedTuple):
         """Return some of the records, at least one."""
         end = min(end, self.row_count)
         return Records(
-            self.timestamp_type,
-            self.offsets[start:end],
-            self.timestamps_ms[start:end],
-            self.keys[start:end],
-            self.values[start:end],
-            None if self.headers is None else self.headers[start:end],
-            self.next_offset if end == self.row_count else self.offsets[end - 1] + 1,
+            timestamp_type=self.timestamp_type,
+            offsets=self.offsets[start:end],
+            timestamps_ms=self.timestamps_ms[start:end],
+            keys=self.keys[start:end],
+            values=self.values[start:end],
+            headers=None if self.headers is None else self.headers[start:end],
+            next_offset=self.next_offset if end == self.row_count else self.offsets[end - 1] + 1,
         )
 
 
@@ -74,11 +74,11 @@ def records_of_batch(header: BatchHeader, found: Sequence[LogRecord], next_offse
     if header.magic < MAGIC_V2 - 1:
         kind = None
     return Records(
-        kind,
-        [each.offset for each in found],
-        [each.timestamp_ms for each in found],
-        [each.key for each in found],
-        [each.value for each in found],
-        [each.headers for each in found] if any(each.headers for each in found) else None,
-        next_offset,
+        timestamp_type=kind,
+        offsets=[each.offset for each in found],
+        timestamps_ms=[each.timestamp_ms for each in found],
+        keys=[each.key for each in found],
+        values=[each.value for each in found],
+        headers=[each.headers for each in found] if any(each.headers for each in found) else None,
+        next_offset=next_offset,
     )

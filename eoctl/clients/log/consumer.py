@@ -384,7 +384,10 @@ class Consumer(LogConsumer["AnyRecords"]):
             given = given.part(0, self._options.max_messages - before.records)
         first = given.first_offset if before.first_offset is None else before.first_offset
         self.consumed = Consumed(
-            before.records + given.row_count, first, given.last_offset, given.next_offset
+            records=before.records + given.row_count,
+            first_offset=first,
+            last_offset=given.last_offset,
+            next_offset=given.next_offset,
         )
         return given
 

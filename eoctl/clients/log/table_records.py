@@ -82,13 +82,13 @@ class TableRecords:
         """Return copies."""
         table, rows, data = self.decoded.table, self.rows, self.decoded.data
         return Records(
-            self.timestamp_type,
-            table.offset[rows].tolist(),
-            table.timestamp_ms[rows].tolist(),
-            _slices(data, table.key_pos[rows], table.key_bytes[rows]),
-            _slices(data, table.value_pos[rows], table.value_bytes[rows]),
-            self.headers(),
-            self.next_offset,
+            timestamp_type=self.timestamp_type,
+            offsets=table.offset[rows].tolist(),
+            timestamps_ms=table.timestamp_ms[rows].tolist(),
+            keys=_slices(data, table.key_pos[rows], table.key_bytes[rows]),
+            values=_slices(data, table.value_pos[rows], table.value_bytes[rows]),
+            headers=self.headers(),
+            next_offset=self.next_offset,
         )
 
     def headers(self) -> list[Headers] | None:

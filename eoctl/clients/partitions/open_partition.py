@@ -100,7 +100,16 @@ def open_partition(
         expiration_ms=options.expiration_ms,
     )
     notes = (*notes, *_given_again(target, tail))
-    return OpenPartition(target, config, codec, tail, store, writer, plan, notes)
+    return OpenPartition(
+        target=target,
+        config=config,
+        codec=codec,
+        tail=tail,
+        store=store,
+        writer=writer,
+        recovery=plan,
+        notes=notes,
+    )
 
 
 def _given_again(target: Target, tail: LogTail) -> Iterator[str]:

@@ -150,7 +150,9 @@ class Sender:
                 mends. All that is outstanding is forgotten, and may be in the log or not.
             DeliveryTimeoutError, AccessError: and here too.
         """
-        sent = SentBatch(batch, first_sequence, records_count, tag)
+        sent = SentBatch(
+            batch=batch, first_sequence=first_sequence, records_count=records_count, tag=tag
+        )
         if self._link is None:
             self._requests += 1
             self._acknowledge(sent, self._append(batch))

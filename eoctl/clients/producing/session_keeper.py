@@ -85,7 +85,14 @@ class SessionKeeper:
         partitions: Sequence[SessionPartition],
     ) -> None:
         """Begin a session, before the first record is sent."""
-        self._save(Session(self._arguments, tuple(producer_ids), producer_epoch, tuple(partitions)))
+        self._save(
+            Session(
+                arguments=self._arguments,
+                producer_ids=tuple(producer_ids),
+                producer_epoch=producer_epoch,
+                partitions=tuple(partitions),
+            )
+        )
 
     @property
     def begun(self) -> Session:

@@ -194,7 +194,13 @@ class TopicProducer:
     def _skip_lines(self, producer: PartitionProducer, lines: list[bytes], end_pos: int) -> None:
         for line in lines:
             line_end_pos = min(self.input_pos + len(line) + 1, end_pos)
-            self._compare(0, producer, InputRecord(None, line, (), None, line_end_pos))
+            self._compare(
+                0,
+                producer,
+                InputRecord(
+                    key=None, value=line, headers=(), timestamp_ms=None, end_pos=line_end_pos
+                ),
+            )
             producer.skip()
             self.input_pos = line_end_pos
 

@@ -54,7 +54,7 @@ class BatchCheck:
     ) -> None:
         self.last_offset = -1  # of the last batch; -1 as long as there is none
         self.max_batch_bytes = 0
-        self.unreadable: list[Verdict] = []
+        self.unreadable: list[ReadFinding] = []
         self._files = files
         self._path = files.log.path
         self._is_of_coordinator = topic in COORDINATOR_TOPICS
@@ -89,8 +89,6 @@ class BatchCheck:
 
     def take_verdict(self, verdict: Verdict) -> None:
         """Take what the scan says of a stretch, before the batches behind it."""
-        if verdict.kind is VerdictKind.UNREADABLE:
-            self.unreadable.append(verdict)
         if verdict.kind is VerdictKind.UNREADABLE or verdict.check_id in {"BAT-1", "BAT-2"}:
             self._circumstances.has_damage = True
             self._circumstances.add_hole(self._circumstances.end_offset)
@@ -103,7 +101,9 @@ class BatchCheck:
                 severity = Severity.ERROR if self._circumstances.is_clean else Severity.NOTE
                 if each.kind == VerdictKind.PREALLOCATED and severity is Severity.NOTE:
                     continue  # preallocation and some file systems leave zeros; a start cuts them
-            if not each.is_unreadable:
+            if each.is_unreadable:
+                self.unreadable.append(each)
+            else:
                 self._add(each, each.base_offset, each.last_offset, severity=severity)
 
     def take_suspicion(self, verdict: Verdict) -> None:

@@ -244,7 +244,7 @@ class _PartitionCheck:
                 end_offset=circumstances.end_offset,
             )
         )
-        self._unreadable += [f"{files.log.path}: {each.reason}" for each in batches.unreadable]
+        self._unreadable += map(str, batches.unreadable)
         if records is not None:
             self._unreadable += map(str, records.problems)
         batches.finish()

@@ -99,23 +99,17 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
 
 
 def _require_cut(partition: Partition, stop: Verdict | None) -> None:
-    """Refuse what a broker does not cut: a segment to split, or one to empty, or no start at all.
+    """Refuse what a broker does not cut: a segment to split, or no start at all.
 
     Raises:
-        RefusedError: an offset does not fit (REC-10), or a place cannot be read (REC-6).
+        RefusedError: an offset does not fit (REC-10).
     """
-    if stop is None:
-        return
-    if stop.check_id in {"SEG-2", "SEG-3"}:
+    if stop is not None and stop.check_id in {"SEG-2", "SEG-3"}:
         what = f"{stop.reason}: a broker would split the segment, or not start at all [REC-10]"
-    elif stop.kind is VerdictKind.UNREADABLE:
-        what = f"{stop.reason}: a broker would empty the whole segment, and drop those behind it"
-    else:
-        return
-    raise RefusedError(
-        f"{partition.path}: position {stop.start_pos}: {what}",
-        next_step=f"eoctl repair {partition.path} --strategy salvage",
-    )
+        raise RefusedError(
+            f"{partition.path}: position {stop.start_pos}: {what}",
+            next_step=f"eoctl repair {partition.path} --strategy salvage",
+        )
 
 
 def _lost(recovery: Recovery, end_before: int) -> Iterator[LostRange]:

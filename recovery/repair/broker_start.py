@@ -30,6 +30,7 @@ from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
+from storage.kernels.protocol import VerdictKind
 from storage.log_tail import LogTail, TailWalk, require_flushed, require_room
 from storage.producer_state import AppendError
 
@@ -131,6 +132,7 @@ class _Planner:
                 break
         kept, removed = self._recovered(), segments[self._first + len(self._done) :]
         last, end = kept[-1], self._done[-1].end
+        self._require_readable(last, end.verdict)
         self._require_safe(last, end.next_offset, is_written_to=is_written_to)
         epochs = self._epochs(end.next_offset)
         steps = [*self._epoch_steps(epochs), *self._removals(removed)]
@@ -176,6 +178,15 @@ class _Planner:
         self._done.append(done)
         if self._on_bytes is not None:
             self._on_bytes(done.end.log_bytes)
+
+    def _require_readable(self, last: SegmentFiles, stop: Verdict) -> None:
+        """Refuse what a broker would not cut, but empty (REC-6)."""
+        if stop.kind is VerdictKind.UNREADABLE:
+            raise RefusedError(
+                f"{last.log.path}: position {stop.start_pos}: {stop.reason}: a broker would"
+                " empty the whole segment, and drop those behind it",
+                next_step=f"eoctl repair {self._partition.path} --strategy salvage",
+            )
 
     def _require_safe(self, last: SegmentFiles, end_offset: int, *, is_written_to: bool) -> None:
         require_room(last, end_offset)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import UsageError
+from storage.limits import INT64_MAX, is_int64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,7 @@ CHECKPOINT_NAMES = (
 )
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-MAX_DURATION_MS = 2**63 - 1
+MAX_DURATION_MS = INT64_MAX
 _DURATION = re.compile(r"([0-9]{1,19})(ms|s|m|h|d)")
 
 
@@ -79,7 +80,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def _within_bounds(time_ms: int, text: str) -> int:
-    if not -(2**63) <= time_ms < 2**63:
+    if not is_int64(time_ms):
         raise UsageError(
             f"not a time that fits into 64 bits: {text!r}",
             next_step="milliseconds since 1970, or ISO 8601 such as 2026-11-21T04:38:00Z",

@@ -9,6 +9,7 @@ import typer
 
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,19 +70,19 @@ WriteNow = Annotated[str | None, typer.Option(metavar="TIME|wall|dir", help="The
 FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced.")]
 LeaderEpoch = Annotated[
     int | None,
-    typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the last one of the log."),
+    typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: the last one of the log."),
 ]
 SegmentBytes = Annotated[
     int | None,
-    typer.Option(min=1, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    typer.Option(min=1, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
 ]
 IndexIntervalBytes = Annotated[
     int | None,
-    typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
 ]
 IndexMaxBytes = Annotated[
     int | None,
-    typer.Option(min=24, max=2**31 - 1, metavar="N", help="Default: the topic's setting."),
+    typer.Option(min=24, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
 ]
 TopicId = Annotated[
     str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")

@@ -8,7 +8,8 @@ listing, log_config, tiering, acknowledged, cluster_image, discovery, lookup, pa
 log_dir, broker_lock, partition_store, batch_run, decoded_records, fsio, markers, remote_file,
 torn_batch, transaction_metadata, file_attributes, file_systems, producer_state, segment,
 spliced_file, bounds, java_hash_map, os_errors, positioned_file, record_builder, uris, checksum,
-errors, file_names, java_hash, path_globs, segment_indexes, small_file, transactions, value_records.
+errors, file_names, java_hash, path_globs, segment_indexes, small_file, transactions, value_records,
+limits.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from storage.errors import RefusedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import encode_key, encode_value
 from storage.java_hash import coordinator_partition
+from storage.limits import INT32_MAX
 from storage.producer_state import AppendError, Origin
 from storage.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 from storage.transaction_metadata import (
@@ -128,7 +129,7 @@ class TransactionCoordinator:
         self._places: dict[str, tuple[bytes, int]] = {}  # key, and partition of the state topic
         self._now_ms = now_ms
         self._new_producer_id = new_producer_id
-        self._builder = BatchBuilder(batch_bytes=2**31 - 1, batch_records=MAX_BATCH_RECORDS)
+        self._builder = BatchBuilder(batch_bytes=INT32_MAX, batch_records=MAX_BATCH_RECORDS)
 
     def __getitem__(self, transactional_id: str) -> Metadata:
         """What is known of an id.

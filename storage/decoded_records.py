@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from storage.errors import CorruptError
 from storage.formats.compression import Codec
 from storage.formats.record_batch import MAGIC_V2
+from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     R = TypeVar("R", LogRecord, LegacyRecord)
 
-MAX_OFFSET = 2**63 - 1
 KEPT_RECORDS = 4096  # a larger batch is decoded twice rather than kept
 
 

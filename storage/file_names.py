@@ -6,6 +6,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from storage.limits import INT32_MAX, MAX_OFFSET
+
 LOCK_FILE_NAME = ".lock"
 
 
@@ -61,12 +63,6 @@ QUORUM_STATE_NAME = "quorum-state"
 
 
 MAX_NAME_CHARS = 255  # -delete and -stray names are cut to this
-
-
-MAX_OFFSET = 2**63 - 1
-
-
-MAX_INT32 = 2**31 - 1
 
 
 class FileKind(StrEnum):
@@ -256,7 +252,7 @@ def parse_partition_name(name: str) -> PartitionName | None:
     if not (dash and topic) or _PARTITION_NUMBER.fullmatch(digits) is None:
         return None
     partition = int(digits)
-    if partition > MAX_INT32:
+    if partition > INT32_MAX:
         return None
     may_be_cut = state in SET_ASIDE and len(name) >= MAX_NAME_CHARS
     return PartitionName(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.formats.consumer_offsets import OffsetKey, encode_offset_key, encode_offset_value
+from storage.limits import INT32_MAX
 from storage.producer_state import Origin
 from storage.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 
@@ -40,7 +41,7 @@ def append_offsets(
     Raises:
         AppendError, AccessError: as `PartitionWriter.append`.
     """
-    builder = BatchBuilder(batch_bytes=2**31 - 1, batch_records=MAX_BATCH_RECORDS)
+    builder = BatchBuilder(batch_bytes=INT32_MAX, batch_records=MAX_BATCH_RECORDS)
     for key, value in offsets.items():
         builder.add(encode_offset_key(key), encode_offset_value(value), now_ms)
     identity = ProducerIdentity(base_sequence=0)

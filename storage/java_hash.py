@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from storage.limits import INT32_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -35,7 +37,7 @@ def coordinator_partition(key: str, count: int) -> int:
     """
     unsigned = string_hash(key)
     signed = unsigned - (1 << 32) if unsigned >> 31 else unsigned
-    return 0 if signed == -(1 << 31) else abs(signed) % count
+    return 0 if signed == -INT32_MAX - 1 else abs(signed) % count
 
 
 def long_hash(value: int) -> int:

@@ -40,6 +40,7 @@ from storage.formats.record_batch import (
     NO_LEADER_EPOCH,
 )
 from storage.fsio import open_alone, sync_dir
+from storage.limits import INT32_MAX
 from storage.log_dir import PartitionDir, read_log_dir
 from storage.log_tail import empty_tail, require_room
 from storage.os_errors import os_errors
@@ -344,7 +345,7 @@ class KeyedLog:
             raise
 
     def _append(self, fs: FileSystem, changes: Sequence[Entry | Forgotten]) -> None:
-        builder = BatchBuilder(batch_bytes=2**31 - 1)
+        builder = BatchBuilder(batch_bytes=INT32_MAX)
         for each in changes:
             builder.add(*_encode(each), self._now_ms())
         writer = self._writer

@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import RefusedError
+from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage
@@ -40,7 +41,7 @@ class LogConfig(NamedTuple):
     index_max_bytes: int = 10_485_760
     max_message_bytes: int = 1_048_588
     is_log_append_time: bool = False
-    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_before_max_ms: int = INT64_MAX
     timestamp_after_max_ms: int = HOUR_MS
     is_compacted: bool = False
     compression_type: str = PRODUCER_COMPRESSION
@@ -86,7 +87,7 @@ def read_log_config(
     is_compacted = "compact" in {each.strip() for each in policy.split(",")}
     if is_compacted:
         lag_ms = settings.number(
-            "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", 2**63 - 1
+            "max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", INT64_MAX
         )
         segment_ms = min(segment_ms, lag_ms) if lag_ms > 0 else segment_ms
     timestamp_type = settings.text(

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import FormatError, RefusedError
-from storage.file_names import MAX_OFFSET, FileSuffix
+from storage.file_names import FileSuffix
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
-from storage.kernels.pure import MAX_RELATIVE_OFFSET
+from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.partition import floor_of
 from storage.segment import open_segment
 from storage.segment_indexes import SegmentIndexes

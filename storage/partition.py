@@ -19,7 +19,6 @@ from storage.acknowledged import acknowledged
 from storage.errors import AccessError, FormatError
 from storage.file_names import (
     LEADER_EPOCHS_NAME,
-    MAX_OFFSET,
     METADATA_TOPIC,
     PARTITION_METADATA_NAME,
     SET_ASIDE,
@@ -27,6 +26,7 @@ from storage.file_names import (
     PartitionName,
 )
 from storage.formats.record_batch import MAGIC_V2
+from storage.limits import MAX_OFFSET
 from storage.log_dir import PartitionDir, StoppedState, stopped_of
 from storage.partition_files import list_partition
 from storage.positioned_file import PositionedFile

@@ -29,6 +29,7 @@ from storage.formats.record_batch import (
 )
 from storage.java_hash import long_hash
 from storage.java_hash_map import JavaHashMap
+from storage.limits import INT16_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 CACHED_BATCHES_COUNT = 5
 DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms
 
-MAX_PRODUCER_EPOCH = 32767
+MAX_PRODUCER_EPOCH = INT16_MAX
 
 NO_EPOCH = -1
 NO_SEQUENCE = -1

@@ -34,6 +34,7 @@ from storage.formats.record_batch import (
     encode_batch,
 )
 from storage.formats.varint import encode_varlong
+from storage.limits import INT32_MAX
 from storage.value_records import (
     LONG_DELTAS,
     NO_ATTRIBUTES,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from storage.formats.record import RecordHeader
 
 DEFAULT_BATCH_BYTES = 16_384  # batch.size
-MAX_BATCH_RECORDS = 2**31 - 1
+MAX_BATCH_RECORDS = INT32_MAX
 
 
 class ProducerIdentity(NamedTuple):

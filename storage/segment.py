@@ -33,6 +33,7 @@ from storage.formats.record_batch import (
     record_timestamp_ms,
 )
 from storage.kernels.scan import Scan
+from storage.limits import INT32_MAX, MAX_OFFSET
 from storage.positioned_file import PositionedFile
 
 if TYPE_CHECKING:
@@ -47,12 +48,11 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_BATCH_BYTES = 256 << 20
 # Kafka's FileRecords opens no larger file: positions in it, and in indexes, are ints (SEG-10).
-MAX_SEGMENT_BYTES = 2**31 - 1
+MAX_SEGMENT_BYTES = INT32_MAX
 
 # 00000000000000000100.log, also with .deleted, .cleaned or .swap behind it
 _SEGMENT_NAME = re.compile(r"([0-9]{1,20})\.log(?:\.[a-z]+)?")
 _CHECKPOINT_NAME = re.compile(r"(?:[0-9]{20}-[0-9]{10}|bootstrap)\.checkpoint(?:\.[a-z]+)?")
-_MAX_OFFSET = 2**63 - 1
 
 
 def size_problem(path: str, file_bytes: int) -> CorruptError | None:
@@ -90,7 +90,7 @@ def parse_base_offset(name: str) -> int | None:
         return 0
     match = _SEGMENT_NAME.fullmatch(name)
     base_offset = int(match[1]) if match else None
-    return base_offset if base_offset is not None and base_offset <= _MAX_OFFSET else None
+    return base_offset if base_offset is not None and base_offset <= MAX_OFFSET else None
 
 
 def open_segment(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.errors import EXIT_REFUSED, EoctlError
 from storage.formats.record_batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from storage.formats.transaction_state import TransactionState, TransactionStatus
+from storage.limits import INT32_MAX
 from storage.producer_state import MAX_PRODUCER_EPOCH
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_MS = 60_000  # transaction.timeout.ms of a producer
 EPOCH_BUMP_VERSION = 2  # of transaction.version, from which on an end raises the epoch
 NO_TIMESTAMP = -1
-NO_TIMEOUT_MS = 2**31 - 1  # of a two-phase commit (KIP-939), which only its producer ends
+NO_TIMEOUT_MS = INT32_MAX  # of a two-phase commit (KIP-939), which only its producer ends
 
 EMPTY, ONGOING = TransactionStatus.EMPTY, TransactionStatus.ONGOING
 PREPARE_COMMIT, PREPARE_ABORT = TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from storage.limits import MAX_OFFSET
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
 
-NO_HIGH_WATERMARK = 2**63 - 1
 DEFAULT_MAX_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 LATE_BUFFER_MS = 300_000  # so much longer a broker waits before it calls a transaction late (5.8)
 
@@ -49,7 +50,7 @@ class OpenTransactions:
         self.log_start_offset = log_start_offset
         self.high_watermark = high_watermark
         self._unreplicated_from = (
-            NO_HIGH_WATERMARK if high_watermark is None else max(high_watermark, log_start_offset)
+            MAX_OFFSET if high_watermark is None else max(high_watermark, log_start_offset)
         )
         self._ongoing: dict[int, int] = {}  # producer id -> first offset
         self._unreplicated_first_offset: int | None = None

@@ -35,6 +35,7 @@ from storage.formats.record_batch import (
     parse_header,
 )
 from storage.formats.txn_index import VERSION, AbortedTxn
+from storage.limits import MAX_RELATIVE_OFFSET
 from storage.partition_store import FlushPolicy
 from storage.producer_state import (
     DEFAULT_EXPIRATION_MS,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from storage.partition_store import PlannedStore
     from storage.producer_state import CompletedTransaction
 
-MAX_RELATIVE_OFFSET = 2**31 - 1
 WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
 
 

@@ -26,6 +26,7 @@ APART = {
     "storage.errors": "storage (ground)",
     "storage.bounds": "storage (ground)",
     "storage.checksum": "storage (ground)",
+    "storage.limits": "storage (ground)",
     "storage.positioned_file": "storage (ground)",
     "eoctl.__main__": "eoctl (program)",
     "eoctl.start": "eoctl (program)",

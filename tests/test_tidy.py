@@ -305,3 +305,31 @@ def test_no_file_names_a_place_of_one_machine() -> None:
         for match in place.finditer(path.read_bytes())
     ]
     assert found == []
+
+
+def _written_limits(tree: ast.Module) -> list[int]:
+    """Lines on which a greatest number of 16, 32 or 64 bits is worked out, or written out."""
+    bits = (15, 31, 63)
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Pow | ast.LShift)
+            and isinstance(node.right, ast.Constant)
+            and isinstance(node.left, ast.Constant)
+            and (node.left.value, node.right.value)
+            in {(1 if isinstance(node.op, ast.LShift) else 2, each) for each in bits}
+        )
+        or (isinstance(node, ast.Constant) and node.value in [2**each - 1 for each in bits])
+    ]
+
+
+def test_the_greatest_numbers_stand_in_one_place() -> None:
+    assert len(_written_limits(_tree("storage/limits.py"))) > 3
+    assert [
+        f"{name}:{line}"
+        for name in NAMES
+        if name != "storage/limits.py"
+        for line in _written_limits(_tree(name))
+    ] == []

@@ -10,6 +10,7 @@ from eoctl import options
 from eoctl.compare_mode import Compare
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import Isolation
+from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from eoctl.runs.copy import CopyResult
@@ -45,7 +46,7 @@ def command(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=0, max=2**63 - 1, metavar="ID", help="The copier's; default: its own."),
+        typer.Option(min=0, max=INT64_MAX, metavar="ID", help="The copier's; default: its own."),
     ] = None,
     compare: Annotated[
         Compare, typer.Option(help="What is compared at the end: this run, all, none.")

@@ -9,6 +9,7 @@ import typer
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
+from storage.limits import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ ExpiryMs = Annotated[
     int, typer.Option(min=1, max=2**53, metavar="MS", help="So long from now the lease lasts.")
 ]
 Generation = Annotated[
-    int, typer.Option(min=0, max=32767, metavar="N", help="The one that acquire has answered.")
+    int, typer.Option(min=0, max=INT16_MAX, metavar="N", help="The one that acquire has answered.")
 ]
 WaitMs = Annotated[
     int, typer.Option(min=0, metavar="MS", help="For another process to let go of the lock.")
@@ -51,7 +52,7 @@ def acquire(
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Its number; one for each --topic."),
+        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Its number; one for each --topic."),
     ] = None,
     block_size: BlockSize = 1000,
     wait_ms: WaitMs = 5000,

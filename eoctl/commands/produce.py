@@ -11,6 +11,7 @@ import typer
 from eoctl import options
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
+from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from eoctl.runs.produce_report import ProduceResult
@@ -56,10 +57,10 @@ def command(
         Compression | None, typer.Option(help="Codec; default: the topic's, or none.")
     ] = None,
     batch_bytes: Annotated[
-        int, typer.Option(min=1, max=2**31 - 1, metavar="N", help="Before compression.")
+        int, typer.Option(min=1, max=INT32_MAX, metavar="N", help="Before compression.")
     ] = 16_384,
     batch_records: Annotated[
-        int | None, typer.Option(min=1, max=2**31 - 1, metavar="N", help="At most so many.")
+        int | None, typer.Option(min=1, max=INT32_MAX, metavar="N", help="At most so many.")
     ] = None,
     timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of all records; default: the clock.")
@@ -67,14 +68,14 @@ def command(
     now: options.WriteNow = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=-1, max=2**63 - 1, metavar="ID", help="-1: not idempotent; default: new."),
+        typer.Option(min=-1, max=INT64_MAX, metavar="ID", help="-1: not idempotent; default: new."),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option(min=0, max=32767, metavar="N", help="Default: as in the log.")
+        int | None, typer.Option(min=0, max=INT16_MAX, metavar="N", help="Default: as in the log.")
     ] = None,
     base_sequence: Annotated[
         int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="N", help="Default: what the log expects."),
+        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: what the log expects."),
     ] = None,
     lease: Annotated[
         str | None, typer.Option(metavar="APP", help="As who has leased it: eoctl lease-pid.")
@@ -106,7 +107,7 @@ def command(
         ),
     ] = None,
     coordinator_epoch: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, metavar="N", help="Of the markers.")
+        int, typer.Option(min=0, max=INT32_MAX, metavar="N", help="Of the markers.")
     ] = 0,
     producer_session: Annotated[
         str | None,

@@ -20,6 +20,7 @@ from storage.errors import (
     RefusedError,
     UsageError,
 )
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from recovery.replay.price import RecoveryPrice
     from storage.log_dir import LogDir
 
-MAX_INT = 2**31 - 1  # Kafka's type of these settings
 COLUMNS = (
     "partition",
     "file",
@@ -49,11 +49,11 @@ def command(
     ],
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_INT, help="index.interval.bytes, else as the topic has it."),
+        typer.Option(min=0, max=INT32_MAX, help="index.interval.bytes, else as the topic has it."),
     ] = None,
     index_max_bytes: Annotated[
         int | None,
-        typer.Option(min=12, max=MAX_INT, help="segment.index.bytes, else as the topic has it."),
+        typer.Option(min=12, max=INT32_MAX, help="segment.index.bytes, else as the topic has it."),
     ] = None,
     preallocate: Annotated[
         bool, typer.Option("--preallocate", help="Extend the active indexes as a live broker does.")

@@ -11,12 +11,11 @@ from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 from recovery.repair.strategies import Strategy  # noqa: TC001
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
     from eoctl.runs.repair import PlannedRepair, RepairRun
-
-MAX_INT = 2**31 - 1  # Kafka's type of these settings
 
 
 def command(
@@ -37,7 +36,7 @@ def command(
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_INT, help="index.interval.bytes, else as the topic has it."),
+        typer.Option(min=0, max=INT32_MAX, help="index.interval.bytes, else as the topic has it."),
     ] = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,

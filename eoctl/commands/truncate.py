@@ -9,12 +9,11 @@ import typer
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.limits import INT32_MAX, MAX_OFFSET
 
 if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
     from eoctl.runs.truncate import PlannedTruncation, TruncateOptions
-
-MAX_OFFSET = 2**63 - 1
 
 
 def command(
@@ -27,7 +26,7 @@ def command(
     ] = None,
     to_leader_epoch: Annotated[
         int | None,
-        typer.Option(min=0, max=2**31 - 1, metavar="E", help="Keep what is up to epoch E's end."),
+        typer.Option(min=0, max=INT32_MAX, metavar="E", help="Keep what is up to epoch E's end."),
     ] = None,
     to_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="Keep what is before the first such record.")

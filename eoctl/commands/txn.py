@@ -13,6 +13,7 @@ from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, UsageError
+from storage.limits import INT64_MAX
 from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ TransactionalId = Annotated[
     str | None, typer.Option(metavar="ID", help="The one with this transactional.id.")
 ]
 ProducerId = Annotated[
-    int | None, typer.Option(min=0, max=2**63 - 1, metavar="N", help="The one of this producer id.")
+    int | None, typer.Option(min=0, max=INT64_MAX, metavar="N", help="The one of this producer id.")
 ]
 
 
@@ -234,7 +235,7 @@ def stats(
 def abort(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     producer_id: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Whose transaction is ended.")
+        int, typer.Option(min=0, max=INT64_MAX, metavar="N", help="Whose transaction is ended.")
     ],
     force_overdue: Annotated[
         bool, typer.Option("--force-overdue", help="Also one that its coordinator lists.")

@@ -41,6 +41,7 @@ from storage.errors import (
     UsageError,
 )
 from storage.file_names import METADATA_TOPIC, DirState
+from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -358,7 +359,7 @@ def _changed_ms(selected: Selected) -> int:
         for name in list_files(selected.partition.path).values():
             newest_ns = max(newest_ns, name[1])
     except AccessError:
-        return 2**63
+        return INT64_MAX
     return newest_ns // 1_000_000
 
 

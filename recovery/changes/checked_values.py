@@ -9,13 +9,15 @@ import math
 import os
 from typing import Any
 
-MAX_BYTES = 2**63 - 1
+from storage.limits import INT64_MAX
+
+MAX_BYTES = INT64_MAX
 MAX_ID = 2**32 - 1
 MAX_MODE = 0o7777
 # Beyond what 64 bits hold: ext4 and XFS go on after the year 2262, btrfs and tmpfs much further.
 MAX_TIME_NS = 2**70
 MAX_DEPTH = 32
-_MESSAGE_PACK_INTEGERS = range(-(2**63), 2**64)
+_MESSAGE_PACK_INTEGERS = range(-INT64_MAX - 1, 2**64)
 
 
 def text_of(value: object) -> str:

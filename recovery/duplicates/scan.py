@@ -15,11 +15,11 @@ import numpy as np
 from recovery.replay.end_markers import batch_at
 from storage.decoded_records import decoded_to_end
 from storage.errors import AccessError, FormatError
-from storage.file_names import MAX_OFFSET
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.limits import MAX_OFFSET
 from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.segment import open_segment
 

@@ -38,6 +38,7 @@ from storage.formats.record_batch import (
     LOG_APPEND_TIME_MASK,
     TRANSACTIONAL_MASK,
 )
+from storage.limits import as_int64
 from storage.markers import Outcome
 
 if TYPE_CHECKING:
@@ -244,11 +245,6 @@ class _SingleRows:
         return pa.array(values, TYPES[name])
 
 
-def _wrapped(number: int) -> int:
-    """Give what 64 bits make of an offset; only a corrupt base offset leads beyond them."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
 def _timestamp_type(batch: DecodedBatch) -> str | None:
     if batch.header.magic == 0:
         return None
@@ -256,7 +252,7 @@ def _timestamp_type(batch: DecodedBatch) -> str | None:
 
 
 _OF_RECORD: dict[str, Callable[[LogRecord], Any]] = {
-    "offset": lambda record: _wrapped(record.offset),
+    "offset": lambda record: as_int64(record.offset),
     "timestamp_ms": lambda record: record.timestamp_ms,
     "sequence": lambda record: record.sequence,
     "key": lambda record: record.key,

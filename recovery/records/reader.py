@@ -30,12 +30,13 @@ from recovery.transactions.outcomes import (
     read_marker_kinds,
     resolve_outcomes,
 )
-from storage.decoded_records import MAX_OFFSET, decoded_records
+from storage.decoded_records import decoded_records
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.limits import MAX_OFFSET
 from storage.places import open_place
 
 if TYPE_CHECKING:

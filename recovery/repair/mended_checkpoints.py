@@ -26,7 +26,8 @@ from storage.formats.checkpoint import (
     encode_offset_checkpoint,
     parse_offset_checkpoint,
 )
-from storage.formats.java_text import INT32_MAX, parse_integer
+from storage.formats.java_text import parse_integer
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from storage.log_dir import LogDir, Offsets

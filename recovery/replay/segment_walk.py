@@ -26,7 +26,7 @@ from recovery.replay.producer_columns import MarkerColumns
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import rows_of, table_of
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, Verdict, VerdictKind
-from storage.kernels.pure import MAX_RELATIVE_OFFSET
+from storage.limits import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable

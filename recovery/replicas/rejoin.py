@@ -37,6 +37,7 @@ from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import MAGIC_V2
+from storage.limits import MAX_RELATIVE_OFFSET
 from storage.partition import Partition
 from storage.producer_state import AppendError
 from storage.segment import MAX_SEGMENT_BYTES, Segment, open_segment
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from recovery.replicas.compare import ReplicaLog
     from storage.log_config import LogConfig
 
-MAX_RELATIVE_OFFSET = 2**31 - 1  # what an entry of an index can hold
 ADVICE = "move the directory away, so that its broker fetches all of it again"
 
 

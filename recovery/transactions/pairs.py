@@ -13,6 +13,7 @@ import numpy as np
 from recovery.summaries.producer_summary import ABORT, NO_MARKER
 from recovery.transactions.outcomes import EventWalk
 from storage.errors import AccessError
+from storage.limits import INT64_MAX
 from storage.segment import open_segment
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Kinds = NDArray[np.int8]
 
-NO_DATA = 2**63 - 1  # as the first offset of a transaction
+NO_DATA = INT64_MAX  # as the first offset of a transaction
 
 
 class EndedBlock(NamedTuple):

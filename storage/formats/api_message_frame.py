@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from storage.errors import CorruptError, FormatError, UnsupportedError
 from storage.formats.message import Schema, decode_lenient, encode
 from storage.formats.varint import encode_uvarint, parse_uvarint
+from storage.limits import INT16_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
 FRAME_VERSION = 1
-MAX_NUMBER = 0x7FFF
 
 UNSUPPORTED_VERSION_CLASS = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
@@ -79,12 +79,12 @@ def _parse_number(buf: BytesLike, pos: int, what: str) -> tuple[int, int]:
             expected="uvarint",
             found=error.message,
         ) from error
-    if number > MAX_NUMBER:
+    if number > INT16_MAX:
         raise CorruptError(
             f"Value for {what} was too large.",
             check_id="FRM-1",
             pos=pos,
-            expected=f"at most {MAX_NUMBER}",
+            expected=f"at most {INT16_MAX}",
             found=str(number),
         )
     return number, next_pos

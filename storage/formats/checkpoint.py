@@ -33,8 +33,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
 from storage.formats.java_text import (
-    INT32_MAX,
-    INT64_MAX,
     NotANumberError,
     parse_integer,
     parse_lines,
@@ -43,6 +41,7 @@ from storage.formats.java_text import (
     split_fields,
     unusual_text,
 )
+from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

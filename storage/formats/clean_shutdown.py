@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import FormatError
 from storage.formats.java_text import (
-    INT32_MAX,
-    INT64_MAX,
     decode_utf8,
     encode_json,
     json_integer,
     parse_json_object,
     unusual_text,
 )
+from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from storage.bounds import Buf

@@ -18,9 +18,6 @@ from storage.errors import CorruptError, FormatError
 if TYPE_CHECKING:
     from storage.bounds import Buf
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-
 # Java's \s is ASCII only; of its six characters two end a line.
 BLANKS = re.compile(r"[ \t\x0b\f]+")
 # parseInt takes one UTF-16 unit at a time, so digits beyond the basic plane are none to it.

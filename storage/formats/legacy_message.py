@@ -46,6 +46,7 @@ from storage.formats.record_batch import (
     NO_TIMESTAMP_MS,
     BatchHeader,
 )
+from storage.limits import as_int64
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
@@ -306,7 +307,7 @@ def inner_messages(
         timestamp_ms = entry.timestamp_ms
         if message.is_log_append_time and entry.magic == MAGIC_V1:
             timestamp_ms = message.timestamp_ms
-        offset = (base_offset + entry.offset + 2**63) % 2**64 - 2**63  # int64, as Kafka adds
+        offset = as_int64(base_offset + entry.offset)
         records.append(_record(entry, offset, timestamp_ms))
     return records
 

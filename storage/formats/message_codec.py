@@ -13,6 +13,7 @@ from storage.errors import CorruptError, TruncatedError
 from storage.formats import message_json as js
 from storage.formats.java_utf8 import kafka_text
 from storage.formats.varint import BytesLike, encode_uvarint, parse_uvarint
+from storage.limits import INT16_MAX, INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 UNKNOWN_TAGS = "_unknownTaggedFields"
 
-MAX_STRING_BYTES = 0x7FFF
-MAX_INT32 = 0x7FFF_FFFF
+MAX_STRING_BYTES = INT16_MAX
 MAX_UINT32 = 0xFFFF_FFFF
 UUID_BYTES = 16
 ZERO_UUID = bytes(UUID_BYTES)
@@ -74,7 +74,7 @@ def _read_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
             f"converted value: {low_bits:x}"
         )
         raise
-    if value > MAX_INT32:  # Kafka takes it for a negative number, and that for null or none
+    if value > INT32_MAX:  # Kafka takes it for a negative number, and that for null or none
         raise _corrupt(f"count {value} is negative as int32", "MSG-3", pos)
     return value, next_pos
 
@@ -421,7 +421,7 @@ def _write_tags(
         out += encode_uvarint(tag) + encode_uvarint(len(one)) + one
 
 
-LAST_VERSION = 0x7FFF
+LAST_VERSION = INT16_MAX
 
 
 NEVER = LAST_VERSION + 1  # `flexible_since` of a message that never is

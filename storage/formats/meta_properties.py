@@ -22,8 +22,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
-from storage.formats.java_text import INT32_MAX, Line, require_integer, shown
+from storage.formats.java_text import Line, require_integer, shown
 from storage.formats.partition_metadata import format_uuid, parse_uuid
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

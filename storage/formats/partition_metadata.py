@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
 from storage.formats.java_text import (
-    INT32_MAX,
     parse_lines,
     require_integer,
     shown,
     split_fields,
     unusual_text,
 )
+from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from storage.bounds import Buf

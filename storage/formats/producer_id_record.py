@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 
 from storage.errors import CorruptError, UnsupportedError
+from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,9 +43,7 @@ MAX_GENERATION = 32766  # as transaction coordinators: 32767 is not given to a p
 
 Key = tuple[str | int, ...]
 
-END_OF_TIME_MS = 2**63 - 1  # no lease runs out later
-_INT64_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
+END_OF_TIME_MS = INT64_MAX  # no lease runs out later
 
 
 class Ids(NamedTuple):
@@ -204,8 +203,8 @@ def _lease(parts: tuple[Any, ...], fields: dict[str, Any]) -> Lease:
     _require(len(fields) == len(Lease._fields) - 1, "fields of a lease are missing")
     _require_id(found.producer_id)
     _require_generation(found.generation)
-    _require(_is_number(found.expiry_ms, 0, _INT64_MAX), "its expiry is no time")
-    _require(_is_number(found.expires_at_ms, -_INT64_MAX, _INT64_MAX), "its end is no time")
+    _require(_is_number(found.expiry_ms, 0, INT64_MAX), "its expiry is no time")
+    _require(_is_number(found.expires_at_ms, -INT64_MAX, INT64_MAX), "its end is no time")
     _require(isinstance(found.is_released, bool), "is_released is neither true nor false")
     _require(
         isinstance(found.partitions, tuple) and all(map(_is_partition, found.partitions)),
@@ -219,7 +218,7 @@ def _is_partition(value: Any) -> bool:
         isinstance(value, tuple)
         and len(value) == 2
         and isinstance(value[0], str)
-        and _is_number(value[1], 0, _INT32_MAX)
+        and _is_number(value[1], 0, INT32_MAX)
     )
 
 
@@ -232,7 +231,7 @@ def _free(parts: tuple[Any, ...], fields: dict[str, Any]) -> FreeId:
 def _floor(parts: tuple[Any, ...], fields: dict[str, Any]) -> Floor:
     del parts
     found = Floor(**fields)
-    _require(_is_number(found.offset, 0, _INT64_MAX), "the floor is no offset")
+    _require(_is_number(found.offset, 0, INT64_MAX), "the floor is no offset")
     return found
 
 

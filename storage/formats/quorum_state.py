@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
 from storage.formats.java_text import (
-    INT32_MAX,
-    INT64_MAX,
     encode_json,
     json_integer,
     parse_json_object,
@@ -34,6 +32,7 @@ from storage.formats.java_text import (
     wrong_type,
 )
 from storage.formats.partition_metadata import format_uuid, parse_uuid
+from storage.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from storage.bounds import Buf

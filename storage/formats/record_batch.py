@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.checksum import crc32c
 from storage.errors import TruncatedError, UnsupportedError
+from storage.limits import INT32_MAX, as_int64
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
@@ -72,7 +73,7 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-MAX_SEQUENCE = 2**31 - 1
+MAX_SEQUENCE = INT32_MAX
 
 
 class BatchHeader(NamedTuple):
@@ -225,10 +226,7 @@ def record_timestamp_ms(header: BatchHeader, timestamp_delta_ms: int) -> int:
     """Timestamp of a record: the append time, or base plus delta (64-bit, wrapping as Kafka's)."""
     if header.attributes & LOG_APPEND_TIME_MASK:
         return header.max_timestamp_ms
-    timestamp_ms = header.base_timestamp_ms + timestamp_delta_ms
-    if -(2**63) <= timestamp_ms < 2**63:
-        return timestamp_ms
-    return (timestamp_ms + 2**63) % 2**64 - 2**63
+    return as_int64(header.base_timestamp_ms + timestamp_delta_ms)
 
 
 def record_sequence(header: BatchHeader, offset_delta: int) -> int:

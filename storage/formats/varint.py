@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from storage.errors import CorruptError, TruncatedError
+from storage.limits import INT32_MAX, INT64_MAX
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
@@ -114,7 +115,7 @@ def encode_uvarint(value: int) -> bytes:
 
 def encode_varint(value: int) -> bytes:
     """Shortest zig-zag form of -2^31 .. 2^31-1; ValueError outside of it."""
-    _require(value, -(2**31), 2**31 - 1)
+    _require(value, -INT32_MAX - 1, INT32_MAX)
     return _encode((value << 1) ^ (value >> 31))
 
 
@@ -126,5 +127,5 @@ def encode_uvarlong(value: int) -> bytes:
 
 def encode_varlong(value: int) -> bytes:
     """Shortest zig-zag form of -2^63 .. 2^63-1; ValueError outside of it."""
-    _require(value, -(2**63), 2**63 - 1)
+    _require(value, -INT64_MAX - 1, INT64_MAX)
     return _encode((value << 1) ^ (value >> 63))

@@ -34,6 +34,7 @@ from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
+from storage.limits import as_int64
 from storage.positioned_file import ReadWindow
 
 if TYPE_CHECKING:
@@ -204,11 +205,6 @@ def empty_table() -> HeaderTable:
     return HeaderTable._make(np.empty(0, dtype) for dtype in COLUMN_DTYPES.values())
 
 
-def _wrapped(offset: int) -> int:
-    """Give what 64 bits make of a number; only a corrupt last offset is any other."""
-    return (offset + 2**63) % 2**64 - 2**63
-
-
 def table_of(batches: Iterable[ScannedBatch]) -> HeaderTable:
     """Turn batches of a plain scan into rows."""
     rows = [
@@ -216,7 +212,7 @@ def table_of(batches: Iterable[ScannedBatch]) -> HeaderTable:
             each.pos,
             each.header.batch_bytes,
             each.header.base_offset,
-            _wrapped(each.header.last_offset),
+            as_int64(each.header.last_offset),
             each.header.partition_leader_epoch,
             each.header.magic,
             each.header.attributes,

@@ -40,6 +40,7 @@ from storage.formats.record_batch import (
     BatchHeader,
 )
 from storage.kernels.protocol import ScannedBatch
+from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,6 @@ MIN_V1_LENGTH = 22
 MAX_CODEC = 4
 MAX_LEGACY_CODEC = 3
 UNUSED_ATTRIBUTES = ~0x7F
-MAX_RELATIVE_OFFSET = 2**31 - 1
-MAX_OFFSET = 2**63 - 1
 
 _new_tuple: Callable[..., BatchHeader] = tuple.__new__
 _new_row: Callable[..., ScannedBatch] = tuple.__new__

@@ -43,7 +43,6 @@ from storage.formats.record_batch import (
 from storage.kernels.offset_order import Span
 from storage.kernels.pure import (
     MAX_CODEC,
-    MAX_RELATIVE_OFFSET,
     MIN_LENGTH,
     PREFIX,
     PREFIX_BYTES,
@@ -55,6 +54,7 @@ from storage.kernels.pure import (
     judge,
     parse_frame,
 )
+from storage.limits import INT32_MAX, MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -386,7 +386,7 @@ class Resync:
         if not any(prefix):
             return True
         offset, length, _, magic = PREFIX.unpack(prefix)
-        if last_offset < offset <= min(self._neighbours.max_offset, last_offset + 2**31):
+        if 0 < offset - last_offset <= INT32_MAX + 1 and offset <= self._neighbours.max_offset:
             return True
         left = source.end_pos - pos - LOG_OVERHEAD_BYTES
         if 0 <= magic <= MAGIC_V2 and length <= left and _has_possible_length(prefix):

@@ -25,6 +25,7 @@ from storage.formats import (
     varint,
     zero_tail,
 )
+from storage.limits import INT32_MAX, INT64_MAX, MAX_OFFSET
 
 from .corpus import gzip_seeds
 from .engine import Target
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 PLAIN_MAX_BYTES = 2**20
 SMALL_MAX_BYTES = 1000
-MAX_OFFSET = 2**63 - 1
 BASE_OFFSETS = (0, 1000, MAX_OFFSET)
 
 
@@ -269,7 +269,7 @@ def _java_text(data: bytes) -> None:
     lines = java_text.parse_lines(data, check_id="X-1")
     for line in lines:
         java_text.split_fields(line.text)
-        for max_value in (java_text.INT32_MAX, java_text.INT64_MAX):
+        for max_value in (INT32_MAX, INT64_MAX):
             value = never_raises(
                 lambda: java_text.parse_integer(line.text, max_value=max_value)  # noqa: B023
             )

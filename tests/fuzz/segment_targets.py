@@ -26,6 +26,7 @@ from storage.errors import AccessError, FormatError
 from storage.formats import offset_index, time_index
 from storage.kernels import numpy_kernel, record_table
 from storage.kernels.protocol import HeaderTable, Verdict, VerdictKind
+from storage.limits import MAX_OFFSET
 from storage.markers import MarkerIndex
 from storage.partition import Partition
 from storage.positioned_file import SECTOR_BYTES
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from .corpus import Corpus
 
 MAX_BATCH_BYTES = 2**20
-MAX_OFFSET = 2**63 - 1
 # Where the default limit of a batch is in force, a bomb may take that much, once.
 BOMB_BYTES = 3 * DEFAULT_MAX_BATCH_BYTES
 MAX_RECORDS = 2000  # of one batch that are looked at

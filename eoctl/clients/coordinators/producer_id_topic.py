@@ -23,6 +23,7 @@ from storage.broker_lock import take_in_turn
 from storage.errors import AccessError, RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
 from storage.formats.partition_metadata import new_topic_id
+from storage.limits import INT64_MAX
 from storage.partition_files import list_partition
 from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 from storage.producer_state import DEFAULT_EXPIRATION_MS
@@ -42,7 +43,7 @@ CREATE = (
     f"kafka-topics.sh --create --topic {PRODUCER_IDS_TOPIC} --partitions 1 --replication-factor 1"
     " --config cleanup.policy=compact, with the broker running"
 )
-NO_EXPIRY_MS = 2**63
+NO_EXPIRY_MS = INT64_MAX + 1
 
 
 class IdOptions(NamedTuple):

@@ -35,6 +35,7 @@ from storage.formats.record_batch import (
     parse_header,
 )
 from storage.kernels.numpy_kernel import checksums, headers_in, rows_of
+from storage.limits import INT32_MAX
 from storage.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable
     from storage.record_builder import ProducerIdentity
 
-MAX_BATCH_BYTES = 2**31 - 1
+MAX_BATCH_BYTES = INT32_MAX
 WORD_BYTES = 8
 STAMPED = ("base_offset", "partition_leader_epoch", "attributes", "producer_id", "producer_epoch",
            "base_sequence")  # fmt: skip

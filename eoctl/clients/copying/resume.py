@@ -18,9 +18,9 @@ from eoctl.clients.copying.copied_batch import difference
 from eoctl.clients.copying.session import Anchor, LastBatch, Session, fenced
 from eoctl.clients.log.batch_consumer import NEW_SESSION, records_digest
 from eoctl.clients.log.batch_reader import BatchReader
-from eoctl.clients.log.log_walk import MAX_OFFSET
 from storage.errors import RefusedError
 from storage.formats.record_batch import increment_sequence
+from storage.limits import MAX_OFFSET
 from storage.lookup import find_end
 from storage.producer_state import NO_EPOCH
 from storage.segment import open_segment

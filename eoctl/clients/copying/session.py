@@ -22,6 +22,7 @@ from recovery.changes.backups import default_place
 from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import RefusedError
+from storage.limits import INT64_MAX
 from storage.producer_state import NO_EPOCH, AppendError
 from storage.state_file import Schema
 
@@ -252,7 +253,7 @@ def _check(session: Session) -> None:
     for each in session.anchors:
         numbers += [each.source_offset, each.end_offset, each.producer_id]
         numbers += [each.producer_epoch, each.sequence, *(each.last or ())]
-    if not all(-1 <= each < 2**63 for each in numbers):
+    if not all(-1 <= each <= INT64_MAX for each in numbers):
         raise ValueError("a number is out of range")
     for each in session.anchors:
         last = each.last

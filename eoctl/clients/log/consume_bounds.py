@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from eoctl.clock import parse_time_ms
 from storage.errors import UsageError
+from storage.limits import MAX_OFFSET
 
-MAX_OFFSET = 2**63 - 1
 TIME_PREFIX = "time:"
 
 

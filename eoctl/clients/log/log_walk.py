@@ -22,6 +22,7 @@ from storage import lookup
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
 from storage.kernels.protocol import ScannedBatch, VerdictKind
+from storage.limits import MAX_OFFSET
 from storage.partition import floor_of
 from storage.segment import open_segment
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from storage.partition_files import SegmentFiles
     from storage.segment import Segment
 
-MAX_OFFSET = 2**63 - 1
 BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
 
 Given = TypeVar("Given")

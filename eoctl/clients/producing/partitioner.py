@@ -16,6 +16,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from storage.limits import INT32_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,7 +25,6 @@ _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995
 _SHIFT = 24
 _MASK = 0xFFFFFFFF
-_POSITIVE = 0x7FFFFFFF
 
 _CACHED_KEYS_COUNT = 1 << 16
 _CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
@@ -32,13 +33,13 @@ _CACHED_KEY_BYTES = 256  # a cache must not keep keys of megabytes
 def murmur2(data: bytes) -> int:
     """Return the hash as Java has it, a signed 32-bit integer (Utils.murmur2)."""
     unsigned = _murmur2(data)
-    return unsigned - (1 << 32) if unsigned > _POSITIVE else unsigned
+    return unsigned - (1 << 32) if unsigned > INT32_MAX else unsigned
 
 
 def partition_for_key(key: bytes, count: int) -> int:
     """Return the partition, of `count`, that the records with this key are in."""
     hashed = _cached_murmur2(key) if len(key) <= _CACHED_KEY_BYTES else _murmur2(key)
-    return (hashed & _POSITIVE) % count
+    return (hashed & INT32_MAX) % count
 
 
 def _murmur2(data: bytes) -> int:
@@ -101,4 +102,4 @@ class StickyPartitions:
 
     def _drawn(self) -> int:
         drawn = _murmur2(b"%d %d" % (self._seed, self._switches))
-        return (drawn & _POSITIVE) % self._count
+        return (drawn & INT32_MAX) % self._count

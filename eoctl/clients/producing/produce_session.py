@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.partitions.session_file import SessionFormat
 from storage.errors import RefusedError
+from storage.limits import INT32_MAX, INT64_MAX
 from storage.state_file import Schema
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def _check(session: Session) -> None:
     for each in session.partitions:
         small.append(each.base_sequence)
         numbers += [each.start_offset, each.end_offset]
-    if not all(0 <= each < 2**63 for each in numbers):
+    if not all(0 <= each <= INT64_MAX for each in numbers):
         raise ValueError("a number is out of range")
-    if not all(0 <= each < 2**31 for each in small):
+    if not all(0 <= each <= INT32_MAX for each in small):
         raise ValueError("an epoch or sequence number is out of range")
     if {len(session.input_sha256), len(session.last_sha256)} != {DIGEST_BYTES}:
         raise ValueError("a digest is none")

@@ -22,8 +22,8 @@ from storage import fsio
 from storage.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
 from storage.file_attributes import FileAttributes
-from storage.file_names import MAX_OFFSET
 from storage.fsio import set_attributes
+from storage.limits import MAX_OFFSET
 from storage.os_errors import os_errors
 from storage.small_file import read_small_file
 from storage.state_file import Schema

@@ -19,8 +19,9 @@ from binascii import a2b_base64
 from typing import Any
 
 from storage.formats.record import RecordHeader
+from storage.limits import INT64_MAX
 
-MAX_TIMESTAMP_MS = 2**63 - 1
+MAX_TIMESTAMP_MS = INT64_MAX
 NO_TIMESTAMP_MS = -1
 
 _BASE64_FIELDS = {"key_base64": "key", "value_base64": "value"}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from eoctl.clients.log import log_walk
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.clients.log.log_reader import LogReader
-from eoctl.clients.log.log_walk import MAX_OFFSET
 from storage.discovery import select_partition
 from storage.errors import AccessError, FormatError
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
 from storage.formats.record import Record
+from storage.limits import MAX_OFFSET
 from storage.lookup import END_KINDS
 from storage.partition import Partition
 from storage.segment import open_segment

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptError, FormatError
 from storage.formats.java_text import (
-    INT32_MAX,
-    INT64_MAX,
     Line,
     encode_json,
     parse_integer,
@@ -21,6 +19,7 @@ from storage.formats.java_text import (
     split_fields,
     unusual_text,
 )
+from storage.limits import INT32_MAX, INT64_MAX
 
 JSON_VALUES = st.recursive(
     st.none()

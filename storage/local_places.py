@@ -173,7 +173,10 @@ class _Lister:
     def _segments(self, directory: DirectoryPlace, files: PartitionFiles) -> list[SegmentPlace]:
         return [
             SegmentPlace(
-                *directory[:4],
+                broker=directory.broker,
+                topic=directory.topic,
+                partition=directory.partition,
+                directory=directory.directory,
                 path=each.log.path,
                 base_offset=each.base_offset,
                 is_active=each is files.segments[-1],

@@ -324,7 +324,10 @@ class _Lister:
         self.problems += files.problems
         return files, [
             SegmentPlace(
-                *directory[:4],
+                broker=directory.broker,
+                topic=directory.topic,
+                partition=directory.partition,
+                directory=directory.directory,
                 path=each.log.path,
                 base_offset=each.base_offset,
                 is_active=each is files.segments[-1],

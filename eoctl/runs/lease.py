@@ -222,10 +222,17 @@ def _outcome(lease: Lease, *, is_freed: bool, is_known: bool) -> str:
 
 def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) -> Answer:
     """One row for each partition, or one without; a partition that is not known has its error."""
-    common = (lease.app_id, lease.producer_id, lease.generation)
+    row = LeaseRow(
+        error=NONE,
+        app_id=lease.app_id,
+        producer_id=lease.producer_id,
+        generation=lease.generation,
+        next_sequence=None,
+        expires_at_ms=lease.expires_at_ms,
+    )
     notes = opened.notes
     if not lease.partitions:
-        return Answer([LeaseRow(NONE, *common, None, lease.expires_at_ms)], notes)
+        return Answer([row], notes)
     rows = []
     for (topic, number), state in zip(lease.partitions, states, strict=True):
         error, sequence = NONE, None
@@ -236,7 +243,9 @@ def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) 
             notes.append(state.unknown)
         else:
             sequence = _next_sequence(state, lease)
-        rows.append(LeaseRow(error, *common, sequence, lease.expires_at_ms, topic, number))
+        rows.append(
+            row._replace(error=error, next_sequence=sequence, topic=topic, partition=number)
+        )
     is_whole = all(each.error == NONE for each in rows)
     return Answer(rows, notes, EXIT_OK if is_whole else EXIT_SKIPPED)
 

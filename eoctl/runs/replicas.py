@@ -180,7 +180,15 @@ class CompareRun:
 
     def _transactions(self, path: str, offset: int) -> Iterator[LostTransactionRow]:
         for each in self._tails[path, offset].transactions or ():
-            yield LostTransactionRow(path, offset, *each)
+            yield LostTransactionRow(
+                follower=path,
+                truncation_offset=offset,
+                producer_id=each.producer_id,
+                first_offset=each.first_offset,
+                marker_offset=each.marker_offset,
+                ended_by=each.kind,
+                outcome=each.outcome,
+            )
 
 
 def _told_of_missing(logs: Sequence[ReplicaLog]) -> Iterator[str]:

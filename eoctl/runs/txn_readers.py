@@ -271,21 +271,28 @@ def list_rows(
                 if is_wanted(ended):
                     outcome = "aborted" if ended.is_aborted else "committed"
                     values = outcome, known(ended.timestamp_ms), None, partition.path
-                    yield (*ended[:7], *values)
+                    yield (*_place(ended, ended.marker_epoch), ended.last_offset, *values)
         else:
             progress.advance(partition.files.log_bytes)
         for each in opened:
             if is_wanted(each):
                 state = "open", known(each.last_timestamp_ms), str(each.verdict)
-                yield (*each[:6], known(each.last_offset), *state, partition.path)
+                place = _place(each, each.producer_epoch)
+                yield (*place, known(each.last_offset), *state, partition.path)
 
     return world.each_partition(read)
+
+
+def _place(found: OpenTransaction | Ended, epoch: int) -> tuple[Any, ...]:
+    """The columns of PLACE, and the first offset."""
+    ids = found.topic, found.partition, found.producer_id
+    return (*ids, epoch, found.transactional_id, found.first_offset)
 
 
 def hanging_row(found: OpenTransaction) -> tuple[Any, ...]:
     """Return a row of HANGING_COLUMNS."""
     return (
-        *found[:6],
+        *_place(found, found.producer_epoch),
         known(found.last_offset),
         found.age_ms,
         str(found.verdict),

@@ -211,14 +211,15 @@ class _Source:
     def report(self, *, is_applied: bool) -> TransformReport:
         """Return its row."""
         return TransformReport(
-            *self.place,
-            is_applied,
-            self.first_offset,
-            self.next_offset,
-            self.records_in,
-            self.records_out if is_applied else None,
-            self.transactions,
-            self.path,
+            topic=self.place.topic,
+            partition=self.place.partition,
+            applied=is_applied,
+            first_offset=self.first_offset,
+            next_offset=self.next_offset,
+            records_in=self.records_in,
+            records_out=self.records_out if is_applied else None,
+            transactions=self.transactions,
+            path=self.path,
         )
 
 

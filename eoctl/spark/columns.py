@@ -102,7 +102,7 @@ def batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
     import pyarrow as pa
 
     schema = arrow_schema(BATCH_COLUMNS)
-    constants = place[: len(PLACE_COLUMNS)]
+    constants = [getattr(place, name) for name in PLACE_COLUMNS]
     fields = list(schema)
     columns = [
         pa.repeat(pa.scalar(value, field.type), table.row_count)
@@ -117,7 +117,7 @@ def batch_rows(place: SegmentPlace, table: HeaderTable) -> pa.RecordBatch:
 
 def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.RecordBatch:
     """Return the rows of kafka-log-findings."""
-    constants = place[: len(PLACE_COLUMNS)]
+    constants = [getattr(place, name) for name in PLACE_COLUMNS]
     rows = [
         (
             *constants,
@@ -136,7 +136,10 @@ def finding_rows(place: SegmentPlace, findings: Iterable[ReadFinding]) -> pa.Rec
 
 def problem_rows(listing: Listing) -> Iterator[tuple[Any, ...]]:
     """Give the rows of kafka-log-findings for what could not be listed."""
-    known = {each.directory: tuple(each[:4]) for each in listing.directories}
+    known = {
+        each.directory: (each.broker, each.topic, each.partition, each.directory)
+        for each in listing.directories
+    }
     unknown = (None,) * 4
     for each in listing.problems:
         path = getattr(each, "path", "") or None

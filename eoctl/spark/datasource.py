@@ -310,7 +310,8 @@ class AuditReader(SplitsReader):
         from recovery.summaries.segment import read_split
 
         place = split.place
-        row = (*place[:4], pack_split(split), pack_piece(read_split(split)))
+        where = place.broker, place.topic, place.partition, place.directory
+        row = (*where, pack_split(split), pack_piece(read_split(split)))
         yield rows_of(AUDIT_COLUMNS, [row])
 
 

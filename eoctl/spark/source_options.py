@@ -35,13 +35,10 @@ class ReadBounds(NamedTuple):
     def narrowed(self, other: ReadBounds) -> ReadBounds:
         """Return what both allow."""
         return ReadBounds(
-            *(
-                min(pair, default=None) if number % 2 else max(pair, default=None)
-                for number, pair in enumerate(
-                    [each for each in pair if each is not None]
-                    for pair in zip(self, other, strict=True)
-                )
-            )
+            from_offset=_bound(max, self.from_offset, other.from_offset),
+            to_offset=_bound(min, self.to_offset, other.to_offset),
+            from_time_ms=_bound(max, self.from_time_ms, other.from_time_ms),
+            to_time_ms=_bound(min, self.to_time_ms, other.to_time_ms),
         )
 
     def inclusive(self) -> Bounds:
@@ -98,7 +95,7 @@ def parse_options(
         task_bytes=_number(options, "task_bytes", DEFAULT_TASK_BYTES, least=0) or 0,
         columns=_columns(options.get("columns")),
         isolation=_isolation(options.get("isolation")),
-        bounds=ReadBounds(*(_number(options, name, None) for name in ReadBounds._fields)),
+        bounds=ReadBounds._make(_number(options, name, None) for name in ReadBounds._fields),
     )
 
 
@@ -208,7 +205,8 @@ class Wanted:
                 low, high = _range(kind, value)
                 self.bounds = self.bounds.narrowed(ReadBounds(low, high))
             elif isinstance(value, int) and column == "timestamp_ms":
-                self.bounds = self.bounds.narrowed(ReadBounds(None, None, *_range(kind, value)))
+                low, high = _range(kind, value)
+                self.bounds = self.bounds.narrowed(ReadBounds(from_time_ms=low, to_time_ms=high))
 
     def holds(self, place: SegmentPlace) -> bool:
         """May the segment hold something of interest, by its place?"""
@@ -222,6 +220,11 @@ class Wanted:
             self._tests.append(lambda place: getattr(place, column) in values)
         elif kind == "StringStartsWith":
             self._tests.append(lambda place: getattr(place, column).startswith(value))
+
+
+def _bound(choose: Callable[[list[int]], int], *bounds: int | None) -> int | None:
+    known = [each for each in bounds if each is not None]
+    return choose(known) if known else None
 
 
 def _range(kind: str, value: int) -> tuple[int | None, int | None]:

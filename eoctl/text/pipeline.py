@@ -196,7 +196,7 @@ class _Worker:
             non_consecutive=pairs,
             is_over=piece.is_over or code != 0,
             errno=code,
-            sure=baton[:3] if has_batches else baton.sure,
+            sure=(baton.pos, baton.last_offset, baton.leader_epoch) if has_batches else baton.sure,
         )
 
     def _render(self, start_pos: int, limit_pos: int, baton: Baton | None) -> _Piece:

@@ -8,6 +8,7 @@ offset (of equals that with most batches, then the first by path).
 from __future__ import annotations
 
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -199,7 +200,9 @@ class Audit:
                     {"ids": set(), "partitions": set()} | dict.fromkeys(names, 0),
                 )
                 total["ids"].add(producer_id)
-                total["partitions"].add((each.place.cluster, *each.place[1:3]))
+                total["partitions"].add(
+                    (each.place.cluster, each.place.topic, each.place.partition)
+                )
                 for name in names:
                     total[name] += int(figures[name][place])
         for transactional_id, total in sorted(totals.items()):
@@ -233,20 +236,22 @@ class Audit:
     def _violations(self) -> Iterable[Row]:
         for each in self._all:
             place = each.place.topic, _number(each.place.partition)
-            rows: list[Row] = []
+            rows: list[tuple[tuple[int, str, str], Row]] = []
             for row in each.summary.violations.tolist():
                 offset, kind, producer_id, expected, found, last_offset = row
                 epoch = expected if kind == DUPLICATE else found
                 sequence = (None, found) if kind == DUPLICATE else (expected, found)
                 values = (NAMES[kind], CHECK_IDS[kind], offset, last_offset, producer_id, epoch)
-                rows.append([*place, *values, *sequence, each.place.broker])
+                row_of = [*place, *values, *sequence, each.place.broker]
+                rows.append(((offset, NAMES[kind], CHECK_IDS[kind]), row_of))
             gaps = each.summary.gaps()
             columns = (column[:MAX_GAPS_COUNT].tolist() for column in gaps)
             for producer_id, epoch, first, count, next_offset in zip(*columns, strict=True):
                 offset = _number(next_offset)
                 values = ("sequence-gap", "PRD-1", offset, offset, producer_id, epoch)
-                rows.append([*place, *values, first, first + count, each.place.broker])
-            yield from sorted(rows, key=lambda row: (-1 if row[4] is None else row[4], row[2:4]))
+                row_of = [*place, *values, first, first + count, each.place.broker]
+                rows.append(((-1 if offset is None else offset, "sequence-gap", "PRD-1"), row_of))
+            yield from (row for _, row in sorted(rows, key=itemgetter(0)))
 
     def _torn(self) -> Iterable[Row]:
         chosen = sorted(self._chosen, key=lambda each: each.place.cluster or "")
@@ -261,7 +266,9 @@ class Audit:
                 each.epoch,
                 self._ids.get((cluster, each.producer_id)),
                 each.kind,
-                *([names[place] for place in places] for places in each[3:6]),
+                [names[place] for place in each.committed],
+                [names[place] for place in each.aborted],
+                [names[place] for place in each.open],
                 each.first_offset if each.open else None,
             ]
 

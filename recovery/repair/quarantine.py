@@ -103,7 +103,18 @@ def _without(
         runs = tuple(_split(runs, each))
     losses = [
         *segment.losses,
-        *(Loss(VerdictKind.CORRUPT, *each, check_id, reason) for each in batches),
+        *(
+            Loss(
+                kind=VerdictKind.CORRUPT,
+                start_pos=each.start_pos,
+                end_pos=each.end_pos,
+                base_offset=each.base_offset,
+                last_offset=each.last_offset,
+                check_id=check_id,
+                reason=reason,
+            )
+            for each in batches
+        ),
     ]
     losses.sort(key=_start_pos_of)
     left = [*found]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.snapshots import StateHistory
 from recovery.truncate.price import ProducerChange, producers_set_back
-from storage.formats.txn_index import parse_entries
+from storage.formats.txn_index import AbortedTxn, parse_entries
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def changed_aborts(
     """Find the aborted transactions on disk that the rebuilt `.txnindex` files do not have."""
     if not lost:
         return ()
-    stays = {each[1:4] for data in after for each in parse_entries(data)}
+    stays = {_what(each) for data in after for each in parse_entries(data)}
     return tuple(
         ChangedAbort(
             path=partition.path,
@@ -263,5 +263,9 @@ def changed_aborts(
         )
         for files in partition.segments
         for each in partition.aborted_transactions(files) or ()
-        if each[1:4] not in stays
+        if _what(each) not in stays
     )
+
+
+def _what(entry: AbortedTxn) -> tuple[int, int, int]:
+    return entry.producer_id, entry.first_offset, entry.last_offset

@@ -38,7 +38,12 @@ class Run(NamedTuple):
     @property
     def span(self) -> Span:
         """Where it lies, and its offsets."""
-        return Span(*self[:4])
+        return Span(
+            start_pos=self.start_pos,
+            end_pos=self.end_pos,
+            base_offset=self.base_offset,
+            last_offset=self.last_offset,
+        )
 
 
 class _Pair(NamedTuple):

@@ -178,7 +178,7 @@ class BulkState:
             if columns.is_open[slot]:
                 producer.current_txn_first_offset = int(columns.txn_first_offset[slot])
             kept = columns.batches[slot, : columns.batches_count[slot]].tolist()
-            producer.batches.extend(CachedBatch(*each) for each in reversed(kept))
+            producer.batches.extend(CachedBatch._make(each) for each in reversed(kept))
             manager.producers[producer.producer_id] = producer
         manager.table = columns.table().copy()
         manager.ongoing.update(self.ongoing.owners)

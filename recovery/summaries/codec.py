@@ -76,7 +76,9 @@ def pack_summary(summary: Summary) -> bytes:
         summary.violations,
         *summary.sequences.ranges,
         *summary.sequences.settled,
-        *summary.fingerprint[1:],
+        summary.fingerprint.bucket,
+        summary.fingerprint.hashes,
+        summary.fingerprint.batches,
     )
     value = [
         PACKED_VERSION,

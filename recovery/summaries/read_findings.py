@@ -72,8 +72,15 @@ class ReadFinding(NamedTuple):
     def __str__(self) -> str:
         if self.kind in {GONE, VerdictKind.MISSING}:
             return f"{self.path}: {self.reason}"
-        stretch = (self.start_pos, self.end_pos, self.check_id, self.reason, self.errno)
-        return in_words(self.path, Verdict(VerdictKind(self.kind), *stretch))
+        verdict = Verdict(
+            kind=VerdictKind(self.kind),
+            start_pos=self.start_pos,
+            end_pos=self.end_pos,
+            check_id=self.check_id,
+            reason=self.reason,
+            errno=self.errno,
+        )
+        return in_words(self.path, verdict)
 
 
 def gone(path: str) -> ReadFinding:

@@ -128,10 +128,16 @@ def _take(ranges: SequenceRanges, wanted: Flags) -> SequenceRanges:
     """Return some of the groups with their ranges."""
     numbers = np.cumsum(wanted) - 1
     of_range = wanted[ranges.group]
-    of_groups = [column[wanted] for column in ranges[:4]]
-    group = numbers[ranges.group[of_range]].astype(np.int32)
-    of_ranges = [column[of_range] for column in ranges[5:]]
-    return SequenceRanges._make([*of_groups, group, *of_ranges])
+    return SequenceRanges(
+        producer_id=ranges.producer_id[wanted],
+        producer_epoch=ranges.producer_epoch[wanted],
+        first_start=ranges.first_start[wanted],
+        last_end=ranges.last_end[wanted],
+        group=numbers[ranges.group[of_range]].astype(np.int32),
+        start=ranges.start[of_range],
+        end=ranges.end[of_range],
+        base_offset=ranges.base_offset[of_range],
+    )
 
 
 def settle(ranges: SequenceRanges, only: Flags | None = None) -> tuple[SequenceRanges, EpochRows]:

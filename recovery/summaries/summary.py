@@ -319,8 +319,11 @@ def _put_together(blocks: list[SummaryRows]) -> SummaryRows | None:
         return blocks[0] if blocks else None
     tables = zip(*(each.table for each in blocks), strict=True)
     return SummaryRows(
-        HeaderTable._make(np.concatenate(columns) for columns in tables),
-        *(np.concatenate(columns) for columns in zip(*(each[1:] for each in blocks), strict=True)),
+        table=HeaderTable._make(np.concatenate(columns) for columns in tables),
+        marker=np.concatenate([each.marker for each in blocks]),
+        records_count=np.concatenate([each.records_count for each in blocks]),
+        is_misplaced=np.concatenate([each.is_misplaced for each in blocks]),
+        is_lost=np.concatenate([each.is_lost for each in blocks]),
     )
 
 

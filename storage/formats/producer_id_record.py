@@ -210,7 +210,7 @@ def _lease(parts: tuple[Any, ...], fields: dict[str, Any]) -> Lease:
         isinstance(found.partitions, tuple) and all(map(_is_partition, found.partitions)),
         "its partitions are none",
     )
-    return Lease(*found)
+    return Lease._make(found)
 
 
 def _is_partition(value: Any) -> bool:

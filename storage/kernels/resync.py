@@ -314,7 +314,9 @@ class Resync:
             self._source.read(each.start_pos, min(HEADER_BYTES, each.end_pos - each.start_pos))
             for each in (one, other)
         )
-        return one[2:] == other[2:] and next(header_bytes) == next(header_bytes)
+        offsets = one.base_offset, one.last_offset
+        is_same = offsets == (other.base_offset, other.last_offset)
+        return is_same and next(header_bytes) == next(header_bytes)
 
     def whole_span(self, span: Span) -> Span:
         """Return the span with all offsets of a legacy wrapper: its header has the last one."""

@@ -126,9 +126,10 @@ class Copier:
         meta = None if target.log_dir is None else target.log_dir.meta
         topic_id = target.topic_id or read_topic_id(Path(target.path))
         return PartitionOf(
-            None if meta is None else meta.cluster_id,
-            None if topic_id is None else format_uuid(topic_id),
-            *target.name[:2],
+            cluster_id=None if meta is None else meta.cluster_id,
+            topic_id=None if topic_id is None else format_uuid(topic_id),
+            topic=target.name.topic,
+            partition=target.name.partition,
         )
 
     def _choose_id(self, given: int | None) -> tuple[int, bool]:

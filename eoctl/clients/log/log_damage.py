@@ -45,6 +45,19 @@ class Damage(NamedTuple):
         )
 
 
+def unreadable(path: str, end_pos: int, reason: str) -> Damage:
+    """Tell of a segment that cannot be opened or listed; its offsets follow from its neighbours."""
+    return Damage(
+        path=path,
+        start_pos=0,
+        end_pos=end_pos,
+        kind=VerdictKind.UNREADABLE,
+        check_id="",
+        reason=reason,
+        base_offset=0,
+    )
+
+
 class DamageError(EoctlError):
     """Reading ended at damage; all records before it were given."""
 
@@ -89,8 +102,15 @@ class NewVerdicts:
         self._seen_count += len(verdicts)
         found = []
         for each in verdicts:
-            words = (each.kind, each.check_id, each.reason)
-            damage = Damage(self._path, each.start_pos, each.end_pos, *words, 0)
+            damage = Damage(
+                path=self._path,
+                start_pos=each.start_pos,
+                end_pos=each.end_pos,
+                kind=each.kind,
+                check_id=each.check_id,
+                reason=each.reason,
+                base_offset=0,
+            )
             if each.kind in END_KINDS:  # it is where the log ends
                 if is_wrong_end(each.kind, self._stopped):
                     self.ends.append(damage)
@@ -110,5 +130,13 @@ def content_damage(
     kind, check_id = VerdictKind.CORRUPT, getattr(error, "check_id", "")
     if isinstance(error, AccessError):
         kind = VerdictKind.UNREADABLE
-    offsets = (lost_base_offset(header, floor_offset), header.last_offset)
-    return Damage(path, batch.pos, end_pos, kind, check_id, error.message, *offsets)
+    return Damage(
+        path=path,
+        start_pos=batch.pos,
+        end_pos=end_pos,
+        kind=kind,
+        check_id=check_id,
+        reason=error.message,
+        base_offset=lost_base_offset(header, floor_offset),
+        last_offset=header.last_offset,
+    )

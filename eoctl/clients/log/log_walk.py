@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts
+from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
 from storage import lookup
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
-from storage.kernels.protocol import ScannedBatch, VerdictKind
+from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
 from storage.partition import floor_of
 from storage.segment import open_segment
@@ -159,8 +159,7 @@ class LogWalk(ABC, Generic[Given]):
                 found[-1 if name.offset is None else name.offset] = problem
         for offset, problem in sorted(found.items()):
             if base_offset < offset < end_offset:
-                words = (VerdictKind.UNREADABLE, "", problem.reason)
-                self._waiting.append(Damage(problem.path, 0, 0, *words, 0))
+                self._waiting.append(unreadable(problem.path, 0, problem.reason))
 
     def _read_segment(self, files: SegmentFiles, end_offset: int) -> Generator[Given, None, bool]:
         """Read one segment from `_pos` on; returns True if `end_offset` is reached."""
@@ -171,8 +170,7 @@ class LogWalk(ABC, Generic[Given]):
         except AccessError as exc:
             if exc.errno == errno.ENOENT:
                 raise
-            words = (VerdictKind.UNREADABLE, "", exc.message)
-            self._waiting.append(Damage(files.log.path, 0, files.log.file_bytes, *words, 0))
+            self._waiting.append(unreadable(files.log.path, files.log.file_bytes, exc.message))
             return False
         self._floor_offset = files.base_offset
         with segment:

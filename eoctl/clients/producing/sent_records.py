@@ -119,7 +119,7 @@ class SentRecords:
             if self._next is None:
                 return False
         found, logged = self._next
-        return found == wanted and (logged.key, logged.value, logged.headers) != record[:3]
+        return found == wanted and (logged.key, logged.value, logged.headers) != record.content
 
     def _is_before(self, found: Sent, wanted: Sent) -> bool:
         """Whether a record was sent before another one; sequence numbers wrap."""

@@ -160,7 +160,7 @@ class TopicProducer:
                 self._join(number)
                 producer.add(record.key, record.value, record.headers, record.timestamp_ms)
             self.input_pos = record.end_pos
-            self.last_record = record[:3]
+            self.last_record = record.content
             self._took(number, 1)
             if not self.records_count % RECORDS_PER_LOOK:
                 self._save_in_time()
@@ -246,7 +246,7 @@ class TopicProducer:
             return
         if self.input_pos < checked.pos:
             # The input ended in this record then; only the end of its line may be new.
-            is_other = digest_of(record[:3]) != checked.last_sha256
+            is_other = digest_of(record.content) != checked.last_sha256
         else:
             sent = checked.sent[number]
             identity = producer.identities.at(producer.transaction, producer.count)

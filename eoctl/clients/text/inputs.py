@@ -63,6 +63,11 @@ class InputRecord(NamedTuple):
     timestamp_ms: int | None  # None: the clock decides
     end_pos: int
 
+    @property
+    def content(self) -> tuple[bytes | None, bytes | None, tuple[RecordHeader, ...]]:
+        """Key, value and headers."""
+        return self.key, self.value, self.headers
+
 
 def read_records(
     file: BinaryIO,

@@ -26,6 +26,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, Fo
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.places import list_places
 from storage.splits import split_places
+from storage.uris import Uri, is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -193,8 +194,7 @@ def _transactional_ids(
     listing: Listing, options: AuditOptions, notes: list[str]
 ) -> dict[tuple[str | None, int], str]:
     """Read `__transaction_state`, listed or beside the PATHs; by cluster and producer id."""
-    parents = {_parent(each.directory) for each in listing.directories}
-    beside = [f"{each}/{TRANSACTION_STATE_TOPIC}-*" for each in sorted(parents)]
+    beside = sorted({_coordinators_beside(each.directory) for each in listing.directories})
     listings = [listing]
     for path in (*beside, *options.coordinator_dirs):
         try:
@@ -221,8 +221,13 @@ def _transactional_ids(
     return ids
 
 
-def _parent(directory: str) -> str:
-    return directory.rstrip("/").rpartition("/")[0]
+def _coordinators_beside(directory: str) -> str:
+    """A pattern; what is behind a path, as `?region=...` of a URI, stays behind it."""
+    name = f"{TRANSACTION_STATE_TOPIC}-*"
+    if is_uri(directory):
+        uri = Uri.parse(directory)
+        return str(uri._replace(path=f"{uri.path.rpartition('/')[0]}/{name}"))
+    return f"{directory.rstrip('/').rpartition('/')[0]}/{name}"
 
 
 def _remote_notes(listing: Listing) -> Iterator[str]:

@@ -146,6 +146,7 @@ def read_replica(
         AccessError: its last `.log` cannot be opened.
     """
     epochs = read_epochs(partition)
+    unread = list(map(str, partition.problems))  # a `.log` that is none, above all
     found = _Pass(partition)
     for files in partition.segments:
         found.read(files)
@@ -163,7 +164,7 @@ def read_replica(
         copy=Copy(_places(partition), found.extent, found.fingerprint),
         sound_end_offset=end_offset if sound_end_offset is None else sound_end_offset,
         cleaned_end_offset=_cleaned_end_offset(partition, has_gap=found.has_gap),
-        notes=tuple(found.notes),
+        notes=(*unread, *found.notes),
     )
 
 

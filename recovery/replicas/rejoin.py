@@ -136,7 +136,8 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
     """
     for each in (follower, leader):
         if not each.partition.segments:
-            raise RefusedError(f"{each.path}: has no segments", next_step=ADVICE)
+            unread = "".join(f"; {problem}" for problem in each.partition.problems)
+            raise RefusedError(f"{each.path}: has no segments{unread}", next_step=ADVICE)
     offset = find_follow_offset(follower, leader)
     if offset is None:
         lacking = follower.path if not follower.epochs else leader.path

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
+from eoctl.arrow_files import ArrowTree
 from recovery.audit.reports import COLUMNS
+from storage import file_systems
 from storage.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
 from tests.dump_counts import counts_of
+from tests.remote_trees import watched
 from tests.spark.running import spark
 
 if TYPE_CHECKING:
@@ -212,6 +215,35 @@ def test_coordinator_elsewhere(
     (row,) = rows_of(eoctl("spark-audit", root / "txn-0", *call[2:]))
     assert row["transactional_id"] == "open-1"  # the directory beside it is looked at
     assert eoctl(*call, "--coordinator-dir", tmp_path / "nowhere").status == 3
+
+
+@pytest.mark.parametrize("query", ["", "?region=here"])
+def test_coordinator_beside_a_uri(
+    eoctl: Callable[..., Any],
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+) -> None:
+    """The query stays at the end of what is looked at."""
+    for path in (golden("kafka-4.3.1") / "crash").iterdir():
+        if path.name == "txn-0" or path.name.startswith("__transaction_state-"):
+            shutil.copytree(path, tmp_path / "logs" / path.name)
+    _, file_system = watched(tmp_path)
+    tree = ArrowTree(file_system)
+
+    def opened(uri: Any) -> tuple[ArrowTree, str]:
+        if str(uri).endswith("/") is bool(query):
+            raise OSError("another region")
+        return tree, ""
+
+    monkeypatch.setitem(file_systems._factories, "sim", opened)
+    outcome = eoctl(
+        *("spark-audit", f"sim://host/logs/txn-0{query}", "--engine", "local", "--jobs", "1"),
+        *("--report", "open", "--output", "jsonl"),
+    )
+    (row,) = rows_of(outcome)
+    assert row["transactional_id"] == "open-1", outcome.errors
 
 
 def test_a_second_run_reads_what_is_new(

@@ -46,6 +46,7 @@ def contradictions(world: World, said: dict[str, Said]) -> Iterator[Contradictio
 def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
     """Exit status 0 is for what is good as far as the reader looked."""
     unread = [log for each in world.partitions for log in each.glob("*.log") if not log.is_file()]
+    alone = [log for log in unread if [*log.parent.glob("*.log")] == [log]]
     missing = [
         row for row in _findings(said) if row["check_id"] == "OFS-3" and row["severity"] == "error"
     ]
@@ -53,7 +54,7 @@ def _statuses(world: World, said: dict[str, Said]) -> Iterator[Contradiction]:
     for name, each in said.items():
         is_plan = name.startswith("repair")
         # Of a partition that is asked for alone, and whose only `.log` is no file, nothing is read.
-        is_all_unread = unread and each.status == 3 and (is_plan or "recover-state" in name)
+        is_all_unread = alone and each.status == 3 and (is_plan or "recover-state" in name)
         if each.status not in {0, 1, 4, 5} and not is_all_unread:
             yield Contradiction("status", name, f"{each.status}: {each.words}")
         if unread and not each.status:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
 STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
 
 
-class ChangeOptions(NamedTuple):
-    """What the command line says of how a plan is applied."""
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """What the command line says of how a plan is applied; by name only: four of them are flags.
+
+    Raises:
+        UsageError: a combination that means nothing.
+    """
 
     apply: bool = False
     save_plan: str | None = None
@@ -36,12 +42,8 @@ class ChangeOptions(NamedTuple):
     accept_loss: bool = False
     broker_is_stopped: bool = False
 
-    def check(self) -> None:
-        """Refuse combinations that mean nothing.
-
-        Raises:
-            UsageError: for each of them.
-        """
+    def __post_init__(self) -> None:
+        """Refuse combinations that mean nothing."""
         if self.no_backup and not self.accept_loss:
             raise UsageError(
                 "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"

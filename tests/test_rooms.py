@@ -109,7 +109,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.summaries", "recovery.transactions",
     },
     "eoctl.runs": {
-        "eoctl", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+        "eoctl", "eoctl.dump", "eoctl.spark", "eoctl.clients.*", "recovery.*",
     },
     "eoctl.commands": {
         "eoctl", "eoctl.dump", "eoctl.runs", "eoctl.spark", "eoctl.clients.*", "recovery.*",

@@ -45,12 +45,12 @@ def command(
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     fs = FileSystem()
     if Path(plan).is_dir() or Path(plan).name == JOURNAL_NAME:
         found = read_journal(plan)
         with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
+            message(how_to_undo(applied))  # at once: the row may find no reader
         price = {} if found.appends else read_plan(found.plan_path, is_kept=True).price
     else:
         wanted = read_plan(plan)
@@ -58,6 +58,7 @@ def command(
             raise UsageError(f"{plan}: has no steps: there is nothing to do")
         with take(wanted.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
             applied = apply_one(fs, wanted, change)
+            message(how_to_undo(applied))
         price = wanted.price
     done = applied.journal
     row = (
@@ -68,11 +69,8 @@ def command(
         applied.was_done,
         done.path,
     )
-    try:
-        emit(Report("applied_plan", COLUMNS, [row]), output)
-        if price:
-            if output is OutputFormat.TEXT:
-                line("")
-            show_price(price, output)
-    finally:  # the way back is told also when nobody reads the row
-        message(how_to_undo(applied))
+    emit(Report("applied_plan", COLUMNS, [row]), output)
+    if price:
+        if output is OutputFormat.TEXT:
+            line("")
+        show_price(price, output)

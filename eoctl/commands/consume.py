@@ -116,7 +116,9 @@ def command(
         from eoctl.changing import ChangeOptions
         from eoctl.runs.group_position import GroupOptions
 
-        change = ChangeOptions(apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped)
+        change = ChangeOptions(
+            apply=apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped
+        )
         of_group = GroupOptions(
             group=group, metadata_dir=metadata_dir, single_copy=single_copy, change=change
         )

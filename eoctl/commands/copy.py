@@ -88,13 +88,11 @@ def command(
     use_format(output)
     change = ChangeOptions(
         apply=apply,
-        save_plan=None,
         backup_dir=backup_dir,
         no_backup=no_backup,
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     end = parse_end(until)
     if follow and end.kind is EndKind.OFFSET:
         raise UsageError("--follow has no end, and --until OFFSET is one")

@@ -156,13 +156,11 @@ def command(
     use_format(output)
     change = ChangeOptions(
         apply=apply,
-        save_plan=None,
         backup_dir=backup_dir,
         no_backup=no_backup,
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     if txn_records is None and transactional_id is not None:
         txn_records = ALL_RECORDS
     if abort_every is not None and txn_records is None:

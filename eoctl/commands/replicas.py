@@ -9,11 +9,9 @@ import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
-from storage.errors import EXIT_OK, UsageError
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.changing import ChangeOptions
-    from eoctl.runs.rejoin import PlannedRejoin, RejoinOptions
     from eoctl.runs.replicas import CompareRun
 
 
@@ -73,7 +71,6 @@ def command(
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     if action is ReplicasAction.COMPARE:
         from eoctl.runs.replicas import CompareRun
 
@@ -83,7 +80,8 @@ def command(
         run = CompareRun(paths, now=now, expiration_ms=producer_expiry_ms)
         _report_comparison(run, output)
         return run.status
-    from eoctl.runs.rejoin import FollowRule, RejoinOptions
+    from eoctl.runs.change_command import run_change
+    from eoctl.runs.rejoin import FollowRule, RejoinOptions, rejoin_command
 
     if leader is None or len(paths) != 1:
         raise UsageError(
@@ -100,11 +98,7 @@ def command(
         now=now,
         expiration_ms=producer_expiry_ms,
     )
-    if apply:
-        _apply(paths[0], wanted, change, output)
-    else:
-        _show(paths[0], wanted, change, output)
-    return EXIT_OK
+    return run_change(rejoin_command(paths[0], wanted), change, output)
 
 
 def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
@@ -126,67 +120,3 @@ def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
         emit(each, output)
     for note in run.notes:
         message(note)
-
-
-def _show(path: str, wanted: RejoinOptions, change: ChangeOptions, output: OutputFormat) -> None:
-    from eoctl.changing import save_plan
-    from eoctl.runs.rejoin import FollowRule, plan_run
-
-    planned = plan_run(path, wanted)
-    notes = []
-    if planned.plan is None:
-        if wanted.rule is FollowRule.EPOCH:
-            notes.append("it has all that the leader has: nothing would be changed")
-    elif change.save_plan is not None:
-        save_plan(planned.plan, change.save_plan)
-        notes.append(f"nothing was changed: eoctl apply {change.save_plan} does it")
-    else:
-        notes.append("this is a plan, nothing was changed: --apply does it")
-    _report(planned, notes, output, is_applied=False)
-
-
-def _apply(path: str, wanted: RejoinOptions, change: ChangeOptions, output: OutputFormat) -> None:
-    """Plan and apply under the lock: a broker may have run since somebody looked."""
-    from eoctl.changing import apply_one, how_to_undo
-    from eoctl.runs.rejoin import PlannedRejoin, arguments_of, plan_run
-    from recovery.changes.apply import resume, writing
-    from storage.discovery import select_partition
-    from storage.errors import EoctlError
-    from storage.fsio import FileSystem
-
-    fs = FileSystem()
-    selected = [select_partition(path)]
-    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
-        resumed = resume(fs, log_dirs, "rejoin", [arguments_of(path, wanted)])
-        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        try:
-            planned = plan_run(path, wanted)
-        except EoctlError:
-            if not resumed:
-                raise
-            # What was asked for is done; the leader may have gone on, or away, since.
-            planned = PlannedRejoin(None, (), ())
-        if planned.plan is not None:
-            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
-        elif not resumed:
-            notes.append("it has all that the leader has: nothing was changed")
-    _report(planned, notes, output, is_applied=bool(resumed) or planned.plan is not None)
-
-
-def _report(
-    planned: PlannedRejoin, notes: list[str], output: OutputFormat, *, is_applied: bool
-) -> None:
-    from eoctl.changing import show_plan
-    from eoctl.output import Report, emit, line, message
-    from eoctl.runs.rejoin import RejoinRow
-
-    rows = [each._replace(applied=is_applied) for each in planned.rows]
-    try:
-        emit(Report("rejoin", RejoinRow._fields, rows, is_whole=True), output)
-        if planned.plan is not None:
-            if output is OutputFormat.TEXT:
-                line("")
-            show_plan(planned.plan, output)
-    finally:  # the way back is told also when nobody reads the rows
-        for note in (*planned.notes, *notes):
-            message(note)

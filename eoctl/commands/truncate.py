@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.output import OutputFormat
-from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
+from storage.errors import UsageError
 from storage.limits import INT32_MAX, MAX_OFFSET
-
-if TYPE_CHECKING:
-    from eoctl.changing import ChangeOptions
-    from eoctl.runs.truncate import PlannedTruncation, TruncateOptions
 
 
 def command(
@@ -72,7 +68,8 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
-    from eoctl.runs.truncate import TruncateOptions
+    from eoctl.runs.change_command import run_change
+    from eoctl.runs.truncate import TruncateOptions, truncate_command
     from recovery.truncate.target import TargetKind
 
     use_format(output)
@@ -84,7 +81,6 @@ def command(
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     targets: dict[TargetKind, int | None] = {}
     if to_hw:
         targets[TargetKind.HW] = None
@@ -113,71 +109,4 @@ def command(
         now=now,
         expiration_ms=producer_expiry_ms,
     )
-    if apply:
-        return _apply(path, wanted, change, output)
-    return _show(path, wanted, change, output)
-
-
-def _show(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
-    from eoctl.changing import save_plan
-    from eoctl.runs.truncate import plan_run
-
-    planned = plan_run(path, wanted)
-    notes = []
-    if planned.plan is None:
-        notes.append("there is nothing to cut: nothing would be changed")
-    elif change.save_plan is not None:
-        save_plan(planned.plan, change.save_plan)
-        notes.append(f"nothing was changed: eoctl apply {change.save_plan} does it")
-    else:
-        notes.append("this is a plan, nothing was changed: --apply does it")
-    _report(planned, notes, output, is_applied=False)
-    return EXIT_SKIPPED if planned.is_short else EXIT_OK
-
-
-def _apply(path: str, wanted: TruncateOptions, change: ChangeOptions, output: OutputFormat) -> int:
-    """Plan and apply under the locks: a broker may have run since somebody looked."""
-    from eoctl.changing import apply_one, how_to_undo
-    from eoctl.runs.truncate import PlannedTruncation, arguments_of, plan_run
-    from recovery.changes.apply import resume, writing
-    from storage.discovery import select_partition
-    from storage.errors import EoctlError
-    from storage.fsio import FileSystem
-
-    fs = FileSystem()
-    selected = [select_partition(each) for each in (path, *wanted.all_replicas)]
-    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
-        resumed = resume(fs, log_dirs, "truncate", [arguments_of(path, wanted)])
-        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        try:
-            planned = plan_run(path, wanted)
-        except EoctlError:
-            if not resumed:
-                raise
-            # What was asked for is done; in what is there now its target may mean nothing more.
-            planned = PlannedTruncation(None, (), ())
-        if planned.plan is not None:
-            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
-        elif not resumed:
-            notes.append("there is nothing to cut: nothing was changed")
-    _report(planned, notes, output, is_applied=bool(resumed) or planned.plan is not None)
-    return EXIT_SKIPPED if planned.is_short else EXIT_OK
-
-
-def _report(
-    planned: PlannedTruncation, notes: list[str], output: OutputFormat, *, is_applied: bool
-) -> None:
-    from eoctl.changing import show_plan
-    from eoctl.output import Report, emit, line, message
-    from eoctl.runs.truncate import TruncationReport
-
-    rows = [each._replace(applied=is_applied) for each in planned.rows]
-    try:
-        emit(Report("truncation", TruncationReport._fields, rows), output)
-        if planned.plan is not None:
-            if output is OutputFormat.TEXT:
-                line("")
-            show_plan(planned.plan, output)
-    finally:  # the way back is told also when nobody reads the rows
-        for note in (*planned.notes, *notes):
-            message(note)
+    return run_change(truncate_command(path, wanted), change, output)

@@ -258,11 +258,12 @@ def abort(
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: Output = OutputFormat.TEXT,
-) -> None:
+) -> int:
     """End a hanging transaction with the ABORT marker that a coordinator would have written."""
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.runs.txn_abort import AbortOptions, apply_abort, show_abort
+    from eoctl.runs.change_command import run_change
+    from eoctl.runs.txn_abort import AbortOptions, abort_change
     from eoctl.runs.txn_readers import TxnOptions
 
     use_format(output)
@@ -274,7 +275,6 @@ def abort(
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     dirs = tuple(coordinator_dir or ())
     world = TxnOptions(
         coordinator_dirs=dirs,
@@ -290,10 +290,7 @@ def abort(
         single_copy=single_copy,
         all_replicas=replicas,
     )
-    if apply:
-        apply_abort(path, wanted, change, output)
-    else:
-        show_abort(path, wanted, change, output)
+    return run_change(abort_change(path, wanted), change, output)
 
 
 def complete(
@@ -323,13 +320,11 @@ def complete(
     use_format(output)
     change = ChangeOptions(
         apply=apply,
-        save_plan=None,
         backup_dir=backup_dir,
         no_backup=no_backup,
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     wanted = CompleteOptions(
         transactional_ids=tuple(transactional_id or ()),
         now=now,
@@ -408,13 +403,11 @@ def run(
     use_format(output)
     change = ChangeOptions(
         apply=apply,
-        save_plan=None,
         backup_dir=backup_dir,
         no_backup=no_backup,
         accept_loss=i_accept_the_loss,
         broker_is_stopped=broker_is_stopped,
     )
-    change.check()
     wanted = TransformOptions(
         command=program,
         group=group,

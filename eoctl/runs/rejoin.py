@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.output import Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import (
     moment_of,
@@ -13,18 +14,22 @@ from eoctl.replica_paths import (
     select_replicas,
     told_of_use,
 )
+from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.plan import absolute_path, make_plan
 from recovery.cluster.clusters import image_around
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import acknowledged_end_offset, price_target, read_replica
 from recovery.replicas.rejoin import plan_rejoin, require_follow_offset
 from recovery.truncate.price import price_recovery
+from storage.discovery import select_partition
 from storage.errors import RefusedError
 from storage.log_config import read_log_config
 from storage.partition import Partition
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
+    from eoctl.output import OutputFormat
+    from eoctl.runs.change_command import Done
     from recovery.changes.plan import Plan
     from recovery.replicas.compare import ReplicaLog, Tail
     from recovery.replicas.rejoin import Rejoin
@@ -74,6 +79,31 @@ class PlannedRejoin(NamedTuple):
 def arguments_of(path: str, options: RejoinOptions) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
     return {"partition": absolute_path(path), "leader": absolute_path(options.leader)}
+
+
+def rejoin_command(path: str, options: RejoinOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    return ChangeCommand(
+        name="rejoin",
+        selected=lambda: [select_partition(path)],
+        arguments=lambda: [arguments_of(path, options)],
+        plan=lambda: _planned(plan_run(path, options), options.rule),
+        # The leader may have gone on, or away, since.
+        if_done=_planned(PlannedRejoin(None, (), ()), options.rule),
+    )
+
+
+def _planned(found: PlannedRejoin, rule: FollowRule) -> Planned:
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [each._replace(applied=done.is_applied) for each in found.rows]
+        emit(Report(kind="rejoin", columns=RejoinRow._fields, rows=rows, is_whole=True), output)
+
+    return Planned(
+        plans=() if found.plan is None else (found.plan,),
+        show=show,
+        notes=found.notes,
+        nothing="it has all that the leader has" if rule is FollowRule.EPOCH else "",
+    )
 
 
 def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:

@@ -7,7 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.runs.rebuild import is_named, named_directories, rebuild_jobs
+from eoctl.output import Report, emit
+from eoctl.progress import Progress
+from eoctl.runs.change_command import ChangeCommand, Planned
+from eoctl.runs.rebuild_jobs import is_named, named_directories, rebuild_jobs
 from recovery.changes.plan import absolute_path
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata, image_around
@@ -17,12 +20,14 @@ from recovery.repair.plan import RepairJob, plan_repair, repair_many
 from recovery.repair.strategies import Strategy
 from recovery.replay.price import recovery_price
 from storage.discovery import discover
-from storage.errors import RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import DirState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from eoctl.output import OutputFormat
+    from eoctl.runs.change_command import Done
     from recovery.changes.plan import Plan
     from recovery.rebuild.many import RebuildJob
     from recovery.repair.mended_checkpoints import MendedCheckpoints
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
     from storage.cluster_image import ClusterImage
     from storage.discovery import Selected
     from storage.errors import EoctlError
+
+
+NO_WAY_BACK = (
+    "what is missing cannot be made from what is here; a backup or another replica may have it"
+)
 
 
 class RepairOptions(NamedTuple):
@@ -384,6 +394,53 @@ class RepairRun:
                 if is_only and _has_no_way(each):
                     strategy = "none"  # nothing of it is left
             yield row._replace(strategy=strategy)
+
+
+def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+
+    def plan() -> Planned:
+        with Progress("reading", run.log_bytes) as progress:
+            return _planned(run.plan(jobs, progress.advance))
+
+    return ChangeCommand(
+        name="repair",
+        selected=lambda: run.selected,
+        arguments=lambda: [*run.arguments().values()],
+        plan=plan,
+        applied_noun="log dirs repaired",
+    )
+
+
+def _planned(found: PlannedRepair) -> Planned:
+    is_open = found.is_short and not found.plans
+    is_left = bool(found.errors) or is_open or found.is_unread
+    notes, nothing = found.notes, ""
+    if not found.plans and found.is_needed:
+        notes += ("nothing was changed: --strategy shows the plan of one",)
+    elif is_open:
+        notes += (f"nothing was changed: {NO_WAY_BACK}",)
+    else:
+        where = " in what could be read and mended here" if found.is_unread else ""
+        nothing = f"there is nothing to repair{where}"
+
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [
+            each._replace(
+                applied=(done.is_applied and each.steps_count > 0) or done.was_resumed(each.path)
+            )
+            for each in found.rows
+        ]
+        emit(Report("repair", RepairReport._fields, rows), output)
+
+    return Planned(
+        plans=found.plans,
+        show=show,
+        notes=notes,
+        nothing=nothing,
+        errors=found.errors,
+        status=lambda: EXIT_SKIPPED if is_left else EXIT_OK,
+    )
 
 
 def _has_no_way(repaired: Repaired) -> bool:

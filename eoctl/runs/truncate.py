@@ -6,7 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
+from eoctl.output import Report, emit
 from eoctl.replica_paths import select_replicas
+from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.changeable import require_same_segments
 from recovery.changes.journal import unfinished_path
 from recovery.changes.plan import absolute_path, make_plan
@@ -16,7 +18,7 @@ from recovery.truncate.plan import plan_truncation
 from recovery.truncate.price import price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
 from storage.discovery import select_partition
-from storage.errors import RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.log_dir import StoppedState, read_log_dir
 from storage.partition import Partition
 from storage.producer_state import DEFAULT_EXPIRATION_MS
@@ -24,6 +26,8 @@ from storage.producer_state import DEFAULT_EXPIRATION_MS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from eoctl.output import OutputFormat
+    from eoctl.runs.change_command import Done
     from recovery.changes.plan import Plan
     from recovery.truncate.plan import Truncation
     from recovery.truncate.price import TruncationPrice
@@ -95,6 +99,32 @@ def arguments_of(path: str, options: TruncateOptions) -> dict[str, Any]:
         "assume_hw": options.assume_hw,
         "all_replicas": [absolute_path(each) for each in options.all_replicas],
     }
+
+
+def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    return ChangeCommand(
+        name="truncate",
+        selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
+        arguments=lambda: [arguments_of(path, options)],
+        plan=lambda: _planned(plan_run(path, options)),
+        # In what is there now its target may mean nothing more.
+        if_done=_planned(PlannedTruncation(None, (), ())),
+    )
+
+
+def _planned(found: PlannedTruncation) -> Planned:
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [each._replace(applied=done.is_applied) for each in found.rows]
+        emit(Report("truncation", TruncationReport._fields, rows), output)
+
+    return Planned(
+        plans=() if found.plan is None else (found.plan,),
+        show=show,
+        notes=found.notes,
+        nothing="there is nothing to cut",
+        status=lambda: EXIT_SKIPPED if found.is_short else EXIT_OK,
+    )
 
 
 def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:

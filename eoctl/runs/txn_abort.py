@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.changing import apply_one, how_to_undo, save_plan, show_plan
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, resolve_target
-from eoctl.output import OutputFormat, Report, emit, line, message
+from eoctl.output import Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
+from eoctl.runs.change_command import ChangeCommand, Planned
 from eoctl.runs.txn_readers import TxnOptions, open_world
-from recovery.changes.apply import resume, writing
 from recovery.changes.journal import unfinished_path
 from recovery.changes.plan import absolute_path, make_plan
 from recovery.transactions.abort import (
@@ -22,9 +21,8 @@ from recovery.transactions.abort import (
     with_recovery,
 )
 from recovery.transactions.open_transactions import OpenTransaction, Verdict, abort_command
-from storage import fsio
 from storage.discovery import select_partition
-from storage.errors import EoctlError, RefusedError, UsageError
+from storage.errors import RefusedError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.formats.transaction_state import TransactionStatus
 from storage.partition import Partition
@@ -32,9 +30,10 @@ from storage.partition import Partition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.changing import ChangeOptions
     from eoctl.clients.partitions.target import Target
     from eoctl.clock import Now
+    from eoctl.output import OutputFormat
+    from eoctl.runs.change_command import Done
     from eoctl.runs.txn_readers import TxnWorld
     from recovery.changes.plan import Plan, Source, Step
     from recovery.transactions.abort import PlannedMarker
@@ -59,11 +58,15 @@ class AbortOptions(NamedTuple):
 
 
 class PlannedAbort(NamedTuple):
-    """The plan (None: nothing is open), rows of ABORT_COLUMNS without `applied`, notes."""
+    """The plan (None: nothing is open), rows of ABORT_COLUMNS without `applied`, notes.
+
+    `nothing`: why there is no plan.
+    """
 
     plan: Plan | None
     rows: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    nothing: str = ""
 
 
 class _Replica(NamedTuple):
@@ -105,8 +108,8 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     world = open_world(paths, options.world)
     found = [_find(each, options.producer_id, world) for each in partitions]
     if all(each is None for each in found):
-        note = f"producer {options.producer_id} has no open transaction in {path}"
-        return PlannedAbort(None, (), (*world.notes, note))
+        nothing = f"producer {options.producer_id} has no open transaction in {path}"
+        return PlannedAbort(plan=None, rows=(), notes=tuple(world.notes), nothing=nothing)
     replicas = [
         _plan_replica(target, partition, one, world, options)
         for target, partition, one in zip(targets, partitions, found, strict=True)
@@ -296,54 +299,27 @@ def _warnings(target: Target, found: OpenTransaction, options: AbortOptions) -> 
 # --- the command ---
 
 
-def show_abort(
-    path: str, options: AbortOptions, change: ChangeOptions, output: OutputFormat
-) -> None:
-    """Print the plan, or save it. Raises as `plan_abort`."""
-    planned = plan_abort(path, options)
-    if planned.plan is None:
-        note = "nothing would be changed"
-    elif change.save_plan is not None:
-        save_plan(planned.plan, change.save_plan)
-        note = f"nothing was changed: eoctl apply {change.save_plan} does it"
-    else:
-        note = "this is a plan, nothing was changed: --apply does it"
-    _report(planned, [note], output, is_applied=False)
+def abort_change(path: str, options: AbortOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    return ChangeCommand(
+        name=COMMAND,
+        selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
+        arguments=lambda: [arguments_of(path, options)],
+        plan=lambda: _planned(plan_abort(path, options)),
+        # The producer may be known no more once its transaction has ended.
+        if_done=_planned(PlannedAbort(None, (), ())),
+    )
 
 
-def apply_abort(
-    path: str, options: AbortOptions, change: ChangeOptions, output: OutputFormat
-) -> None:
-    """Plan and apply under the locks: a broker may have run since somebody looked."""
-    fs = fsio.FileSystem()
-    selected = [select_partition(each) for each in (path, *options.all_replicas)]
-    with writing(selected, fs, broker_is_stopped=change.broker_is_stopped) as log_dirs:
-        resumed = resume(fs, log_dirs, COMMAND, [arguments_of(path, options)])
-        notes = [f"completed what an earlier run began: {how_to_undo(each)}" for each in resumed]
-        try:
-            planned = plan_abort(path, options)
-        except EoctlError:
-            if not resumed:
-                raise
-            planned = PlannedAbort(None, (), ())
-        if planned.plan is not None:
-            notes.append(how_to_undo(apply_one(fs, planned.plan, change)))
-        elif not resumed:
-            notes.append("nothing was changed")
-    _report(planned, notes, output, is_applied=True)
+def _planned(found: PlannedAbort) -> Planned:
+    def show(done: Done, output: OutputFormat) -> None:
+        given = [{**each, "applied": done.is_applied} for each in found.rows]
+        rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
+        emit(Report(kind="abort", columns=ABORT_COLUMNS, rows=rows, is_whole=True), output)
 
-
-def _report(
-    planned: PlannedAbort, notes: list[str], output: OutputFormat, *, is_applied: bool
-) -> None:
-    given = [{**each, "applied": is_applied} for each in planned.rows]
-    rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
-    try:
-        emit(Report("abort", ABORT_COLUMNS, rows, is_whole=True), output)
-        if planned.plan is not None:
-            if output is OutputFormat.TEXT:
-                line("")
-            show_plan(planned.plan, output)
-    finally:  # the way back is told also when nobody reads the rows
-        for note in (*planned.notes, *notes):
-            message(note)
+    return Planned(
+        plans=() if found.plan is None else (found.plan,),
+        show=show,
+        notes=found.notes,
+        nothing=found.nothing,
+    )

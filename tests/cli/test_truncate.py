@@ -217,10 +217,10 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     outcome = eoctl(*call, "--apply")
     assert outcome.status == 0
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
-    *notes, last = outcome.errors.splitlines()
+    first, *notes = outcome.errors.splitlines()  # the way back at once, before any row
     assert notes == plan.errors.splitlines()[:-1]
     journal = journal_of(kafka)
-    assert last == f"eoctl undo {journal} takes it back"
+    assert first == f"eoctl undo {journal} takes it back"
     assert sorted(difference(before, tree_of(kafka))) == [
         ".kafka_cleanshutdown: only in the first",
         "recovery-point-offset-checkpoint: mtime_ns, data",
@@ -369,7 +369,7 @@ def test_nothing_to_cut(kafka: Path, eoctl: Callable) -> None:
     )
     assert look.errors.splitlines()[-2:] == [
         "nothing to cut: the log ends at 329",
-        "there is nothing to cut: nothing would be changed",
+        "there is nothing to cut: nothing would be changed, and no plan was saved",
     ]
     assert not Path("plan.json").exists()
     above = eoctl("truncate", "kafka/txn-0", "--to-offset", "400", "--output", "jsonl")
@@ -770,7 +770,7 @@ def test_the_same_again_completes_it(
     journal = journal_of(kafka)
     assert again.status == 0
     assert again.text.splitlines()[1] == "kafka/txn-0\t311\t0\t311\t311\t311\tyes"
-    assert again.errors.splitlines()[-1] == (
+    assert again.errors.splitlines()[0] == (
         f"completed what an earlier run began: eoctl undo {journal} takes it back"
     )
     assert {name: each.data for name, each in tree_of(kafka).items()} == wanted
@@ -803,7 +803,7 @@ def test_without_a_backup_there_is_no_way_back(kafka: Path, eoctl: Callable) -> 
     assert outcome.status == 0
     journal = journal_of(kafka)
     assert sorted(path.name for path in journal.iterdir()) == ["journal", "plan.json"]
-    assert outcome.errors.endswith(
+    assert outcome.errors.startswith(
         f"applied without a backup: there is no way back; its journal is {journal}\n"
     )
     before = tree_of(kafka)
@@ -871,7 +871,7 @@ def test_other_options_reach_the_plan(kafka: Path, eoctl: Callable) -> None:
     done = eoctl(*call, "--apply", "--backup-dir", "place", "--broker-is-stopped")
     assert done.status == 0, done.errors
     (journal,) = Path("place").iterdir()
-    assert same_ids(notes_of(done)[-1]) == f"eoctl undo {Path.cwd()}/place/ID takes it back"
+    assert same_ids(notes_of(done)[0]) == f"eoctl undo {Path.cwd()}/place/ID takes it back"
     assert eoctl("undo", journal).status == 0
 
 

@@ -197,6 +197,29 @@ CHANGES = {
 }
 
 
+def prepare(change: Change, clean: Path, root: Path) -> None:
+    """Make the log dir below `root` that the change has something to do in."""
+    log_dir = root / "log-dir"
+    for name in (change.partition, *change.beside):
+        shutil.copytree(clean / name, log_dir / name)
+    for name in LOG_DIR_NAMES:
+        shutil.copy2(clean / name, log_dir / name)
+    (log_dir / ".lock").touch()
+    for path in log_dir.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o200)
+    log_dir.chmod(0o700)
+    change.damage(log_dir / change.partition)
+
+
+def call_of(change: Change, root: Path) -> tuple[object, ...]:
+    """The words of the call, without --apply."""
+    command, *rest = (each.format(root=root) for each in change.arguments)
+    path = root / "log-dir"
+    if not change.of_log_dir:
+        path /= change.partition
+    return (*command.split(), path, *rest)
+
+
 class Runs:
     """Runs commands on a directory of its own, on any file system."""
 
@@ -215,16 +238,7 @@ class Runs:
         shutil.rmtree(root)
 
     def prepare(self, root: Path) -> None:
-        log_dir = root / "log-dir"
-        for name in (self.change.partition, *self.change.beside):
-            shutil.copytree(self.clean / name, log_dir / name)
-        for name in LOG_DIR_NAMES:
-            shutil.copy2(self.clean / name, log_dir / name)
-        (log_dir / ".lock").touch()
-        for path in log_dir.rglob("*"):
-            path.chmod(path.stat().st_mode | 0o200)
-        log_dir.chmod(0o700)
-        self.change.damage(log_dir / self.change.partition)
+        prepare(self.change, self.clean, root)
 
     def call(self, fs: FileSystem, *arguments: object) -> None:
         outcome = self.try_call(fs, *arguments)
@@ -235,11 +249,7 @@ class Runs:
         return self.eoctl(*arguments)
 
     def apply_arguments(self, root: Path) -> tuple[object, ...]:
-        command, *rest = (each.format(root=root) for each in self.change.arguments)
-        path = root / "log-dir"
-        if not self.change.of_log_dir:
-            path /= self.change.partition
-        return (*command.split(), path, *rest, "--apply")
+        return (*call_of(self.change, root), "--apply")
 
     def apply(self, fs: FileSystem, root: Path) -> None:
         self.call(fs, *self.apply_arguments(root))

@@ -1,6 +1,6 @@
 """`copy`, killed at any moment and begun again: each record once, in order, along a chain.
 
-EOCTL_KILLS=320 kills it so many times.
+EOCTL_KILLS=320 kills it so many times; without it, see `tests.drawn`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from storage.log_config import LogConfig
 from tests.copying import contents, require_sequences
+from tests.drawn import times
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, NOW_MS, batch, make_log_dir, open_writer, tail_at
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.crash.kills import KillServer
 
-KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", "104"))
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", times(104, 60)))
 KILLS_OF_A_KIND = 15  # a kind of call among so many at least
 ROUNDS_COUNT = 6
 # An anchor after each block, blocks of a few batches, and whatever is imported once.

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.arrow_files import ArrowTree
+from eoctl.arrow_files import ArrowTree, open_tree
 from recovery.audit.reports import COLUMNS
 from storage import file_systems
+from storage.file_systems import register_default, register_file_system
 from storage.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
 from tests.dump_counts import counts_of
@@ -222,7 +223,7 @@ def test_coordinator_beside_a_uri(
     eoctl: Callable[..., Any],
     golden: Callable[[str], Path],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     query: str,
 ) -> None:
     """The query stays at the end of what is looked at."""
@@ -237,7 +238,9 @@ def test_coordinator_beside_a_uri(
             raise OSError("another region")
         return tree, ""
 
-    monkeypatch.setitem(file_systems._factories, "sim", opened)
+    register_file_system("sim", opened)
+    request.addfinalizer(lambda: register_default(open_tree))  # forgets what was opened, too
+    request.addfinalizer(lambda: file_systems._factories.pop("sim"))
     outcome = eoctl(
         *("spark-audit", f"sim://host/logs/txn-0{query}", "--engine", "local", "--jobs", "1"),
         *("--report", "open", "--output", "jsonl"),

@@ -23,6 +23,29 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
+class Commit(StrEnum):
+    """When a consumer's position is saved, which decides what a crash does.
+
+    before   saved, then handed over: a crash between the two loses what was to be handed over
+    after    handed over and acknowledged, then saved: a crash between the two hands it over again
+    atomic   handed over; the program's new state is saved with the position, in one file, and is
+             what the program begins with: a crash leaves both as they were, and neither loses
+             nor repeats
+    """
+
+    BEFORE = "before"
+    AFTER = "after"
+    ATOMIC = "atomic"
+
+
+class Compare(StrEnum):
+    """What a copy compares when it has come to its end."""
+
+    RUN = "run"  # what this run has copied
+    ALL = "all"  # what the session has, from its beginning on
+    NONE = "none"
+
+
 class Fsync(StrEnum):
     """What `--fsync` takes: the values of `FlushPolicy`, whose module loads much more."""
 

@@ -8,7 +8,7 @@ import typer
 
 from eoctl import options  # noqa: TC001 - Typer reads the annotations
 from eoctl.clients.text.inputs import BytesAs
-from eoctl.commit_mode import Commit
+from eoctl.options import Commit
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import AbortedSource, Isolation
 from storage.errors import UsageError

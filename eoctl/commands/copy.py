@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
-from eoctl.compare_mode import Compare
+from eoctl.options import Compare
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import Isolation
 from storage.limits import INT64_MAX

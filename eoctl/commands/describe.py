@@ -8,7 +8,7 @@ import typer
 
 from eoctl.options import Output, Paths, ServerProperties, given_paths
 from eoctl.output import OutputFormat
-from eoctl.runs.in_use import notes_in_use
+from eoctl.runs.notes import notes_in_use
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,

@@ -56,7 +56,6 @@ def command(
     from recovery.look.census import Census, count_producers, new_by_hour
     from recovery.replay.snapshots import Clock
     from storage.discovery import discover
-    from storage.producer_state import DEFAULT_EXPIRATION_MS
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
@@ -67,9 +66,7 @@ def command(
         now,
         [each.path for each in found.log_dirs],
     )
-    clock = Clock(
-        moment.ms, DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms
-    )
+    clock = Clock.at(moment.ms, producer_expiry_ms)
     counted, problems = _count(found)
     topics = sorted({each.topic for each in counted})
     by_topic = {

@@ -43,7 +43,6 @@ def command(
     from eoctl.output import use_format
     from eoctl.runs.change_command import run_change
     from eoctl.runs.recover_state import RecoverOptions, recover_state_command, show_state
-    from storage.producer_state import DEFAULT_EXPIRATION_MS
 
     use_format(output)
     change = ChangeOptions(
@@ -57,9 +56,8 @@ def command(
     writes = apply or save_plan is not None
     if writes and (to is not None or at_offset is not None):
         raise UsageError("--apply goes with neither --to nor --at-offset")
-    expiration_ms = DEFAULT_EXPIRATION_MS if producer_expiry_ms is None else producer_expiry_ms
     wanted = RecoverOptions(
-        from_scratch=from_scratch, at_offset=at_offset, expiration_ms=expiration_ms, now=now
+        from_scratch=from_scratch, at_offset=at_offset, expiration_ms=producer_expiry_ms, now=now
     )
     if writes:
         return run_change(recover_state_command(path, wanted), change, output)

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.segment import parse_base_offset
 
-CLEAN_MARKER = ".kafka_cleanshutdown"
-META_PROPERTIES = "meta.properties"
 LOG_SUFFIX = ".log"
 TAIL_CHECK_IDS = ("SEG-5", "SEG-6")
 
@@ -36,7 +35,8 @@ def log_context(path: str, *, is_limited: bool = False) -> LogContext:
     file = Path(path)
     partition_dir = file.parent
     log_dir = Path(os.path.realpath(partition_dir)).parent
-    is_unclean = (log_dir / META_PROPERTIES).exists() and not (log_dir / CLEAN_MARKER).exists()
+    is_clean = (log_dir / CLEAN_SHUTDOWN_NAME).exists()
+    is_unclean = (log_dir / META_PROPERTIES_NAME).exists() and not is_clean
     later = later_segments(path)
     end_offset = parse_base_offset(os.path.basename(later[0])) if later else None  # noqa: PTH119
     return LogContext(

@@ -2,6 +2,6 @@
 
 From the entry down: copy, txn_reports, txn_run, audit, check, consume, consume_exec, duplicates,
 export, produce, repair, rebuild, recover_state, rejoin, truncate, txn_abort, change_command,
-consume_notes, engine, explain, group_position, in_use, lease, produce_checks, produce_report,
-rebuild_jobs, replicas, txn_complete, txn_readers.
+consume_notes, engine, explain, group_position, lease, produce_checks, produce_report,
+rebuild_jobs, replicas, txn_complete, txn_readers, notes.
 """

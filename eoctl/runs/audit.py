@@ -14,6 +14,7 @@ from eoctl.runs.engine import (
     jobs_of,
     open_session,
 )
+from eoctl.runs.notes import first_of
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
 from recovery.cluster.absent import lost_partitions
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from storage.listing import DirectoryPlace, Listing, SegmentPlace
     from storage.splits import Split
 
-MAX_TOLD_COUNT = 10  # of one partition
 DEFAULT_SPLIT_BYTES = 128 << 20
 PIECES_PER_JOB = 8
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
@@ -243,10 +243,8 @@ def _remote_notes(listing: Listing) -> Iterator[str]:
 def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:
     notes = []
     for each in summaries:
-        notes += [str(finding) for finding in each.findings[:MAX_TOLD_COUNT]]
-        if each.findings_count > MAX_TOLD_COUNT:
-            more = each.findings_count - MAX_TOLD_COUNT
-            notes.append(f"and {more} more on that partition: --report corrupt lists them")
+        where = "on that partition: --report corrupt lists them"
+        notes += first_of([*map(str, each.findings)], where, each.findings_count)
     return notes
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl import __version__
 from eoctl.clock import parse_time_ms, resolve_now
 from eoctl.output import OutputFormat, Report, emit, flush, line, message, while_read
-from eoctl.runs.in_use import notes_in_use
+from eoctl.runs.notes import notes_in_use
 from recovery.changes.file_facts import list_files
 from recovery.checks.absent import check_absent
 from recovery.checks.assignment import DELETES, SETS_ASIDE

@@ -14,7 +14,7 @@ from eoctl.clients.programs.position_file import Position, PositionFile, Positio
 from eoctl.clients.programs.program import Program, ProgramError
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.clients.text.record_writers import encode_json
-from eoctl.commit_mode import Commit
+from eoctl.options import Commit
 from eoctl.runs.consume_notes import tell_after, tell_before, tell_skipped
 from storage.errors import EoctlError, RefusedError
 

@@ -19,7 +19,7 @@ from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.partitions.topic_partitions import require_legal
 from eoctl.clock import resolve_now
-from eoctl.compare_mode import Compare
+from eoctl.options import Compare
 from eoctl.progress import Progress
 from eoctl.runs.produce import first_error
 from recovery.cluster.absent import AbsentPartition, lost_partitions

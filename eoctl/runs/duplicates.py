@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eoctl.runs.in_use import notes_in_use
+from eoctl.runs.notes import notes_in_use
 from recovery.cluster.absent import lost_partitions
 from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateSearch

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.progress import Progress
+from eoctl.runs.notes import first_of
 from recovery.export.files import require_target
 from recovery.export.piece import export_piece
 from recovery.export.plan import plan_export, run_stability
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from recovery.export.run import ExportResult
     from recovery.transactions.outcomes import Stability
 
-MAX_TOLD = 10
 VERIFIED = "verified: checksums of all batches, and that their content decodes"
 # A client of NFS may know of a new file some seconds late.
 PATIENCE_S = (0.0, 0.5, 2.0, 5.0)
@@ -125,9 +125,7 @@ class ExportRun:
             if each.kind == VerdictKind.MISSING
         ]
         for sentences in (told, gone, list(result.remarks)):
-            self.notes += sentences[:MAX_TOLD]
-            if len(sentences) > MAX_TOLD:
-                self.notes.append(f"and {len(sentences) - MAX_TOLD} more such places")
+            self.notes += first_of(sentences, "such places")
         if result.lost:
             self.notes.append(f"all losses are listed in {self._options.to}/_lost.jsonl")
 

@@ -35,7 +35,7 @@ class RecoverOptions(NamedTuple):
 
     from_scratch: bool
     at_offset: int | None
-    expiration_ms: int
+    expiration_ms: int | None
     now: str | None
 
 
@@ -63,7 +63,7 @@ class _StateView:
         self.path = selected.partition.path
         log_dirs = [] if selected.log_dir is None else [selected.log_dir.path]
         moment = resolve_now(options.now, log_dirs)
-        clock = Clock(moment.ms, options.expiration_ms)
+        clock = Clock.at(moment.ms, options.expiration_ms)
         partition = Partition.of(selected)
         self.recovered = recover_state(
             partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset

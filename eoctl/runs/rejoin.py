@@ -25,7 +25,6 @@ from storage.discovery import select_partition
 from storage.errors import RefusedError
 from storage.log_config import read_log_config
 from storage.partition import Partition
-from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from eoctl.output import OutputFormat
@@ -116,8 +115,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
     """
     selected = select_replicas([path, options.leader])
     moment = moment_of(selected[:1], options.now)
-    expiration_ms = options.expiration_ms
-    clock = Clock(moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    clock = Clock.at(moment.ms, options.expiration_ms)
     partitions = [Partition.of(each) for each in selected]
     require_one_topic(partitions)
     notes = [moment.describe(), *told_of_use(partitions)]

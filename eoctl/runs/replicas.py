@@ -30,7 +30,6 @@ from storage.errors import (
     UsageError,
 )
 from storage.partition import Partition
-from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,9 +101,7 @@ class CompareRun:
             )
         selected = select_replicas(paths)
         moment = moment_of(selected, now)
-        self._clock = Clock(
-            moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms
-        )
+        self._clock = Clock.at(moment.ms, expiration_ms)
         self.notes: list[str] = [moment.describe()]
         partitions = [Partition.of(each) for each in selected]
         require_one_topic(partitions)

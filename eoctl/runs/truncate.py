@@ -21,7 +21,6 @@ from storage.discovery import select_partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.log_dir import StoppedState, read_log_dir
 from storage.partition import Partition
-from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,8 +141,7 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
         options.now,
         [] if selected.log_dir is None else [selected.log_dir.path],
     )
-    expiration_ms = options.expiration_ms
-    clock = Clock(moment.ms, DEFAULT_EXPIRATION_MS if expiration_ms is None else expiration_ms)
+    clock = Clock.at(moment.ms, options.expiration_ms)
     replicas = (*map(Partition.of, compared), *map(Partition.of, others))
     request = TargetRequest(
         options.kind,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.progress import Progress
+from eoctl.runs.notes import first_of
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from storage.discovery import Discovery, Selected
     from storage.log_dir import LogDir
 
-MAX_TOLD_COUNT = 10  # problems of one partition
 VERIFIED = (
     "verified: headers and checksums of what a broker replays at its next start, records of"
     " __transaction_state; records of other topics were not decompressed"
@@ -178,10 +178,10 @@ class TxnWorld:
         for each in problems:
             self.is_unreadable |= isinstance(each, AccessError)
             self.is_corrupt |= not isinstance(each, AccessError)
-        told = [str(each) for each in problems[:MAX_TOLD_COUNT]]
-        self.notes += [each if path in each else f"{path}: {each}" for each in told]
-        if len(problems) > MAX_TOLD_COUNT:
-            self.notes.append(f"and {len(problems) - MAX_TOLD_COUNT} more problems there")
+        told = map(str, problems)
+        self.notes += first_of(
+            [each if path in each else f"{path}: {each}" for each in told], "problems there"
+        )
 
     def open_of(self, partition: Partition) -> tuple[list[OpenTransaction], RecoveredState]:
         """Find the open transactions of a partition. Raises as `find_open`."""

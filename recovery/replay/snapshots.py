@@ -6,7 +6,7 @@ far as they are valid) and those that the start would write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from recovery.replay.bulk_state import BulkState, replay_segment
 from storage.producer_state import DEFAULT_EXPIRATION_MS
@@ -28,6 +28,11 @@ class Clock(NamedTuple):
 
     now_ms: int
     expiration_ms: int = DEFAULT_EXPIRATION_MS
+
+    @classmethod
+    def at(cls, now_ms: int, expiration_ms: int | None) -> Self:
+        """Make the clock of a command; None: the broker's own setting is not given."""
+        return cls(now_ms) if expiration_ms is None else cls(now_ms, expiration_ms)
 
     def has_expired(self, timestamp_ms: int) -> bool:
         """Whether what was last done at that time is forgotten, unless a transaction is open."""

@@ -53,8 +53,8 @@ ROOMS: dict[str, set[str]] = {
     "recovery.truncate": {"recovery.changes", "recovery.cluster", "recovery.replay"},
     # What is wrong with it, and what became of its records.
     "recovery.checks": {
-        "recovery.changes", "recovery.cluster", "recovery.rebuild", "recovery.replay",
-        "recovery.rules", "recovery.summaries",
+        "recovery.changes", "recovery.cluster", "recovery.replay", "recovery.rules",
+        "recovery.summaries",
     },
     "recovery.duplicates": {"recovery.replay", "recovery.summaries"},
     "recovery.transactions": {

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.rebuild.index_builder import INDEX_ENTRY, TIME_ENTRY
 from recovery.rules.findings import Severity
 from storage.formats import offset_index, time_index
 from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.layouts import INDEX_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -25,6 +25,7 @@ from recovery.replay.snapshots import Clock, StateHistory
 from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
+from storage.kernels.layouts import TXN_ENTRY
 from storage.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
@@ -37,18 +38,6 @@ if TYPE_CHECKING:
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.partition import Partition
     from storage.producer_state import Violation
-
-
-# A `.txnindex` entry: version 0 and the columns of EndedTransactions (TXI-1).
-TXN_ENTRY = np.dtype(
-    [
-        ("version", ">i2"),
-        ("producer_id", ">i8"),
-        ("first_offset", ">i8"),
-        ("last_offset", ">i8"),
-        ("last_stable_offset", ">i8"),
-    ]
-)
 
 
 class RebuildSettings(NamedTuple):

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from storage.kernels.layouts import INDEX_ENTRY, TIME_ENTRY
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL_BYTES = 4096  # index.interval.bytes
 DEFAULT_INDEX_MAX_BYTES = 10_485_760  # segment.index.bytes
-
-INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("segment_pos", ">i4")])
-TIME_ENTRY = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
 
 
 class BuiltIndexes(NamedTuple):

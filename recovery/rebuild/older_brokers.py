@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recovery.rebuild.index_builder import INDEX_ENTRY, TIME_ENTRY
 from storage.errors import FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.layouts import INDEX_ENTRY, TIME_ENTRY
 from storage.segment import open_segment
 
 if TYPE_CHECKING:

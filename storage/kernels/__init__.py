@@ -2,5 +2,6 @@
 
 As a definition (pure) and in bulk (numpy), with the same results.
 
-From the entry down: numpy_kernel, scan, resync, pure, record_table, offset_order, protocol, select.
+From the entry down: numpy_kernel, scan, resync, pure, record_table, offset_order, protocol, select,
+layouts.
 """

@@ -30,6 +30,7 @@ from storage.formats.record_batch import (
     MIN_BATCH_LENGTH,
 )
 from storage.kernels import pure
+from storage.kernels.layouts import HEADER_DTYPE
 from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
@@ -45,25 +46,6 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import Verdict
     from storage.kernels.pure import Neighbours
     from storage.positioned_file import PositionedFile
-
-# As on disk, byte for byte.
-HEADER_DTYPE = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("batch_length", ">i4"),
-        ("partition_leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp_ms", ">i8"),
-        ("max_timestamp_ms", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("records_count", ">i4"),
-    ]
-)
 
 # The columns of a HeaderTable in their order.
 COLUMN_DTYPES: dict[str, type[np.generic]] = {

@@ -1,0 +1,39 @@
+"""Headers and index entries as on disk, byte for byte, for many at once.
+
+Each says what a Struct of `storage.formats` says of one; formats know no numpy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+HEADER_DTYPE = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("partition_leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp_ms", ">i8"),
+        ("max_timestamp_ms", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("records_count", ">i4"),
+    ]
+)
+
+INDEX_ENTRY = np.dtype([("relative_offset", ">i4"), ("segment_pos", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp_ms", ">i8"), ("relative_offset", ">i4")])
+# Version 0 and the columns of EndedTransactions (TXI-1).
+TXN_ENTRY = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)

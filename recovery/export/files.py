@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 from storage.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 from storage.fsio import TEMP_SUFFIX
+from storage.state_file import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -143,8 +144,12 @@ class ExportDir:
         lines = list(_json_lines(data))
         head = lines[0] if lines else {}
         if head.get("kind") != "export" or head.get("version") != VERSION:
-            raise RefusedError(f"{path}: not the manifest of an export that can be resumed")
-        known, wanted = head.get("options", {}), self._head["options"]
+            raise RefusedError(
+                f"{path}: not the manifest of an export that can be resumed",
+                next_step="--to another directory",
+            )
+        known, wanted = head.get("options"), self._head["options"]
+        known = known if isinstance(known, dict) else {}
         wanted = json.loads(json.dumps(wanted))
         for name in wanted:
             if known.get(name) != wanted[name]:
@@ -153,11 +158,17 @@ class ExportDir:
                     f"not {_shown(wanted[name])}",
                     next_step="the same options as before, or --to another directory",
                 )
-        for line in lines[1:]:
-            if line.get("kind") == "plan":
-                self._planned.update(line["names"])
-            elif line.get("kind") == "piece":
-                self.finished[line["name"]] = line
+        try:
+            for line in lines[1:]:
+                if line.get("kind") == "plan":
+                    self._planned.update(read_as(tuple[str, ...], line["names"]))
+                elif line.get("kind") == "piece":
+                    self.finished[read_as(str, line["name"])] = line
+        except (KeyError, ValueError) as exc:
+            raise RefusedError(
+                f"{path}: damaged ({type(exc).__name__}: {exc})",
+                next_step="--to another directory",
+            ) from exc
 
     def holds(self, name: str, file_bytes: int) -> bool:
         """Is a finished file as large as it was written? A piece without records has none."""

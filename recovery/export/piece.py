@@ -22,6 +22,7 @@ from recovery.summaries.read_findings import ReadFinding
 from storage.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
 from storage.places import open_place
+from storage.state_file import read_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,16 +110,16 @@ def result_of_entry(piece: ExportPiece, entry: Mapping[str, Any]) -> PieceResult
     if any(entry.get(name) != source[name] for name in source if name not in BOUNDS):
         return None
     try:
-        findings = (
-            ReadFinding(**{**each, "kind": VerdictKind(each["kind"])}) for each in entry["findings"]
-        )
+        findings = read_as(tuple[ReadFinding, ...], entry["findings"])
+        offsets = entry["first_batch_offset"], entry["end_batch_offset"]
+        first, end = read_as(tuple[int | None, int | None], offsets)
         result = PieceResult(
             piece=piece,
-            file_bytes=int(entry["file_bytes"]),
-            counts=ReadCounts(**entry["counts"]),
-            findings=tuple(findings),
-            first_batch_offset=entry["first_batch_offset"],
-            end_batch_offset=entry["end_batch_offset"],
+            file_bytes=read_as(int, entry["file_bytes"]),
+            counts=read_as(ReadCounts, entry["counts"]),
+            findings=tuple(each._replace(kind=VerdictKind(each.kind)) for each in findings),
+            first_batch_offset=first,
+            end_batch_offset=end,
         )
         before = {name: entry[name] for name in BOUNDS}
         is_equal = before == {name: source[name] for name in BOUNDS}

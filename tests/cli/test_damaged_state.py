@@ -248,3 +248,24 @@ def test_a_journal_of_appends(eoctl: Eoctl, log_dir: Path) -> None:
     assert difference(tree_of(log_dir), after) == []
     journal.write_bytes(whole)
     assert eoctl("undo", journal.parent).status == 0
+
+
+def test_a_manifest_of_an_export(kafka: Path, tmp_path: Path, eoctl: Eoctl) -> None:
+    """What is damaged of it is exported again, or it is refused."""
+    call = ("export", kafka / "idem-none-0", "--to", tmp_path / "out", "--jobs", "1")
+    assert eoctl(*call).status == 0
+    manifest = tmp_path / "out" / "_manifest.jsonl"
+    whole = manifest.read_bytes()
+
+    def changed(data: bytes, chance: random.Random) -> bytes:
+        lines = data.splitlines()
+        place = chance.randrange(len(lines))
+        return b"\n".join(
+            _json_changed(line, chance) if number == place else line
+            for number, line in enumerate(lines)
+        )
+
+    for content in variants(whole, _damaged, changed):
+        manifest.write_bytes(content)
+        found = eoctl(*call, "--resume")
+        assert found.status == 0 or is_explained(found, tmp_path / "out"), found.errors

@@ -403,6 +403,11 @@ class _Salvage:
             pos, next_offset = run.end_pos, run.last_offset + 1
         if pos < self._log_bytes:
             last_offset = None if self._end_offset is None else self._end_offset - 1
+            for each in self._beyond:
+                # One that only reaches into the next segment says itself what it has.
+                is_next = (each.start_pos, each.base_offset) == (pos, next_offset)
+                if last_offset is not None and is_next and each.base_offset <= last_offset:
+                    last_offset = max(last_offset, each.last_offset)
             yield self._loss(pos, self._log_bytes, next_offset, last_offset)
 
     def _loss(

@@ -75,12 +75,6 @@ ALLOWED = (
         "KRaft indexes what it appends at once, several batches; how many a log does not tell",
     ),
     Allowed(
-        ("segments-overlap",),
-        ("last_offset",),
-        ("repair --strategy salvage",),
-        "the others name the offsets of the batch; a salvage keeps those that the next segment has",
-    ),
-    Allowed(
         ("empty-log-in-the-middle",),
         ("unfounded",),
         ("rebuild",),

@@ -80,7 +80,7 @@ mutants: env
 
 kills: env
 	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \
-		--dist worksteal tests/crash/test_*_kills.py tests/storage/test_producer_ids.py
+		--dist worksteal tests/crash/test_*_kills.py tests/storage/writing/test_producer_ids.py
 
 matrix: env
 	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix

@@ -104,8 +104,8 @@ def spark_job(words: str) -> None:
     """Be the process of `measure_on_spark`."""
     from eoctl.spark.audit import summarize_directories
     from eoctl.spark.session import spark_session
-    from storage.places import list_places
-    from storage.splits import split_places
+    from storage.places.find import list_places
+    from storage.places.splits import split_places
 
     asked = json.loads(words)
     started = time.perf_counter()

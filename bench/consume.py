@@ -68,8 +68,8 @@ def make_partition(root: Path, size: str, mib: int) -> Path:
 
 def records_in(partition: Path) -> int:
     """How many records there are: all offsets are there."""
-    from storage.discovery import select_partition
-    from storage.partition import Partition
+    from storage.dirs.discovery import select_partition
+    from storage.dirs.partition import Partition
 
     end = Partition.of(select_partition(partition)).log_end()
     return 0 if end is None else end.offset

@@ -1,4 +1,4 @@
-"""Measure `storage.producer_ids`: leases and blocks in a second, with fsync and without.
+"""Measure `storage.writing.producer_ids`: leases and blocks in a second, with fsync and without.
 
     python -m bench.lease [--mib N] [--runs 3]
 
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.measure import busy_lines, parse_options, run_once
 from bench.rebuild import EOCTL
-from storage.fsio import FileSystem
-from storage.producer_ids import ProducerIds
+from storage.files.fsio import FileSystem
+from storage.writing.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

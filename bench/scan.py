@@ -16,7 +16,7 @@ from pathlib import Path
 from storage.checksum import load_crc32c
 from storage.formats.offset_index import parse_entries
 from storage.kernels.numpy_kernel import BulkScan
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 SLICE_BYTES = 1 << 20
 ROUNDS = 5

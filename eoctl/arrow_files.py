@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from storage.errors import UsageError
-from storage.file_systems import RemoteEntry, register_default
-from storage.remote_file import as_os_error
+from storage.files.file_systems import RemoteEntry, register_default
+from storage.files.remote_file import as_os_error
 
 if TYPE_CHECKING:
-    from storage.file_systems import OpenedFile
+    from storage.files.file_systems import OpenedFile
 
 
 class ArrowTree:

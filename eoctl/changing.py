@@ -12,17 +12,17 @@ from eoctl.progress import Progress
 from recovery.changes.apply import apply_plan
 from recovery.changes.journal import Status
 from recovery.changes.plan import encode_plan
-from storage import fsio
 from storage.errors import UsageError
-from storage.file_attributes import FileAttributes
+from storage.files import fsio
+from storage.files.file_attributes import FileAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.changes.applied import Applied
     from recovery.changes.plan import Plan
-    from storage.fsio import FileSystem
-    from storage.partition_store import FileChange
+    from storage.files.fsio import FileSystem
+    from storage.writing.partition_store import FileChange
 
 STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
 
@@ -57,7 +57,7 @@ class ChangeOptions:
 
 
 def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:
-    """Apply a plan; call it under `storage.broker_lock.take`. Raises as `apply_plan`."""
+    """Apply a plan; call it under `storage.files.broker_lock.take`. Raises as `apply_plan`."""
     with Progress("copying") as progress:
         return apply_plan(
             fs,
@@ -137,7 +137,7 @@ def _show_appended(
     notes: Sequence[str],
     output: OutputFormat,
 ) -> None:
-    from storage.partition_store import FileChange
+    from storage.writing.partition_store import FileChange
 
     is_text = output is OutputFormat.TEXT
     for plan in recoveries:

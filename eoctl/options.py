@@ -138,7 +138,7 @@ def given_paths(paths: Iterable[str] | None, server_properties: str | None) -> l
     Raises:
         AccessError, CorruptError: the configuration cannot be read or parsed.
     """
-    from storage.discovery import read_server_properties
+    from storage.dirs.discovery import read_server_properties
 
     given = list(paths or ())
     if server_properties is not None:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from eoctl.clock import resolve_now
 from recovery.changes.journal import unfinished_path
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.file_names import PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
-from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.clock import Now
-    from storage.discovery import Selected
-    from storage.partition import Partition
+    from storage.dirs.discovery import Selected
+    from storage.dirs.partition import Partition
 
 
 def select_replicas(paths: Sequence[str]) -> list[Selected]:

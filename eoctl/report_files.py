@@ -8,10 +8,10 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
-from storage import fsio
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
-from storage.uris import is_uri
+from storage.files import fsio
+from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

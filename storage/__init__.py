@@ -2,14 +2,7 @@
 
 What a log dir holds, and nothing of what to do about it.
 
-From the entry down: state_file, producer_ids, split_pruning, coordinator, group_commits, keyed_log,
-splits, places, writer, log_tail, remote_places, client_batch, local_places, partition, place_files,
-listing, log_config, tiering, acknowledged, cluster_image, discovery, lookup, partition_files,
-log_dir, broker_lock, partition_store, batch_run, decoded_records, fsio, markers, remote_file,
-torn_batch, transaction_metadata, file_attributes, file_systems, producer_state, segment,
-spliced_file, bounds, java_hash_map, os_errors, positioned_file, record_builder, uris, checksum,
-errors, file_names, java_hash, path_globs, segment_indexes, small_file, transactions, value_records,
-limits.
+From the entry down: bounds, file_names, os_errors, checksum, errors, limits.
 """
 
 from __future__ import annotations
@@ -19,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import os
 
-    from storage.partition import Partition
-    from storage.segment import Segment
+    from storage.dirs.partition import Partition
+    from storage.log.segment import Segment
 
 __all__ = ["open_partition", "open_segment"]
 
@@ -34,8 +27,8 @@ def open_partition(path: str | os.PathLike[str]) -> Partition:
     """
     from pathlib import Path
 
-    from storage.discovery import select_partition
-    from storage.partition import Partition
+    from storage.dirs.discovery import select_partition
+    from storage.dirs.partition import Partition
 
     return Partition.of(select_partition(Path(path)))
 
@@ -46,6 +39,6 @@ def open_segment(path: str | os.PathLike[str]) -> Segment:
     Raises:
         AccessError: it cannot be read.
     """
-    from storage.segment import open_segment as open_file
+    from storage.log.segment import open_segment as open_file
 
     return open_file(path)

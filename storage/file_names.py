@@ -26,7 +26,7 @@ REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
-PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.producer_ids`
+PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.writing.producer_ids`
 
 
 REMOTE_INDEX_CACHE_NAME = "remote-log-index-cache"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from storage.formats.transaction_state import TransactionState, TransactionStatus
-from storage.transaction_metadata import PREPARED
+from storage.producers.transaction_metadata import PREPARED
 from tests.coordinators import value_of
 from tests.kafka import coordinator_answers
 

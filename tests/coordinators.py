@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.coordinator import ClusterSettings, TransactionCoordinator
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import empty_tail
 from storage.errors import RefusedError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record import Record, parse_record
 from storage.formats.record_batch import HEADER, BatchHeader, parse_header
 from storage.formats.transaction_state import encode_key, encode_value
 from storage.formats.transaction_state import parse_record as parse_state
-from storage.log_config import LogConfig
-from storage.log_tail import empty_tail
-from storage.partition_store import PlannedStore
-from storage.producer_state import Marker, ProducerStateManager
-from storage.transaction_metadata import CoordinatorError, Metadata, ProducerIdAndEpoch
-from storage.writer import PartitionWriter
+from storage.producers.producer_state import Marker, ProducerStateManager
+from storage.producers.transaction_metadata import CoordinatorError, Metadata, ProducerIdAndEpoch
+from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
+from storage.writing.partition_store import PlannedStore
+from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

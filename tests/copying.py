@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.partition_store import FlushPolicy
+from storage.writing.partition_store import FlushPolicy
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, NOW_MS, batch, headers_of, make_log_dir, open_writer
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.segment import LogRecord
-    from storage.writer import PartitionWriter
+    from storage.log.segment import LogRecord
+    from storage.writing.writer import PartitionWriter
     from tests.running import Outcome
 
     Eoctl = Callable[..., Outcome]

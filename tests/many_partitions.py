@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from recovery.rebuild.derive import RebuildSettings
 from recovery.rebuild.many import RebuildJob, rebuild_one
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
 from storage.file_names import (
     HIGH_WATERMARK_NAME,
     META_PROPERTIES_NAME,
@@ -27,7 +27,7 @@ from storage.formats.checkpoint import (
 from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import parse_partition_metadata
 from storage.formats.record import Record
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.batches import encoded_batch
 
 if TYPE_CHECKING:

@@ -7,15 +7,15 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from storage.places import list_places
-from storage.segment import open_segment
-from storage.splits import Split
+from storage.log.segment import open_segment
+from storage.places.find import list_places
+from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from storage.listing import SegmentPlace
+    from storage.places.listing import SegmentPlace
 
 Row = dict[str, Any]
 PARTITIONS = [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.formats.control_record import ControlRecordType, parse_control_key
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 
 class ReadLog(NamedTuple):

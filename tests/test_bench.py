@@ -11,7 +11,7 @@ import pytest
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
 from storage.kernels.protocol import VerdictKind
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ import msgpack
 import pytest
 
 from recovery.rules.findings import Severity
+from storage.dirs.state_file import Schema, StateFile, read_as
 from storage.errors import UsageError
-from storage.state_file import Schema, StateFile, read_as
 
 ROOT = Path(__file__).parents[1]
 LISTING = Path(__file__).with_name("persisted_schemas.json")

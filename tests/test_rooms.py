@@ -23,22 +23,35 @@ PATHS = {
 
 # Modules that stand beside packages and are a room of their own -> that room.
 APART = {
-    "storage.errors": "storage (ground)",
-    "storage.bounds": "storage (ground)",
-    "storage.checksum": "storage (ground)",
-    "storage.limits": "storage (ground)",
-    "storage.positioned_file": "storage (ground)",
+    "storage": "storage (front)",
     "eoctl.__main__": "eoctl (program)",
     "eoctl.start": "eoctl (program)",
     "eoctl.main": "eoctl (program)",
 }
-STORAGE = {"storage", "storage (ground)", "storage.formats", "storage.kernels"}
+STORAGE = {
+    "storage", "storage.formats", "storage.files", "storage.kernels", "storage.log",
+    "storage.producers", "storage.dirs", "storage.places", "storage.writing", "storage (front)",
+}  # fmt: skip
 # Room -> the rooms that it may import, from the ground up; those of storage are open to all above.
 ROOMS: dict[str, set[str]] = {
-    "storage (ground)": set(),
-    "storage.formats": {"storage (ground)"},
-    "storage.kernels": {"storage (ground)", "storage.formats"},
-    "storage": {"storage (ground)", "storage.formats", "storage.kernels"},
+    "storage": set(),
+    "storage.formats": {"storage"},
+    "storage.files": {"storage"},
+    "storage.kernels": {"storage", "storage.files", "storage.formats"},
+    "storage.log": {"storage", "storage.files", "storage.formats", "storage.kernels"},
+    "storage.producers": {"storage", "storage.formats", "storage.kernels"},
+    "storage.dirs": {
+        "storage", "storage.files", "storage.formats", "storage.kernels", "storage.log",
+    },
+    "storage.places": {
+        "storage", "storage.dirs", "storage.files", "storage.formats", "storage.kernels",
+        "storage.log",
+    },
+    "storage.writing": {
+        "storage", "storage.dirs", "storage.files", "storage.formats", "storage.kernels",
+        "storage.log", "storage.producers",
+    },
+    "storage (front)": {"storage.dirs", "storage.log"},
     # They know storage only.
     "recovery": set(),
     "recovery.changes": set(),

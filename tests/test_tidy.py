@@ -38,7 +38,7 @@ IMPURE_IMPORTS = {
     "subprocess", "tempfile", "threading", "time",
 }  # fmt: skip
 
-# Functions that change files. storage/fsio.py is the only module that may call them.
+# Functions that change files. storage/files/fsio.py is the only module that may call them.
 CHANGING_OS_CALLS = {
     "chmod", "chown", "copy_file_range", "fchmod", "fchown", "fdatasync", "fdopen", "fsync",
     "ftruncate", "lchown", "link", "makedirs", "mkdir", "mkfifo", "mknod", "posix_fallocate",
@@ -51,7 +51,7 @@ CHANGING_METHODS = {
 }  # fmt: skip
 CHANGING_MODULES = {"shutil", "tempfile", "fileinput"}
 WRITING_OPEN_FLAGS = {"O_APPEND", "O_CREAT", "O_RDWR", "O_TRUNC", "O_WRONLY"}
-MAY_CHANGE_FILES = {"storage/fsio.py"}
+MAY_CHANGE_FILES = {"storage/files/fsio.py"}
 # Module -> what it may do nevertheless, since no file changes by it.
 EXCEPTIONS = {
     "eoctl/output.py": {"O_WRONLY", "os.fdopen"},  # opens the null device
@@ -68,20 +68,20 @@ POSITIONAL_MAX = 3
 BY_PLACE = {
     ("eoctl/clients/copying/copied_batch.py", "BatchHeader"): "one a batch",
     ("eoctl/clients/text/inputs.py", "InputRecord"): "one a line of the input",
-    ("storage/batch_run.py", "BatchHeader"): "one a batch",
+    ("storage/writing/batch_run.py", "BatchHeader"): "one a batch",
     ("storage/formats/legacy_message.py", "LegacyRecord"): "one a record",
     ("storage/formats/legacy_message.py", "Message"): "one a message",
     ("storage/formats/record.py", "Record"): "one a record",
-    ("storage/producer_state.py", "CachedBatch"): "one a batch",
-    ("storage/record_builder.py", "BatchHeader"): "one a batch",
-    ("storage/record_builder.py", "Record"): "one a record",
-    ("storage/segment.py", "LogRecord"): "one a record",
-    ("storage/writer.py", "BatchHeader"): "one a batch",
+    ("storage/producers/producer_state.py", "CachedBatch"): "one a batch",
+    ("storage/writing/record_builder.py", "BatchHeader"): "one a batch",
+    ("storage/writing/record_builder.py", "Record"): "one a record",
+    ("storage/log/segment.py", "LogRecord"): "one a record",
+    ("storage/writing/writer.py", "BatchHeader"): "one a batch",
 }
 # Module -> why it takes some of the fields of a row by their places.
 MAY_SLICE = {
     "storage/formats/record_batch.py": "the bytes of a header, one a batch",
-    "storage/writer.py": "one header a batch",
+    "storage/writing/writer.py": "one header a batch",
 }
 
 # Modules of storage/formats that are no file kind of their own -> the page that tells of them.
@@ -155,7 +155,7 @@ def _changes_of_call(call: ast.Call) -> list[str]:
     owner = function.value.id if isinstance(function.value, ast.Name) else ""
     name = function.attr
     if owner == "fs" or getattr(function.value, "attr", "") in {"fs", "_fs"}:
-        return []  # storage.fsio.FileSystem itself
+        return []  # storage.files.fsio.FileSystem itself
     if owner == "os":
         return [f"os.{name}"] if name in CHANGING_OS_CALLS else []
     if owner in CHANGING_MODULES:

@@ -13,11 +13,11 @@ from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clock import resolve_now, wall_ms
 from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
-from storage import fsio
-from storage.broker_lock import take
-from storage.coordinator import TransactionCoordinator
-from storage.partition_store import FlushPolicy
-from storage.record_builder import BatchBuilder, ProducerIdentity
+from storage.files import fsio
+from storage.files.broker_lock import take
+from storage.writing.coordinator import TransactionCoordinator
+from storage.writing.partition_store import FlushPolicy
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from storage.transaction_metadata import Metadata
+    from storage.producers.transaction_metadata import Metadata
 
 
 class DeadError(BaseException):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.changes.plan import Action
-from storage.discovery import discover
-from storage.partition import Partition
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from tests.damage.faults import read_batches
 
 if TYPE_CHECKING:

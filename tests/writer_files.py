@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from recovery.rebuild.derive import rebuild_partition
-from storage.fsio import TEMP_SUFFIX
+from storage.files.fsio import TEMP_SUFFIX
 from tests.writer_model import snapshot_entries
 from tests.writing import content, headers_of, partition_at
 

@@ -1,4 +1,4 @@
-"""Partitions written by `storage.writer` in tests: batches, opening, recovery, what is in the files."""
+"""Partitions written by `storage.writing.writer` in tests: batches, opening, recovery, what is in the files."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from recovery.changes.apply import apply_plan
 from recovery.changes.plan import make_plan, source_of
 from recovery.repair.broker_start import plan_recovery
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import LogTail, empty_tail, read_tail
+from storage.dirs.partition import Partition
+from storage.files.fsio import FileSystem
 from storage.formats.compression import Codec
 from storage.formats.partition_metadata import format_uuid
-from storage.fsio import FileSystem
-from storage.log_config import LogConfig
-from storage.log_tail import LogTail, empty_tail, read_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore, FlushPolicy, PlannedStore
-from storage.record_builder import BatchBuilder, ProducerIdentity
-from storage.segment import open_segment
-from storage.writer import PartitionWriter
+from storage.log.segment import open_segment
+from storage.writing.partition_store import FileStore, FlushPolicy, PlannedStore
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Step
     from recovery.repair.broker_start import Recovery
     from recovery.replay.snapshots import Clock
-    from storage.fsio import OpenFile, StrPath
+    from storage.files.fsio import OpenFile, StrPath
 
 NOW_MS = 1_800_000_000_000
 TOPIC_ID = bytes(range(16))

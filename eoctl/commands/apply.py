@@ -33,9 +33,9 @@ def command(
     from recovery.changes.apply import finish
     from recovery.changes.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plan import read_plan
-    from storage.broker_lock import take
     from storage.errors import UsageError
-    from storage.fsio import FileSystem
+    from storage.files.broker_lock import take
+    from storage.files.fsio import FileSystem
 
     use_format(output)
     change = ChangeOptions(

@@ -83,7 +83,7 @@ def command(
     from eoctl.output import use_format
     from eoctl.runs.copy import CopyOptions, copy
     from storage.errors import UsageError
-    from storage.partition_store import FlushPolicy
+    from storage.writing.partition_store import FlushPolicy
 
     use_format(output)
     change = ChangeOptions(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.look.describe import Description
-    from storage.discovery import Discovery
+    from storage.dirs.discovery import Discovery
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
 
@@ -48,7 +48,7 @@ def command(
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
     from recovery.look.describe import PartitionSummary, SegmentSummary
-    from storage.discovery import discover
+    from storage.dirs.discovery import discover
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
@@ -103,7 +103,7 @@ class _Run:
         from eoctl.progress import Progress
         from recovery.cluster.remote_segments import RemoteSegments
         from recovery.look.describe import describe_partition, unlisted
-        from storage.partition import Partition
+        from storage.dirs.partition import Partition
 
         remote = RemoteSegments(self._found.log_dirs)
         with Progress("reading") as progress:

@@ -72,7 +72,7 @@ def command(
     from recovery.duplicates.rows import Duplicate, DuplicateKind
     from recovery.duplicates.search import DuplicateOptions
     from recovery.duplicates.spill import spill_space
-    from storage.discovery import discover
+    from storage.dirs.discovery import discover
 
     use_format(output)
     kinds = frozenset(DuplicateKind) if kind is Kind.ALL else {DuplicateKind(kind.value)}

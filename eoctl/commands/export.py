@@ -23,8 +23,8 @@ from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Un
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
+from storage.files.uris import is_uri
 from storage.limits import MAX_OFFSET
-from storage.uris import is_uri
 
 
 def command(

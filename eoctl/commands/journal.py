@@ -178,7 +178,7 @@ def _pruned(
 
     from recovery.changes.journals import remove_journal, why_it_stays
     from storage.errors import EoctlError
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     now_ms = time.time_ns() // 1_000_000
     rows: list[Sequence[Any]] = []

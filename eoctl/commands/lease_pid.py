@@ -70,7 +70,7 @@ def acquire(
     """
     from eoctl.clients.partitions.topic_partitions import require_legal
     from eoctl.runs import lease as lease_run
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     topics, numbers = topic or [], partition or []
     for each in topics:
@@ -116,7 +116,7 @@ def renew(
     It cannot be undone: what was given out may be in use.
     """
     from eoctl.runs import lease as lease_run
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     chosen = _options(
         output,
@@ -149,7 +149,7 @@ def release(
     It cannot be undone: what was given out may be in use.
     """
     from eoctl.runs import lease as lease_run
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     chosen = _options(
         output, metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now, None
@@ -190,7 +190,7 @@ def expire(
     It cannot be undone: what was given out may be in use.
     """
     from eoctl.runs import lease as lease_run
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     chosen = _options(
         output,

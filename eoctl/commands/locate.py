@@ -47,9 +47,9 @@ def command(
     from eoctl.clock import parse_time_ms
     from eoctl.output import Report, emit, use_format, while_read
     from recovery.look.locate import Location, Search
-    from storage.discovery import discover
+    from storage.dirs.discovery import discover
+    from storage.dirs.partition import Partition
     from storage.file_names import FileKind, classify
-    from storage.partition import Partition
 
     use_format(output)
     if sum(each is not None for each in (offset, timestamp, key, pos)) != 1:

@@ -151,7 +151,7 @@ def command(
     from eoctl.progress import Progress
     from eoctl.runs.produce import Source, produce
     from storage.errors import UsageError
-    from storage.partition_store import FlushPolicy
+    from storage.writing.partition_store import FlushPolicy
 
     use_format(output)
     change = ChangeOptions(

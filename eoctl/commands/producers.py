@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from recovery.look.census import Census, PartitionProducers
     from recovery.replay.snapshots import Clock
-    from storage.discovery import Discovery, Selected
+    from storage.dirs.discovery import Discovery, Selected
 
 HOUR_COLUMNS = ("topic", "hour", "hour_start_ms", "new_producers_count")
 
@@ -55,7 +55,7 @@ def command(
     from eoctl.output import Report, emit, line, message, use_format
     from recovery.look.census import Census, count_producers, new_by_hour
     from recovery.replay.snapshots import Clock
-    from storage.discovery import discover
+    from storage.dirs.discovery import discover
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
@@ -127,7 +127,7 @@ def _count(found: Discovery) -> tuple[list[Counted], list[str]]:
     from eoctl.progress import Progress
     from recovery.cluster.absent import lost_partitions
     from recovery.look.census import read_producers
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
     problems = [*map(str, found.problems), *map(str, lost_partitions(found.whole))]
     counted = []

@@ -55,7 +55,7 @@ def command(
     from eoctl.runs.rebuild import RebuildRun
     from eoctl.runs.rebuild_jobs import rebuild_jobs
     from recovery.cluster.absent import lost_partitions
-    from storage.discovery import discover
+    from storage.dirs.discovery import discover
 
     use_format(output)
     change = ChangeOptions(

@@ -14,7 +14,7 @@ from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, UsageError
 from storage.limits import INT64_MAX
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from eoctl.runs.txn_readers import TxnWorld
@@ -315,7 +315,7 @@ def complete(
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report, use_format
     from eoctl.runs.txn_complete import CompleteOptions, CompleteReport, complete_transactions
-    from storage.partition_store import FlushPolicy
+    from storage.writing.partition_store import FlushPolicy
 
     use_format(output)
     change = ChangeOptions(
@@ -398,7 +398,7 @@ def run(
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report, use_format
     from eoctl.runs.txn_run import TransformOptions, TransformReport, transform
-    from storage.partition_store import FlushPolicy
+    from storage.writing.partition_store import FlushPolicy
 
     use_format(output)
     change = ChangeOptions(

@@ -39,9 +39,9 @@ def command(
     from recovery.changes.journal import read_journal
     from recovery.changes.journal_order import all_later
     from recovery.changes.undo import check_undo, require_way_back, undo
-    from storage.broker_lock import take
     from storage.errors import EoctlError
-    from storage.fsio import FileSystem
+    from storage.files.broker_lock import take
+    from storage.files.fsio import FileSystem
 
     use_format(output)
     given = {each.path: each for each in map(read_journal, journals)}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.segment import parse_base_offset
+from storage.log.segment import parse_base_offset
 
 LOG_SUFFIX = ".log"
 TAIL_CHECK_IDS = ("SEG-5", "SEG-6")

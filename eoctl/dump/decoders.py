@@ -10,7 +10,7 @@ from storage.formats.java_utf8 import kafka_text
 
 if TYPE_CHECKING:
     from eoctl.dump.options import DumpOptions
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 TOPIC_DECODERS = {
     "__consumer_offsets": Decoder.OFFSETS,

@@ -14,12 +14,12 @@ from eoctl.dump.markers import BatchFilter
 from eoctl.dump.session import Session
 from storage.errors import AccessError, UsageError
 from storage.kernels.protocol import VerdictKind
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from eoctl.dump.options import DumpOptions
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 POLL_SECONDS = 0.25
 

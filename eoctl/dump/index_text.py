@@ -11,14 +11,14 @@ from recovery.rebuild import verify_index
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import FileKind, classify
 from storage.formats import offset_index, producer_snapshot, time_index, txn_index
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from eoctl.dump.session import Session
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 LOG_SUFFIX = ".log"
 

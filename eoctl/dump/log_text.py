@@ -20,7 +20,7 @@ from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import VerdictKind
 from storage.kernels.select import select_kernel
-from storage.segment import size_problem
+from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eoctl.dump.session import Session
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.kernels.scan import Scan
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 BULK_MIN_BYTES = 1024 * 1024  # below this, importing numpy takes longer than it saves
 WRITE_LINES = 512

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from eoctl.dump.context import later_segments
 from storage.errors import AccessError
-from storage.markers import MarkerIndex, Outcome
-from storage.segment import open_segment
+from storage.log.markers import MarkerIndex, Outcome
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from eoctl.dump.selection import Selection
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 
 class BatchFilter:

@@ -9,7 +9,7 @@ from eoctl.dump.selection import Selection
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
-from storage.segment import MAX_SEGMENT_BYTES
+from storage.log.segment import MAX_SEGMENT_BYTES
 
 KAFKA_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 

@@ -11,7 +11,7 @@ from eoctl.text.plain import codec_name, timestamp_type
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.segment import size_problem
+from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eoctl.dump.markers import BatchFilter
     from eoctl.dump.session import Session
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 Row = dict[str, Any]
 

@@ -11,12 +11,12 @@ from eoctl import output
 from eoctl.dump.markers import BatchFilter
 from eoctl.dump.session import Session
 from eoctl.progress import Progress
-from storage.discovery import NotKafkaError, is_partition_file
+from storage.dirs.discovery import NotKafkaError, is_partition_file
+from storage.dirs.log_dir import LOG_DIR_FILES
 from storage.errors import AccessError, FormatError
 from storage.file_names import REMOTE_INDEX_CACHE_NAME, FileKind, classify
-from storage.log_dir import LOG_DIR_FILES
-from storage.positioned_file import PositionedFile
-from storage.segment import open_segment
+from storage.files.positioned_file import PositionedFile
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

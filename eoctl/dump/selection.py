@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 
 class Range(NamedTuple):

@@ -9,9 +9,9 @@ from eoctl import output
 from recovery.rules.catalogue import severity_of
 from recovery.rules.findings import Severity
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError
-from storage.java_hash import string_hash
-from storage.java_hash_map import hash_map_order
 from storage.kernels.protocol import Verdict, VerdictKind
+from storage.producers.java_hash import string_hash
+from storage.producers.java_hash_map import hash_map_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,15 +25,15 @@ from recovery.summaries.partition import PartitionSummary, ReadPiece, join_parti
 from recovery.summaries.segment import read_split
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
-from storage.places import list_places
-from storage.splits import split_places
-from storage.uris import Uri, is_uri
+from storage.files.uris import Uri, is_uri
+from storage.places.find import list_places
+from storage.places.splits import split_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from storage.listing import DirectoryPlace, Listing, SegmentPlace
-    from storage.splits import Split
+    from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
+    from storage.places.splits import Split
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 PIECES_PER_JOB = 8
@@ -47,7 +47,7 @@ class AuditOptions(NamedTuple):
 
     Attributes:
         engine: where the work is to be done.
-        split_bytes: see `storage.splits`; None: what suits the engine.
+        split_bytes: see `storage.places.splits`; None: what suits the engine.
         state_path: of an earlier run, None to read everything.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
     """

@@ -18,8 +18,8 @@ from eoctl.changing import apply_one, how_to_undo, how_to_undo_all, save_plan, s
 from eoctl.output import OutputFormat, error, line, message
 from recovery.changes.apply import resume, writing
 from recovery.changes.plan import absolute_path
-from storage import fsio
 from storage.errors import EXIT_OK, AccessError, EoctlError, RefusedError, UsageError
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eoctl.changing import ChangeOptions
     from recovery.changes.applied import Applied
     from recovery.changes.plan import Plan
-    from storage.discovery import Selected
+    from storage.dirs.discovery import Selected
 
 
 @dataclass(frozen=True, kw_only=True)

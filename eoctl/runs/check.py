@@ -31,7 +31,7 @@ from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartChange
 from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
 from recovery.work.processes import map_unordered
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from recovery.cluster.clusters import Clusters
     from recovery.fsck.one_pass import CheckResult
-    from storage.discovery import Discovery, Selected
-    from storage.log_dir import LogDir
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.dirs.log_dir import LogDir
 
 
 class CheckRun:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.log.log_reader import AnyRecords
     from eoctl.runs.group_position import GroupOptions
-    from storage.fsio import Bytes
+    from storage.files.fsio import Bytes
 
 
 class PrintOptions(NamedTuple):

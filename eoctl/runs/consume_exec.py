@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.log_reader import AnyRecords
     from eoctl.output import OutputFormat
     from eoctl.runs.group_position import GroupOptions, GroupPosition
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
 DEFAULT_BATCH_MESSAGES = 500  # as many as a consumer of Kafka is given at once by default
 

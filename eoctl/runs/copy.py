@@ -23,11 +23,11 @@ from eoctl.options import Compare
 from eoctl.progress import Progress
 from eoctl.runs.produce import first_error
 from recovery.cluster.absent import AbsentPartition, lost_partitions
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
 from storage.file_names import DirState
-from storage.log_dir import read_log_dir
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.target import Target
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
-    from storage.partition_store import FileChange
+    from storage.writing.partition_store import FileChange
 
 SHOWN_TRANSACTIONS = 10
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recovery.duplicates.rows import Duplicate
     from recovery.duplicates.search import DuplicateOptions
     from recovery.duplicates.spill import SpillSpace
-    from storage.discovery import Discovery, Selected
+    from storage.dirs.discovery import Discovery, Selected
 
 SEVERITIES = {DuplicateKind.PROVED: Severity.WARNING, DuplicateKind.SUSPECTED: Severity.NOTE}
 _GRAVE_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)

@@ -19,11 +19,11 @@ from eoctl.clock import NowSource, resolve_now
 from eoctl.output import message
 from storage.errors import RefusedError
 from storage.file_names import TopicPartition
-from storage.partition_store import FlushPolicy
+from storage.writing.partition_store import FlushPolicy
 
 if TYPE_CHECKING:
     from eoctl.clients.log.consumer import Consumer
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
 
 class GroupOptions(NamedTuple):

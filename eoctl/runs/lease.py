@@ -10,7 +10,7 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 from storage.file_names import DirState, TopicPartition
 from storage.formats.producer_id_record import FIRST_ID, MAX_GENERATION
 from storage.formats.record_batch import increment_sequence
-from storage.producer_state import NO_EPOCH
+from storage.producers.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from eoctl.clients.coordinators.producer_id_topic import IdOptions, OpenIds
     from recovery.replay.known_producers import KnownState
     from recovery.replay.snapshots import Clock
+    from storage.files.fsio import FileSystem
     from storage.formats.producer_id_record import Lease
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.fsio import FileSystem
 
 NONE = "NONE"  # Kafka's name of no error
 MAX_APP_ID_BYTES = 4096

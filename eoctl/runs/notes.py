@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir
 
 MAX_TOLD_COUNT = 10  # of one partition, or of one kind
 

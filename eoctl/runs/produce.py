@@ -33,9 +33,9 @@ from eoctl.clients.text.streams import InterruptibleInput
 from eoctl.clock import resolve_now
 from eoctl.runs.produce_checks import as_holder, check_call, session_arguments
 from eoctl.runs.produce_report import ProduceResult, link_counts, report_of
+from storage.dirs.partition import Partition
 from storage.errors import EoctlError
-from storage.partition import Partition
-from storage.record_builder import BatchBuilder
+from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -266,7 +266,7 @@ class _Run:
         transactional = self.transactional
         if transactional is None:
             return None
-        from storage.transaction_metadata import ProducerIdAndEpoch
+        from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
         names = [each.target.name for each in self.opened]
         places = [(each.topic, each.partition) for each in names]

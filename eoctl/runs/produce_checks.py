@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.partitions.target import Target
     from eoctl.clients.producing.options import ProduceOptions
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 
 def check_call(input_name: str, options: ProduceOptions, paths: Sequence[str]) -> None:

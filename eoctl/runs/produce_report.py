@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.open_partition import OpenPartition
     from eoctl.clients.producing.producer import PartitionProducer
     from recovery.changes.plan import Plan
-    from storage.partition_store import FileChange
+    from storage.writing.partition_store import FileChange
 
 
 class ProduceReport(NamedTuple):

@@ -14,7 +14,7 @@ from recovery.rebuild.many import rebuild_many
 from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
 from recovery.replay.price import recovery_price
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.diff import FileDifference
     from recovery.rebuild.many import RebuildJob, RebuildResult
     from recovery.replay.price import RecoveryPrice
-    from storage.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir
 
 
 class DerivedFileRow(NamedTuple):

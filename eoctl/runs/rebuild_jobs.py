@@ -10,17 +10,17 @@ from eoctl.clock import resolve_now
 from recovery.rebuild.derive import RebuildSettings
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES, DEFAULT_INTERVAL_BYTES
 from recovery.rebuild.many import RebuildJob
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 from storage.errors import UsageError
 from storage.file_names import METADATA_TOPIC, DirState
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from recovery.cluster.clusters import Clusters
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Discovery
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Discovery
 
 
 def rebuild_jobs(

@@ -15,11 +15,11 @@ from recovery.rebuild.write_derived import Derived, derived_plan, require_elsewh
 from recovery.replay.price import recovery_price
 from recovery.replay.recover_state import EntryState, compare_entries, recover_state
 from recovery.replay.snapshots import Clock
-from storage import fsio
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
+from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from eoctl.runs.change_command import Done
     from recovery.changes.plan import Plan
     from recovery.replay.recover_state import EntryDifference, RecoveredState
-    from storage.discovery import Selected
+    from storage.dirs.discovery import Selected
 
 
 class RecoverOptions(NamedTuple):

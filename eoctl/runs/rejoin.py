@@ -21,10 +21,10 @@ from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import acknowledged_end_offset, price_target, read_replica
 from recovery.replicas.rejoin import plan_rejoin, require_follow_offset
 from recovery.truncate.price import price_recovery
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_config import read_log_config
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError
-from storage.log_config import read_log_config
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from eoctl.output import OutputFormat

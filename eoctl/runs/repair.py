@@ -19,7 +19,7 @@ from recovery.repair.mended_checkpoints import mend_checkpoints
 from recovery.repair.plan import RepairJob, plan_repair, repair_many
 from recovery.repair.strategies import Strategy
 from recovery.replay.price import recovery_price
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import DirState
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from recovery.rebuild.many import RebuildJob
     from recovery.repair.mended_checkpoints import MendedCheckpoints
     from recovery.repair.repaired import Repaired
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
     from storage.errors import EoctlError
 
 

@@ -22,6 +22,7 @@ from recovery.replicas.compare import (
     read_replica,
 )
 from recovery.replicas.rejoin import require_follow_offset
+from storage.dirs.partition import Partition
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -29,7 +30,6 @@ from storage.errors import (
     RefusedError,
     UsageError,
 )
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,10 +17,10 @@ from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import plan_truncation
 from recovery.truncate.price import price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import StoppedState, read_log_dir
+from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
-from storage.log_dir import StoppedState, read_log_dir
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Plan
     from recovery.truncate.plan import Truncation
     from recovery.truncate.price import TruncationPrice
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
-    from storage.log_dir import LogDir
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
 
 
 class TruncateOptions(NamedTuple):

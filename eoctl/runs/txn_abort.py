@@ -21,11 +21,11 @@ from recovery.transactions.abort import (
     with_recovery,
 )
 from recovery.transactions.open_transactions import OpenTransaction, Verdict, abort_command
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

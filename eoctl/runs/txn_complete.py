@@ -18,11 +18,11 @@ from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
 from recovery.cluster.clusters import image_around
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import EoctlError, RefusedError, UsageError
 from storage.file_names import TRANSACTION_STATE_TOPIC
-from storage.log_dir import read_log_dir
-from storage.producer_state import AppendError
-from storage.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
+from storage.producers.producer_state import AppendError
+from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.interrupts import Interrupts
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
-    from storage.log_dir import LogDir
-    from storage.partition_store import FileChange
-    from storage.transaction_metadata import Metadata
+    from storage.dirs.log_dir import LogDir
+    from storage.producers.transaction_metadata import Metadata
+    from storage.writing.partition_store import FileChange
 
 
 class CompleteOptions(NamedTuple):

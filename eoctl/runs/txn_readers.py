@@ -12,7 +12,9 @@ from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.transactions.open_transactions import OpenTransaction, abort_command, find_open
 from recovery.transactions.pairs import NO_DATA, read_ended
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -24,17 +26,15 @@ from storage.errors import (
 )
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import read_log_dir
-from storage.partition import Partition
-from storage.producer_state import AppendError
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.producers.producer_state import AppendError
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recovery.replay.recover_state import RecoveredState
-    from storage.discovery import Discovery, Selected
-    from storage.log_dir import LogDir
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.dirs.log_dir import LogDir
 
 VERIFIED = (
     "verified: headers and checksums of what a broker replays at its next start, records of"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eoctl.progress import Progress
     from eoctl.runs.txn_readers import TxnWorld
     from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
 Row = tuple[Any, ...]
 

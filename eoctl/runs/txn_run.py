@@ -34,12 +34,12 @@ from eoctl.clock import resolve_now
 from eoctl.runs.consume_exec import hand_overs
 from eoctl.runs.consume_notes import tell_limits
 from recovery.transactions.isolation import Isolation
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
 from storage.file_names import GROUPS_TOPIC, TopicPartition
-from storage.partition import Partition
-from storage.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
-from storage.transaction_metadata import ProducerIdAndEpoch
+from storage.producers.transaction_metadata import ProducerIdAndEpoch
+from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from eoctl.runs.consume_exec import HandOver
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
-    from storage.acknowledged import Missing
-    from storage.partition_store import FileChange
+    from storage.dirs.acknowledged import Missing
+    from storage.writing.partition_store import FileChange
 
 GONE = "another --group begins where --from says"
 DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from storage.splits import Split
+    from storage.places.splits import Split
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:

@@ -15,9 +15,9 @@ from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
 from eoctl import __version__
 from eoctl.spark import OWN_PACKAGES, packages_root
-from storage import fsio
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from recovery.summaries.read_findings import ReadFinding
     from storage.kernels.protocol import HeaderTable
-    from storage.listing import Listing, SegmentPlace
+    from storage.places.listing import Listing, SegmentPlace
 
 # Columns and their Spark types; the first ones are those of a SegmentPlace.
 PLACE_COLUMNS = {

@@ -70,7 +70,7 @@ from recovery.export.options import Until
 from recovery.records.read_options import ReadOptions
 from recovery.transactions.isolation import Isolation
 from storage.errors import AccessError, UsageError
-from storage.split_pruning import prune_splits
+from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
 
     from eoctl.spark.source_options import SourceOptions
     from recovery.export.plan import Limits
-    from storage.acknowledged import Acknowledged
-    from storage.splits import Split
+    from storage.dirs.acknowledged import Acknowledged
+    from storage.places.splits import Split
 
 __all__ = ["SOURCES", "register"]
 UNCUT_BYTES = 1 << 62
@@ -139,7 +139,7 @@ class BatchesReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per batch; nothing if the file cannot be opened."""
-        from storage.places import open_place
+        from storage.places.find import open_place
 
         place = split.place
         try:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
+from storage.dirs.state_file import read_as
 from storage.errors import UsageError
-from storage.places import list_places
-from storage.split_pruning import Bounds
-from storage.splits import Split, split_places
-from storage.state_file import read_as
+from storage.places.find import list_places
+from storage.places.split_pruning import Bounds
+from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from storage.listing import Listing, SegmentPlace
+    from storage.places.listing import Listing, SegmentPlace
 
 DEFAULT_SPLIT_BYTES = 128 << 20
 DEFAULT_TASK_BYTES = 32 << 20

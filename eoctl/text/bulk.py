@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eoctl.text.renderers import Write
     from storage.errors import FormatError
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 TWO_PROCESSES_MIN_BYTES = 32 << 20
 

@@ -33,7 +33,7 @@ from storage.kernels.pure import LENGTH_POS, Neighbours
 if TYPE_CHECKING:
     from eoctl.text.renderers import HeaderRenderer
     from storage.errors import FormatError
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 PIECE_BYTES = 4 << 20
 COMPRESSED_PIECE_BYTES = 1 << 20  # its text may be many times larger

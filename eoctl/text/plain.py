@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 
 def java_boolean(*, value: bool) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from eoctl.text.painter import Painter
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
     Ints = NDArray[np.int64]
     Bytes = NDArray[np.uint8]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.summaries.segment import PieceSummary
-    from storage.splits import Split
+    from storage.places.splits import Split
 
     ReadSplit = Callable[[Split], PieceSummary]
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from recovery.summaries.fingerprint import hash_batches, widened
 from storage.errors import AccessError
-from storage.place_files import offset_entries
-from storage.places import open_place
-from storage.splits import StartProver
+from storage.places.find import open_place
+from storage.places.place_files import offset_entries
+from storage.places.splits import StartProver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from recovery.summaries.fingerprint import Fingerprint
     from recovery.summaries.summary import Extent
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
 
 
 class Copy(NamedTuple):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.summaries.partition import PartitionSummary
-    from storage.listing import DirectoryPlace, SegmentPlace
+    from storage.places.listing import DirectoryPlace, SegmentPlace
 
 MAX_GAPS_COUNT = 1000  # of one directory that are told; all are counted
 

@@ -1,8 +1,8 @@
 """What earlier audits have found, by segment, so that only new segments are read.
 
 A segment is taken from the state if it has the same path, size and time of change, and the same
-place in its directory. The file (`storage.state_file`) can be deleted at any time, and the next
-audit then reads everything.
+place in its directory. The file (`storage.dirs.state_file`) can be deleted at any time, and the
+next audit then reads everything.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from recovery.summaries.partition import ReadPiece, join_segment
 from recovery.summaries.read_findings import GONE, ReadFinding
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.summary import Counts, Extent, Summary
-from storage import fsio
+from storage.dirs.state_file import Schema, StateFile
 from storage.errors import AccessError, FormatError, UsageError
-from storage.splits import Split
-from storage.state_file import Schema, StateFile
-from storage.uris import is_uri
+from storage.files import fsio
+from storage.files.uris import is_uri
+from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.listing import SegmentPlace
+    from storage.places.listing import SegmentPlace
 
 
 class Key(NamedTuple):

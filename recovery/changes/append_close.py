@@ -17,15 +17,15 @@ from recovery.changes.confinement import require_in_reach
 from recovery.changes.file_facts import digest_of_data, is_still, list_files, look
 from recovery.changes.journal import DirectoryFacts, Status
 from recovery.changes.plan import Action
-from storage import fsio
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, FileKind, FileSuffix, classify
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from recovery.changes.journal import Journal, JournalStep
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 _MADE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
 

@@ -33,9 +33,7 @@ from recovery.changes.journal_order import next_order
 from recovery.changes.plan import Action, Step, absolute_path, new_id, require_fresh, require_owners
 from recovery.changes.prepare import directory_facts, journal_step, make_directory, neighbours_in
 from recovery.changes.steps import StepState
-from storage import fsio
 from storage.errors import EoctlError
-from storage.file_attributes import require_own_file, require_owner
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCHS_NAME,
@@ -43,6 +41,8 @@ from storage.file_names import (
     FileSuffix,
     classify,
 )
+from storage.files import fsio
+from storage.files.file_attributes import require_own_file, require_owner
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
     from recovery.changes.journal import DirectoryFacts
     from recovery.changes.plan import Plan
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 _NOTHING = Appends(new_directories={}, sessions=(), ends={}, end_directories={})
 
 
 class AppendJournal:
-    """Keeps what a run changes; a `storage.partition_store.Keeper`. Nothing is made without need.
+    """Keeps what a run changes, as a `Keeper` of a partition's store; makes nothing without need.
 
     The caller holds the locks of the log dirs, in which nothing else is unfinished.
 

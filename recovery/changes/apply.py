@@ -28,19 +28,19 @@ from recovery.changes.journal import Journal, JournalStep, Status
 from recovery.changes.plan import Action, absolute_path, read_plan, require_fresh, require_owners
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
-from storage import fsio
-from storage.broker_lock import take
 from storage.errors import RefusedError
-from storage.file_attributes import require_owner
 from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
+from storage.files import fsio
+from storage.files.broker_lock import take
+from storage.files.file_attributes import require_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from recovery.changes.plan import Plan
     from recovery.changes.spliced_content import Pieces
-    from storage.discovery import Selected
-    from storage.fsio import FileSystem
+    from storage.dirs.discovery import Selected
+    from storage.files.fsio import FileSystem
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.file_facts import data_bytes_of, read_chunks
 from recovery.changes.journal import PLACE_SUFFIX, BackupKind
 from recovery.changes.plan import Action
-from storage import fsio
-from storage.discovery import is_in_log_dir
+from storage.dirs.discovery import is_in_log_dir
 from storage.errors import RefusedError
-from storage.file_attributes import attributes_for
+from storage.files import fsio
+from storage.files.file_attributes import attributes_for
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from recovery.changes.file_facts import FileFacts
     from recovery.changes.plan import Plan, Step
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 # A file system without hard links, or none to this directory (another mount of the same disk).
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from recovery.changes.plan import Plan
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition import Partition
     from storage.file_names import PartitionName
-    from storage.log_dir import LogDir, Problem
-    from storage.partition import Partition
 
 # Leader epochs that do not parse, and foreign `.log` files.
 _SALVAGED = frozenset({"DIR-7", "DIR-9"})

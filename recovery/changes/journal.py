@@ -32,18 +32,18 @@ from recovery.changes.checked_values import bool_of, number_of, plain_object, te
 from recovery.changes.confinement import why_no_partition, why_not_confined
 from recovery.changes.file_facts import FileFacts
 from recovery.changes.plan import PLAN_ID, Action
-from storage import fsio
 from storage.checksum import crc32c
+from storage.dirs.state_file import Schema
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.file_names import DirState, parse_partition_name
+from storage.files import fsio
+from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
-from storage.small_file import read_small_file
-from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 JOURNAL_NAME = "journal"
 PLAN_NAME = "plan.json"

@@ -18,17 +18,17 @@ from recovery.changes.journal import (
     unfinished_path,
 )
 from recovery.changes.plan import PLAN_ID, read_plan
-from storage import fsio
-from storage.broker_lock import probe
 from storage.errors import AccessError, CorruptError, RefusedError, UsageError
 from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME
+from storage.files import fsio
+from storage.files.broker_lock import probe
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from recovery.changes.journal import Journal
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 
 class KeptJournal(NamedTuple):

@@ -27,11 +27,11 @@ from recovery.changes.checked_values import number_of, plain_object, text_of
 from recovery.changes.confinement import log_dir_of, require_in_reach, why_not_confined
 from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_still, list_files, look
 from recovery.changes.spliced_content import Piece, Pieces, take_pieces, why_not_readable
+from storage.dirs.state_file import Schema
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.file_attributes import require_own_file
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.small_file import read_small_file
-from storage.state_file import Schema
+from storage.files.file_attributes import require_own_file
+from storage.files.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -26,17 +26,17 @@ from recovery.changes.journal import (
 )
 from recovery.changes.journal_order import next_order
 from recovery.changes.plan import encode_plan
-from storage import fsio
 from storage.errors import EoctlError
-from storage.file_attributes import attributes_for
 from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
+from storage.files import fsio
+from storage.files.file_attributes import attributes_for
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.changes.plan import Plan, Step
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 # The mtime of what we write: even seconds, which every file system can store.
 _MTIME_STEP_NS = 2_000_000_000

@@ -20,17 +20,17 @@ from recovery.changes.file_facts import (
 from recovery.changes.journal import BackupKind, Status
 from recovery.changes.plan import Action
 from recovery.changes.spliced_content import Pieces, read_pieces
-from storage import fsio
 from storage.errors import RefusedError
-from storage.file_attributes import FileAttributes, attributes_for
-from storage.fsio import set_attributes
+from storage.files import fsio
+from storage.files.file_attributes import FileAttributes, attributes_for
+from storage.files.fsio import set_attributes
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.changes.journal import Journal, JournalStep
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 _CHUNK_BYTES = 1 << 20
 

@@ -27,16 +27,16 @@ from recovery.changes.journal import BackupKind, Journal, Status
 from recovery.changes.journal_order import later_applied, later_without_backup
 from recovery.changes.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
-from storage import fsio
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
+from storage.files import fsio
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from recovery.changes.journal import JournalStep
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 
 class Undone(NamedTuple):

@@ -16,18 +16,18 @@ from recovery.changes.append_close import has_old_bytes, new_files, why_not_ours
 from recovery.changes.file_facts import has_bytes_of, is_still, list_files
 from recovery.changes.journal import BackupKind, Status
 from recovery.changes.steps import has_whole_backup, take_back
-from storage import fsio
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify
+from storage.files import fsio
+from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
-from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.changes.journal import Appends, Journal, JournalStep
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 MAX_SESSION_BYTES = 16 << 20
 _SESSION_FORMATS = ("eoctl producer session", "eoctl copy session")

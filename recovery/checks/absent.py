@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from recovery.checks.collector import Collector
     from recovery.cluster.absent import AbsentPartition
     from recovery.cluster.clusters import Clusters
-    from storage.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir
 
 # Of the checkpoints that name a partition, the first of these tells of its loss.
 _TELLING = (HIGH_WATERMARK_NAME, RECOVERY_POINT_NAME)

@@ -18,7 +18,8 @@ from recovery.checks import broker_version as releases
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
 from recovery.rules.findings import Severity
-from storage.discovery import UNKNOWN_PARTITION
+from storage.dirs.discovery import UNKNOWN_PARTITION
+from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError
 from storage.file_names import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
@@ -28,13 +29,12 @@ from storage.formats.partition_metadata import (
     parse_partition_metadata,
 )
 from storage.formats.partition_metadata import problems as partition_metadata_problems
-from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
-    from storage.cluster_image import ClusterImage
-    from storage.partition import Partition
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
 
 SETS_ASIDE = "renames the directory to -stray and does not serve it, unless newer metadata differ"
 # Releases before 3.7.1: once the logs are loaded.

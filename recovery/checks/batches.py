@@ -12,6 +12,7 @@ import numpy as np
 
 from recovery.checks.log_dir_release import REFUSES
 from recovery.rules.findings import Severity
+from storage.dirs.lookup import END_KINDS
 from storage.file_names import COORDINATOR_TOPICS
 from storage.formats.record_batch import (
     CODEC_MASK,
@@ -22,8 +23,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS
-from storage.segment import size_problem
+from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
     from recovery.summaries.read_findings import ReadFinding
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, Verdict
-    from storage.partition_files import SegmentFiles
 
 DAY_MS = 86_400_000
 FIRST_SANE_MS = 946_684_800_000  # 2000-01-01: below, seconds were taken for milliseconds

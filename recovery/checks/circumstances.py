@@ -6,16 +6,16 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import first_recovered
+from storage.dirs.log_config import read_log_config
+from storage.dirs.log_dir import StoppedState
 from storage.errors import AccessError
 from storage.file_names import COORDINATOR_TOPICS, METADATA_TOPIC
-from storage.listing import UNSEQUENCED_TOPICS
-from storage.log_config import read_log_config
-from storage.log_dir import StoppedState
+from storage.places.listing import UNSEQUENCED_TOPICS
 
 if TYPE_CHECKING:
-    from storage.cluster_image import ClusterImage
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
 
 
 class Refusal(NamedTuple):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recovery.checks.collector import Collector
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.kernels.record_table import RecordTable
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
     Decode = Callable[[bytes | None, bytes | None], object]
 

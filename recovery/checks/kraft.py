@@ -35,15 +35,15 @@ from storage.formats.partition_metadata import METADATA_TOPIC_ID, format_uuid
 from storage.formats.quorum_state import parse_quorum_state
 from storage.formats.quorum_state import problems as quorum_state_problems
 from storage.kernels.protocol import VerdictKind
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
+    from storage.dirs.partition import Partition
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
-    from storage.partition import Partition
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 _SNAPSHOT_NEWEST = CANNOT_LOAD
 _SNAPSHOT_OLDER = "nothing: it loads the newest one"

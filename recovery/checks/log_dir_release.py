@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
-    from storage.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir
 
 REFUSES = "refuses to start"
 

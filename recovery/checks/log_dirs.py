@@ -8,9 +8,9 @@
   DIR-7  a checkpoint that does not parse                    REC-2, by file and kind of fault
   CSD-1  the clean-shutdown marker has no readable content   loses the broker epoch
 
-Everything is told by what `storage.log_dir` has read already. Files that the operating system does
-not give are in `LogDir.problems` too; these say nothing of the disk's content and are no findings.
-Sources: LogManager.loadLogs, MetaPropertiesEnsemble, KafkaRaftServer.initializeLogDirs,
+Everything is told by what `storage.dirs.log_dir` has read already. Files that the operating system
+does not give are in `LogDir.problems` too; these say nothing of the disk's content and are no
+findings. Sources: LogManager.loadLogs, MetaPropertiesEnsemble, KafkaRaftServer.initializeLogDirs,
 CheckpointFile, LogCleanerManager. Partitions without a directory (DIR-8): `absent`.
 """
 
@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from recovery.checks import broker_version as releases
 from recovery.checks.log_dir_release import REFUSES, check_release, check_same_properties
 from recovery.rules.findings import Severity
-from storage.discovery import duplicate_partitions, is_foreign
+from storage.dirs.discovery import duplicate_partitions, is_foreign
+from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import FormatError
 from storage.file_names import (
     CLEAN_SHUTDOWN_NAME,
@@ -39,22 +40,21 @@ from storage.file_names import (
     FileKind,
     FileSuffix,
 )
+from storage.files.small_file import read_small_file
 from storage.formats.checkpoint import offset_checkpoint_problems
 from storage.formats.clean_shutdown import problems as clean_shutdown_problems
 from storage.formats.java_text import NotANumberError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.meta_properties import problems as meta_properties_problems
 from storage.formats.partition_metadata import format_uuid
-from storage.log_dir import MAX_FILE_BYTES, StoppedState
-from storage.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.collector import Collector
-    from storage.log_dir import LogDir
-    from storage.partition import Partition
+    from storage.dirs.log_dir import LogDir
+    from storage.dirs.partition import Partition
 
     CollectorOf = Callable[[LogDir], Collector]
 

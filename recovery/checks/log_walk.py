@@ -16,10 +16,10 @@ from recovery.replay.end_markers import (
 from recovery.replay.producer_columns import MarkerColumns
 from recovery.replay.segment_walk import MIN_TABLE_ROWS
 from recovery.summaries.read_findings import FindingsList
+from storage.dirs.lookup import OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.lookup import OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
     from recovery.checks.records import RecordCheck
     from storage.kernels.protocol import Verdict
-    from storage.producer_state import Marker
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.producers.producer_state import Marker
 
 MAX_SINGLES_COUNT = 4096
 # Nothing else of a batch matters to a recovery (REC-7, REC-8).

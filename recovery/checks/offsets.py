@@ -25,9 +25,9 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
+    from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.kernels.protocol import HeaderTable
-    from storage.partition import Partition
 
 
 def check_offsets(partition: Partition, circumstances: Circumstances, collector: Collector) -> None:

@@ -25,7 +25,7 @@ from recovery.replay.end_markers import (
 from recovery.rules.catalogue import NORMAL_WHEN_COMPACTED
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from recovery.checks.log_walk import Stop
     from recovery.checks.records import RecordCheck
     from recovery.replay.producer_columns import MarkerColumns
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, ScannedBatch
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 
 class CheckOptions(NamedTuple):

@@ -7,16 +7,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.file_names import DirState, FileSuffix
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.discovery import Selected
-    from storage.log_dir import LogDir
-    from storage.partition_files import FileEntry, SegmentFiles
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
 
 
 class Reclaimable(NamedTuple):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
     Flags = NDArray[np.bool_]
 

@@ -28,7 +28,6 @@ from recovery.checks.record_rules import (
 )
 from recovery.replay.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
 from recovery.rules.findings import Severity
-from storage.decoded_records import lost_base_offset, sound_records
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
 from storage.formats.control_record import (
@@ -48,6 +47,7 @@ from storage.formats.record_batch import (
 from storage.kernels.numpy_kernel import rows_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.log.decoded_records import lost_base_offset, sound_records
 
 if TYPE_CHECKING:
     from typing import Any
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from recovery.checks.collector import Collector
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

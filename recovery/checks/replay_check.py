@@ -20,8 +20,8 @@ from recovery.replay.recover_state import EntryState, compare_entries
 from recovery.rules.findings import Severity
 from storage.formats.txn_index import ENTRY_BYTES, FIELD_POS
 from storage.kernels.numpy_kernel import rows_of
-from storage.producer_state import DEFAULT_EXPIRATION_MS, AppendError
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS, AppendError
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.replay.producer_columns import MarkerColumns
     from recovery.replay.recover_state import EntryDifference
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable
-    from storage.partition_files import SegmentFiles
 
 DEFAULT_LATE_MS = DEFAULT_MAX_TIMEOUT_MS + LATE_BUFFER_MS
 

@@ -10,10 +10,10 @@ from storage.formats import producer_snapshot, txn_index
 if TYPE_CHECKING:
     from recovery.checks.circumstances import Circumstances
     from recovery.checks.collector import Collector
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.formats.txn_index import AbortedTxn
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
 
 
 def check_snapshots(

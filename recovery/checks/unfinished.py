@@ -19,9 +19,9 @@ from recovery.changes.journal import (
     ways_out_of,
 )
 from recovery.rules.findings import Finding, Severity
-from storage.broker_lock import probe
 from storage.errors import AccessError, CorruptError
 from storage.file_names import LOCK_FILE_NAME
+from storage.files.broker_lock import probe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

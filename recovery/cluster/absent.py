@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.acknowledged import Missing, checkpoint_claims
+from storage.dirs.acknowledged import Missing, checkpoint_claims
+from storage.dirs.log_dir import PartitionDir, StoppedState
 from storage.file_names import (
     CLEANER_NAME,
     HIGH_WATERMARK_NAME,
@@ -30,14 +31,13 @@ from storage.file_names import (
     TopicPartition,
 )
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
-from storage.log_dir import PartitionDir, StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recovery.cluster.clusters import Clusters
-    from storage.cluster_image import ClusterImage, PartitionImage
-    from storage.log_dir import LogDir
+    from storage.dirs.cluster_image import ClusterImage, PartitionImage
+    from storage.dirs.log_dir import LogDir
 
 
 class AbsentPartition(NamedTuple):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.cluster_image import load_cluster_image
-from storage.discovery import discover
+from storage.dirs.cluster_image import load_cluster_image
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
-    from storage.log_dir import LogDir, PartitionDir
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir, PartitionDir
 
 
 class Clusters:

@@ -20,16 +20,16 @@ from storage.errors import AccessError, FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
-from storage.java_hash import coordinator_partition
+from storage.producers.java_hash import coordinator_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition import Partition
     from storage.kernels.protocol import ScannedBatch
-    from storage.log_dir import LogDir, Problem
-    from storage.partition import Partition
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 MAX_PROBLEMS_COUNT = 100
 

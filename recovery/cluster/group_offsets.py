@@ -32,16 +32,16 @@ from storage.formats.coordinator_record import parse_key, parse_value
 from storage.formats.group_records import RECORD_TYPES
 from storage.formats.message_codec import INT16, INT32, MAX_STRING_BYTES
 from storage.formats.record_batch import NO_PRODUCER_ID
-from storage.markers import marker_is_commit
+from storage.log.markers import marker_is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition import Partition
     from storage.kernels.protocol import ScannedBatch
-    from storage.log_dir import LogDir, Problem
-    from storage.partition import Partition
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 MAX_PROBLEMS_COUNT = 100
 WINDOW_BYTES = 1 << 20

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, CorruptError
 from storage.file_names import DirState
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from storage.cluster_image import ClusterImage
-    from storage.log_dir import LogDir, Problem
-    from storage.partition import RangeRead
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition import RangeRead
 
 
 def find_copies(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.internal_topics import find_copies, furthest, reading_problems
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.errors import EoctlError, FormatError
 from storage.file_names import REMOTE_METADATA_TOPIC
 from storage.formats.partition_metadata import format_uuid
@@ -22,15 +23,14 @@ from storage.formats.remote_log_metadata import (
     SEGMENT_UPDATE,
     parse_record,
 )
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
+    from storage.dirs.log_dir import LogDir
+    from storage.dirs.tiering import RemoteRange
     from storage.errors import AccessError
-    from storage.log_dir import LogDir
-    from storage.tiering import RemoteRange
 
 _FINISHED = SEGMENT_STATES.index("COPY_SEGMENT_FINISHED")
 _GONE = SEGMENT_STATES.index("DELETE_SEGMENT_FINISHED")

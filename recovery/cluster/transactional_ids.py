@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from storage.errors import AccessError, FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import parse_record
-from storage.places import open_place
+from storage.places.find import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
 
 
 def read_transactional_ids(places: Iterable[SegmentPlace]) -> tuple[dict[int, str], list[str]]:

@@ -16,7 +16,7 @@ from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN
 from recovery.duplicates.scan import Trouble, read_parts
 from recovery.replay.end_markers import batch_at
 from storage.errors import AccessError, FormatError
-from storage.markers import marker_is_commit
+from storage.log.markers import marker_is_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from recovery.duplicates.scan import Part
     from recovery.duplicates.spill import Rows, Sorter, SpillSpace
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
     Codes = NDArray[np.int8]
 

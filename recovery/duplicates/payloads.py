@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.duplicates.record_digests import content_of, digest_of
 from recovery.duplicates.rows import OUTCOMES, Duplicate, DuplicateKind
 from recovery.summaries.sequence_ranges import LAP
+from storage.dirs.partition import floor_of
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 from storage.kernels.protocol import ScannedBatch
-from storage.partition import floor_of
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
     from recovery.duplicates.spill import Rows
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
-    from storage.segment import LogRecord, Segment
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
+    from storage.log.segment import LogRecord, Segment
 
 MAX_OPEN_SEGMENTS = 4
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from storage.formats.record import RecordHeader
     from storage.kernels.record_table import RecordTable
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.replay.end_markers import batch_at
-from storage.decoded_records import decoded_to_end
+from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
-from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
-from storage.segment import open_segment
+from storage.log.decoded_records import decoded_to_end
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+    from storage.dirs.log_dir import StoppedState
+    from storage.dirs.partition import Partition
     from storage.kernels.record_table import RecordTable
-    from storage.log_dir import StoppedState
-    from storage.partition import Partition
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
     Flags = NDArray[np.bool_]
 

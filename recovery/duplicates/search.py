@@ -26,11 +26,11 @@ from recovery.duplicates.record_digests import Digester
 from recovery.duplicates.rows import COMMITTED, DuplicateKind
 from recovery.duplicates.scan import Trouble, decode_part, read_parts
 from recovery.duplicates.suspected import record_rows, record_sorter, suspected_pairs
+from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.file_names import REMOTE_METADATA_TOPIC, DirState
 from storage.kernels.protocol import HeaderTable
-from storage.listing import UNSEQUENCED_TOPICS
-from storage.partition import Partition
+from storage.places.listing import UNSEQUENCED_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from recovery.duplicates.rows import Duplicate
     from recovery.duplicates.scan import Part
     from recovery.duplicates.spill import Sorter, SpillSpace
-    from storage.discovery import Selected
+    from storage.dirs.discovery import Selected
 
 # What their writers repeat on purpose: commits, states, metadata.
 INTERNAL_TOPICS = UNSEQUENCED_TOPICS | {REMOTE_METADATA_TOPIC}

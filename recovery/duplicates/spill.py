@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from storage.discovery import is_in_log_dir
+from storage.dirs.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from storage.discovery import is_in_log_dir
+from storage.dirs.discovery import is_in_log_dir
+from storage.dirs.state_file import read_as
 from storage.errors import AccessError, RefusedError
-from storage.fsio import TEMP_SUFFIX
-from storage.state_file import read_as
+from storage.files.fsio import TEMP_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from storage.fsio import FileSystem, OpenFile
+    from storage.files.fsio import FileSystem, OpenFile
 
 MANIFEST_NAME = "_manifest.jsonl"
 LOST_NAME = "_lost.jsonl"

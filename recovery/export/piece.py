@@ -19,18 +19,18 @@ from recovery.export.options import ExportFormat
 from recovery.records.read_options import ReadCounts
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import ReadFinding
-from storage.fsio import FileSystem
+from storage.dirs.state_file import read_as
+from storage.files.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
-from storage.places import open_place
-from storage.state_file import read_as
+from storage.places.find import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from recovery.export.options import ExportOptions
     from recovery.export.plan import ExportPiece
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
 
 BOUNDS = ("from_offset", "to_offset", "stable_offset")
 ROW_GROUP_BYTES = 32 << 20

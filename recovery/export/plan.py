@@ -4,9 +4,10 @@ A piece is a split of a segment and becomes one file (none, if it gives no recor
 
     DIR/topic=TOPIC/partition=N/BROKER-DIGEST-BASE_OFFSET-START_POS.parquet
 
-BROKER is the copy's broker (`storage.places`), made fit for a file name; DIGEST tells directories
-apart that would give one name: log dirs of a broker, clusters that use the same node ids. So files
-of different copies never meet in one name, and which file holds whose records is seen from outside.
+BROKER is the copy's broker (`storage.places.find`), made fit for a file name; DIGEST tells
+directories apart that would give one name: log dirs of a broker, clusters that use the same node
+ids. So files of different copies never meet in one name, and which file holds whose records is seen
+from outside.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from recovery.cluster.remote_segments import tell_remote
 from recovery.export.options import PATH_COLUMNS, ExportFormat, Until
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.transactions.isolation import Isolation
-from storage.acknowledged import Acknowledged
-from storage.discovery import discover
+from storage.dirs.acknowledged import Acknowledged
+from storage.dirs.discovery import discover
 from storage.errors import EoctlError, UsageError
 from storage.file_names import DirState, parse_partition_name
-from storage.places import list_places
-from storage.splits import Split, split_places
+from storage.places.find import list_places
+from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from recovery.cluster.absent import AbsentPartition
     from recovery.export.options import ExportOptions
     from recovery.transactions.outcomes import Stability
-    from storage.listing import DirectoryPlace, SegmentPlace
-    from storage.log_dir import Problem
+    from storage.dirs.log_dir import Problem
+    from storage.places.listing import DirectoryPlace, SegmentPlace
 
 MAX_BROKER_CHARS = 40
 

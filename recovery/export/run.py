@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.export.files import ExportDir, require_target
 from recovery.export.piece import PieceResult, result_of_entry
+from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import AccessError, FormatError
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS, is_wrong_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recovery.export.options import ExportOptions
     from recovery.export.plan import ExportPiece, ExportPlan
     from recovery.summaries.read_findings import ReadFinding
-    from storage.listing import DirectoryPlace
+    from storage.places.listing import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]
 

@@ -17,16 +17,16 @@ from recovery.rules.findings import Finding, Severity
 from recovery.start.changes import StartAction, StartChange
 from recovery.start.files import StartSettings
 from recovery.start.prediction import StartPrediction, action_on, predict_start
+from storage.dirs.log_config import read_log_config
+from storage.dirs.partition import Partition
+from storage.dirs.tiering import is_tiered
 from storage.errors import AccessError
-from storage.log_config import read_log_config
-from storage.partition import Partition
-from storage.tiering import is_tiered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
 
 
 class CheckJob(NamedTuple):

@@ -1,9 +1,9 @@
 """What a check has found, by partition directory, so that a later one need not read it again.
 
 A result is taken if nothing has changed that it came from: the files by name, size and time, what
-the log dir's checkpoints say of the partition, how the log dir was left, and the options. What
-is told of by its age holds at the same time only. The file (`storage.state_file`) can be deleted at
-any time.
+the log dir's checkpoints say of the partition, how the log dir was left, and the options. What is
+told of by its age holds at the same time only. The file (`storage.dirs.state_file`) can be deleted
+at any time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.file_facts import UNREADABLE, listing_digest
 from recovery.fsck.one_pass import CheckResult
-from storage import fsio
+from storage.dirs.state_file import Schema, StateFile, read_as
 from storage.errors import UsageError
-from storage.state_file import Schema, StateFile, read_as
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from recovery.fsck.one_pass import CheckJob

@@ -23,6 +23,7 @@ import numpy as np
 from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.replay.end_markers import CUT_CHECK_IDS, REFUSED_CHECK_ID
 from recovery.replay.recover_state import read_snapshots
+from storage.dirs.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
 from storage.errors import AccessError, FormatError
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import (
@@ -32,9 +33,8 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import in_words
-from storage.lookup import END_KINDS, all_verdicts, is_wrong_end, verdict_of
-from storage.producer_state import AppendError
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.replay.snapshots import Clock
+    from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
-    from storage.partition import Partition
 
     Ints = NDArray[np.int64]
 

@@ -11,26 +11,26 @@ import os
 from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.file_names import DirState
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words
-from storage.log_dir import StoppedState
-from storage.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
-from storage.segment import open_segment
-from storage.transactions import OpenTransactions
+from storage.log.segment import open_segment
+from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from storage.acknowledged import Missing
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
+    from storage.dirs.acknowledged import Missing
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import PartitionDir, Problem
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable, Verdict
-    from storage.log_dir import PartitionDir, Problem
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
 
 # Below this the import of numpy would cost more than the whole pass.
 BULK_BYTES = 4 << 20

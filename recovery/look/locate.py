@@ -10,21 +10,21 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage import lookup
+from storage.dirs import lookup
+from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import AccessError, FormatError, UsageError
 from storage.kernels.protocol import in_words
-from storage.lookup import END_KINDS, is_wrong_end
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.protocol import ScannedBatch
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 
 class Location(NamedTuple):

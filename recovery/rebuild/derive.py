@@ -26,7 +26,7 @@ from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
 from storage.kernels.layouts import TXN_ENTRY
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from recovery.rebuild.segment_pass import EpochRun
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.replay.snapshots import Snapshots
+    from storage.dirs.partition import Partition
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.partition import Partition
-    from storage.producer_state import Violation
+    from storage.producers.producer_state import Violation
 
 
 class RebuildSettings(NamedTuple):

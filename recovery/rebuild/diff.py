@@ -11,12 +11,12 @@ from recovery.rebuild.derive import leader_epochs
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild.older_brokers import older_reason
 from recovery.replay.recover_state import EntryState, compare_entries
+from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats import offset_index, time_index
 from storage.formats.checkpoint import LeaderEpochEntry, parse_leader_epochs
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.log_dir import StoppedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from recovery.rebuild.derive import Rebuilt
     from recovery.rebuild.segment_pass import EpochRun
     from recovery.replay.snapshots import Clock
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry
 
 
 class FileState(StrEnum):

@@ -10,17 +10,17 @@ from recovery.rebuild.diff import FileDifference, compare_files
 from recovery.rebuild.index_builder import DEFAULT_INDEX_MAX_BYTES
 from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from recovery.work.processes import map_in_order
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.lookup import END_KINDS
+from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.formats import offset_index, time_index
-from storage.log_dir import StoppedState
-from storage.lookup import END_KINDS
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recovery.rebuild.segment_pass import SegmentEnd
-    from storage.discovery import Selected
+    from storage.dirs.discovery import Selected
 
 
 class RebuildJob(NamedTuple):

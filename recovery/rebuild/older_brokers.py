@@ -23,7 +23,7 @@ from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.layouts import INDEX_ENTRY, TIME_ENTRY
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.rebuild.derive import Rebuilt
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import HeaderTable
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
 
 FIRST_OFFSETS = "as brokers before 2.0 wrote it: the first offset of each batch"
 APPENDED_SETS = (

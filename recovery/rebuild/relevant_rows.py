@@ -13,7 +13,7 @@ import numpy as np
 
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.kernels.protocol import HeaderTable
-from storage.producer_state import CACHED_BATCHES_COUNT
+from storage.producers.producer_state import CACHED_BATCHES_COUNT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,10 +14,10 @@ import numpy as np
 from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES, BuiltIndexes, IndexBuilder
 from recovery.rebuild.relevant_rows import relevant_rows, take_rows
 from recovery.replay.segment_walk import SegmentWalk
+from storage.files.spliced_file import SplicedFile
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
-from storage.segment import Segment, open_segment
-from storage.spliced_file import SplicedFile
+from storage.log.segment import Segment, open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.protocol import ScannedBatch
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 NOT_FOUND = -1  # what the tool prints as log offset when no batch holds the indexed one
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.plan import absolute_path, make_plan, replace_step, source_of
-from storage import fsio
-from storage.discovery import is_in_log_dir
+from storage.dirs.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from recovery.changes.plan import Plan
     from recovery.replay.price import RecoveryPrice
-    from storage.discovery import Selected
-    from storage.fsio import FileSystem
+    from storage.dirs.discovery import Selected
+    from storage.files.fsio import FileSystem
 
 _REASON = "derived from the .log"
 

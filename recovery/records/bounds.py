@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recovery.records.read_options import ReadOptions
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 
 class Bounds:

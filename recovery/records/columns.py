@@ -1,16 +1,12 @@
 """Records as Arrow columns: from decoded tables without a step per record, or from single records.
 
-column                  type       meaning
-broker                  string     whose copy it is: node id, else where it lies (`storage.places`)
-topic                   string
-partition               int32
-directory               string     of the partition
-path                    string     of the segment
-offset                  int64
-timestamp_ms            int64      as a consumer sees it; -1: none
-timestamp_type          string     CreateTime, LogAppendTime; null in message format 0
-key, value              binary     null and empty are different
-headers                 list       of structs of key and value, both binary: nothing makes a key
+column                  type       meaning broker                  string     whose copy it is: node
+id, else where it lies (`storage.places.find`) topic                   string partition
+int32 directory               string     of the partition path                    string     of the
+segment offset                  int64 timestamp_ms            int64      as a consumer sees it; -1:
+none timestamp_type          string     CreateTime, LogAppendTime; null in message format 0 key,
+value              binary     null and empty are different headers                 list       of
+structs of key and value, both binary: nothing makes a key
                                    valid UTF-8, and what a consumer makes of such bytes is lossy
 batch_base_offset       int64      of the batch; of the first record in a compressed legacy message
 partition_leader_epoch  int32      -1: none, as in the next three
@@ -39,7 +35,7 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.limits import as_int64
-from storage.markers import Outcome
+from storage.log.markers import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,8 +45,8 @@ if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
-    from storage.listing import SegmentPlace
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
+    from storage.places.listing import SegmentPlace
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]

@@ -30,14 +30,14 @@ from recovery.transactions.outcomes import (
     read_marker_kinds,
     resolve_outcomes,
 )
-from storage.decoded_records import decoded_records
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET
-from storage.places import open_place
+from storage.log.decoded_records import decoded_records
+from storage.places.find import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from recovery.transactions.outcomes import Outcomes
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.record_table import RecordTable
-    from storage.listing import SegmentPlace
-    from storage.segment import LogRecord, Segment
-    from storage.splits import Split
+    from storage.log.segment import LogRecord, Segment
+    from storage.places.listing import SegmentPlace
+    from storage.places.splits import Split
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]

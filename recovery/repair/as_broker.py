@@ -23,11 +23,11 @@ from recovery.repair.strategies import Strategy
 from recovery.replay.recover_state import read_snapshots
 from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import require_changeable
+from storage.dirs.log_tail import NotClosedError
+from storage.dirs.lookup import verdict_of
 from storage.errors import RefusedError
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.log_tail import NotClosedError
-from storage.lookup import verdict_of
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.derive import RebuildSettings
     from recovery.repair.broker_start import Recovery
     from recovery.repair.repaired import LostRange
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
 
 def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:

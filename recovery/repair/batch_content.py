@@ -13,14 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.checksum import load_crc32c
+from storage.files.positioned_file import FileRange
 from storage.formats.record_batch import CRC_POS, CRC_START_POS, HEADER_BYTES
-from storage.positioned_file import FileRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recovery.repair.run_order import Run
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 PROOF_BYTES = 16 << 20  # how far a batch is followed whose header alone may be damaged
 BUDGET_BYTES = 4 * PROOF_BYTES

@@ -24,6 +24,7 @@ from recovery.rebuild.derive import cut_at_log_start, recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import StateHistory
+from storage.dirs.log_tail import LogTail, TailWalk, require_flushed, require_room
 from storage.errors import FormatError, RefusedError
 from storage.file_names import LEADER_EPOCHS_NAME
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
@@ -31,8 +32,7 @@ from storage.formats.producer_snapshot import encode_snapshot
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
-from storage.log_tail import LogTail, TailWalk, require_flushed, require_room
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from recovery.rebuild.derive import RebuiltSegment
     from recovery.rebuild.segment_pass import EpochRun
     from recovery.replay.snapshots import Clock
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.kernels.protocol import Verdict
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry, SegmentFiles
 
 
 class Recovery(NamedTuple):

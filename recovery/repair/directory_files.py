@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.changes.plan import Step
-    from storage.cluster_image import ClusterImage
-    from storage.discovery import Selected
-    from storage.partition import Partition
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.partition import Partition
 
 FOREIGN_LOG_ID = "DIR-9"
 

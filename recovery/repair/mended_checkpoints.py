@@ -30,7 +30,7 @@ from storage.formats.java_text import parse_integer
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from storage.log_dir import LogDir, Offsets
+    from storage.dirs.log_dir import LogDir, Offsets
 
 _HEADER_LINES_COUNT = 2  # version and number of entries
 

@@ -20,8 +20,8 @@ from storage.file_names import LEADER_EPOCHS_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry
 
 _REASON = "set aside; the broker fetches it again"
 

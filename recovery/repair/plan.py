@@ -17,8 +17,8 @@ from recovery.repair.repaired import Repaired, with_missing
 from recovery.repair.salvage import plan_salvage
 from recovery.repair.strategies import Strategy
 from recovery.work.processes import map_in_order
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Plan
     from recovery.rebuild.derive import RebuildSettings
     from recovery.replay.price import RecoveryPrice
-    from storage.discovery import Selected
+    from storage.dirs.discovery import Selected
 
 
 class RepairJob(NamedTuple):

@@ -19,8 +19,8 @@ from recovery.repair.salvage_scan import Loss
 from recovery.replay.end_markers import CUT_CHECK_IDS
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.protocol import VerdictKind
-from storage.producer_state import AppendError
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Step
     from recovery.repair.strategies import Strategy
     from recovery.replay.snapshots import Clock, Snapshots
-    from storage.acknowledged import Missing
+    from storage.dirs.acknowledged import Missing
+    from storage.dirs.partition import Partition
     from storage.errors import EoctlError
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
-    from storage.partition import Partition
 
 
 class LostRange(NamedTuple):

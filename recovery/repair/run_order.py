@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.kernels.protocol import HeaderTable, ScannedBatch
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 
 class Run(NamedTuple):

@@ -48,12 +48,12 @@ from recovery.replay.recover_state import first_recovered, read_snapshots
 from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from recovery.truncate.plan import require_changeable
+from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.log_dir import StoppedState
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.segment_pass import SegmentEnd
     from recovery.repair.repaired import LostRange
     from recovery.repair.salvage_scan import SalvagedSegment
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
 _REASON = "derived from the .log"
 _INDEXES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX})

@@ -31,14 +31,14 @@ from recovery.repair.run_order import Run, RunOrder, add_run, first_offset, says
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.kernels.protocol import HeaderTable, ScannedBatch
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 ORDER_CHECK_ID = "BAT-3"
 BUDGET_BYTES = 64 << 20  # of searches, with so many times the size of the segment

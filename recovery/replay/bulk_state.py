@@ -1,10 +1,10 @@
 """One pass over a partition's batches: its producer state and its transactions, in bulk.
 
-`BulkState` is the twin of `storage.producer_state.ProducerStateManager` over tables of headers: the
-same entries in the same order, the same transactions with the same last stable offsets, the same
-violations, the same refusals, however the log is cut into tables. There is no Python step per
-batch; beginnings and ends of transactions are followed one by one. `replay_segment` feeds it from
-a `.log` as recovery reads that (REC-7).
+`BulkState` is the twin of `storage.producers.producer_state.ProducerStateManager` over tables of
+headers: the same entries in the same order, the same transactions with the same last stable
+offsets, the same violations, the same refusals, however the log is cut into tables. There is no
+Python step per batch; beginnings and ends of transactions are followed one by one. `replay_segment`
+feeds it from a `.log` as recovery reads that (REC-7).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from recovery.replay.transaction_events import (
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of
-from storage.producer_state import (
+from storage.producers.producer_state import (
     DEFAULT_EXPIRATION_MS,
     CachedBatch,
     CompletedTransaction,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.protocol import HeaderTable, Verdict
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -10,7 +10,7 @@ Sources: ProducerAppendInfo.append, EndTransactionMarker, DefaultRecordBatch.ite
 (4.0 cuts the log at a short value, too).
 
 This is what summaries, replays and prices go by. What a client is given ends where its key says so
-(`storage.markers`), whatever the value is.
+(`storage.log.markers`), whatever the value is.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
-from storage.producer_state import Marker
+from storage.producers.producer_state import Marker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.record_table import RecordTable
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.recover_state import recover_state
+from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.file_names import METADATA_TOPIC, PRODUCER_IDS_TOPIC, DirState
 from storage.kernels.protocol import VerdictKind
-from storage.partition import Partition
-from storage.producer_state import ProducerState
+from storage.producers.producer_state import ProducerState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.replay.snapshots import Clock
+    from storage.dirs.log_dir import LogDir, PartitionDir
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.log_dir import LogDir, PartitionDir
 
 # What a crash leaves behind the last batch: a start cuts it off.
 _NORMAL = {VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from storage.dirs.partition import floor_of
+from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, DirState
-from storage.partition import floor_of
-from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from storage.dirs.log_dir import LogDir, PartitionDir
+    from storage.dirs.partition_files import SegmentFiles
     from storage.file_names import PartitionName
-    from storage.log_dir import LogDir, PartitionDir
-    from storage.partition_files import SegmentFiles
 
 
 class RecoveryPrice(NamedTuple):

@@ -1,9 +1,9 @@
-"""Producer state as columns: what `storage.producer_state` keeps per producer, for many at once.
+"""Producer state as columns: what `storage.producers.producer_state` keeps of one, for many.
 
 A producer id has a slot, given in the order in which ids become known, which is the order of the
 broker's map (SNAP-8). One table of batches is taken in by producer (`group_rows`), each column by
 a few numpy calls over all producers of the table. The rules are those of PROD; the definition is
-`storage.producer_state`, and a differential test compares the two.
+`storage.producers.producer_state`, and a differential test compares the two.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import numpy as np
 
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
-from storage.java_hash import MIN_TREE_BUCKETS, TREE_BUCKET_ENTRIES, HashMapCapacity, long_hash
-from storage.java_hash_map import JavaHashMap
-from storage.producer_state import (
+from storage.producers.java_hash import (
+    MIN_TREE_BUCKETS,
+    TREE_BUCKET_ENTRIES,
+    HashMapCapacity,
+    long_hash,
+)
+from storage.producers.java_hash_map import JavaHashMap
+from storage.producers.producer_state import (
     CACHED_BATCHES_COUNT,
     NO_EPOCH,
     NO_OFFSET,

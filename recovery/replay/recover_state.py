@@ -12,21 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.snapshots import Clock, StateHistory
+from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import StoppedState
-from storage.producer_state import NO_EPOCH
+from storage.producers.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recovery.replay.snapshots import Snapshots
+    from storage.dirs.partition import LogEnd, Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
-    from storage.partition import LogEnd, Partition
-    from storage.partition_files import SegmentFiles
-    from storage.producer_state import Violation
+    from storage.producers.producer_state import Violation
 
 
 class RecoveredState(NamedTuple):
@@ -240,7 +240,7 @@ def first_recovered(segments: Sequence[SegmentFiles], recovery_point: int) -> in
 
 def _end_offset(partition: Partition, place: int) -> int:
     """Offset behind the last valid batch of one segment."""
-    from storage.segment import open_segment
+    from storage.log.segment import open_segment
 
     files = partition.segments[place]
     if place == len(partition.segments) - 1:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
-    from storage.producer_state import Marker
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.producers.producer_state import Marker
 
 # Tables of fewer rows are joined: a table costs some hundred numpy calls, however short it is.
 MIN_TABLE_ROWS = 16_384

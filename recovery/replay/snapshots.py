@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from recovery.replay.bulk_state import BulkState, replay_segment
-from storage.producer_state import DEFAULT_EXPIRATION_MS
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.kernels.protocol import Verdict
-    from storage.partition_files import SegmentFiles
-    from storage.producer_state import Violation
+    from storage.producers.producer_state import Violation
 
 Snapshots = dict[int, list["ProducerEntry"]]
 

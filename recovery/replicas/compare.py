@@ -27,13 +27,13 @@ from recovery.truncate.target import (
     read_epochs,
 )
 from recovery.truncate.transactions import TransactionChanges, cut_parts
+from storage.dirs.lookup import END_KINDS
+from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
 from storage.kernels.protocol import HeaderTable
-from storage.listing import SegmentPlace
-from storage.lookup import END_KINDS
-from storage.partition import Partition
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.places.listing import SegmentPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from recovery.replay.snapshots import Clock
     from recovery.summaries.fingerprint import Fingerprint
     from recovery.truncate.transactions import TransactionChange
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import Verdict
-    from storage.partition_files import SegmentFiles
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 
 class ReplicaLog(NamedTuple):

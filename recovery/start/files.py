@@ -18,6 +18,7 @@ from recovery.rebuild.derive import encode_aborted
 from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
 from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.start.changes import StartAction, StartChange
+from storage.dirs.partition_files import all_entries
 from storage.errors import FormatError
 from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, QUORUM_STATE_NAME
 from storage.formats.checkpoint import (
@@ -26,16 +27,15 @@ from storage.formats.checkpoint import (
     parse_leader_epochs,
 )
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.partition_files import all_entries
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from recovery.replay.snapshots import Clock
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry, SegmentFiles
 
 _SWAP = ".swap"
 

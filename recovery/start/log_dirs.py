@@ -28,8 +28,8 @@ from storage.file_names import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from storage.cluster_image import ClusterImage
-    from storage.log_dir import LogDir, Offsets
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir, Offsets
 
 _CREATED_FILES = (
     f"{0:020d}.index",

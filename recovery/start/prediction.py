@@ -28,21 +28,21 @@ from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
 from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
 from recovery.start.changes import StartAction, StartChange
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.partition_files import SegmentFiles, all_entries
 from storage.errors import AccessError, FormatError
 from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
-from storage.log_dir import StoppedState
-from storage.partition_files import SegmentFiles, all_entries
-from storage.producer_state import AppendError
-from storage.segment import open_segment, size_problem
+from storage.log.segment import open_segment, size_problem
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from recovery.checks.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition
     from recovery.start.files import StartSettings
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry
 
 
 _INDEX_KINDS = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)

@@ -17,9 +17,9 @@ from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.summaries.violations import VIOLATION_DTYPE
+from storage.dirs.state_file import read_as
 from storage.errors import CorruptError, UnsupportedError
-from storage.splits import Split
-from storage.state_file import read_as
+from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.summaries.read_findings import GONE, ReadFinding, not_there
 from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summaries.summary import Before, Piece, Summary, merge, merge_all
-from storage.log_dir import StoppedState
-from storage.lookup import is_wrong_end
-from storage.splits import Split
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.lookup import is_wrong_end
+from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from storage.acknowledged import Acknowledged
-    from storage.listing import SegmentPlace
+    from storage.dirs.acknowledged import Acknowledged
+    from storage.places.listing import SegmentPlace
 
     ReadSplit = Callable[[Split, Before | None], PieceSummary]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from recovery.replay.end_markers import REFUSED_CHECK_ID
-from storage.decoded_records import lost_base_offset
+from storage.dirs.lookup import END_KINDS
 from storage.errors import AccessError
 from storage.kernels.protocol import Verdict, VerdictKind, in_words
-from storage.lookup import END_KINDS
+from storage.log.decoded_records import lost_base_offset
 
 if TYPE_CHECKING:
-    from storage.acknowledged import Missing
+    from storage.dirs.acknowledged import Missing
     from storage.errors import FormatError
     from storage.kernels.numpy_kernel import BulkScan
     from storage.kernels.protocol import HeaderTable, ScannedBatch
-    from storage.splits import Split
+    from storage.places.splits import Split
 
 GONE = "gone"
 

@@ -15,20 +15,20 @@ from recovery.replay.end_markers import batch_at, marker_rows, read_good_markers
 from recovery.summaries.producer_summary import ABORT, COMMIT
 from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
-from storage.decoded_records import decoded_records
+from storage.dirs.lookup import DoubtfulOffsets, LostRecords
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
-from storage.lookup import DoubtfulOffsets, LostRecords
-from storage.places import open_place
+from storage.log.decoded_records import decoded_records
+from storage.places.find import open_place
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.replay.producer_columns import MarkerColumns
     from storage.kernels.protocol import HeaderTable, ScannedBatch
-    from storage.segment import Segment
-    from storage.splits import Split
+    from storage.log.segment import Segment
+    from storage.places.splits import Split
 
 MAX_SINGLES_COUNT = 16_384
 MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted

@@ -17,12 +17,12 @@ import numpy as np
 from recovery.changes.plan import absolute_path, replace_step, source_of
 from recovery.replay.price import recovery_price
 from recovery.transactions.outcomes import is_data_of_transaction
+from storage.dirs.partition import floor_of
 from storage.errors import RefusedError
-from storage.partition import floor_of
-from storage.partition_store import PlannedStore
-from storage.producer_state import DEFAULT_EXPIRATION_MS
-from storage.segment import open_segment
-from storage.writer import PartitionWriter
+from storage.log.segment import open_segment
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+from storage.writing.partition_store import PlannedStore
+from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Source, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
     from recovery.transactions.open_transactions import OpenTransaction
-    from storage.log_config import LogConfig
-    from storage.log_tail import LogTail
-    from storage.partition import Partition
+    from storage.dirs.log_config import LogConfig
+    from storage.dirs.log_tail import LogTail
+    from storage.dirs.partition import Partition
 
 REASON = "a segment with the ABORT marker"
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
 from storage.formats.transaction_state import TransactionStatus
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
     from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
     from recovery.replay.recover_state import RecoveredState
+    from storage.dirs.partition import Partition
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.partition import Partition
 
 _LISTING = frozenset(
     {TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT}

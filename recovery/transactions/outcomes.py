@@ -6,7 +6,7 @@ if their batch has a right checksum and its record decodes. What damage has swal
 a batch before a damaged marker has the outcome of the one behind the damage. In compacted logs a
 marker may be gone in the same way.
 
-The key alone says what a marker is, as for a consumer (`storage.markers`), whose outcomes these
+The key alone says what a marker is, as for a consumer (`storage.log.markers`), whose outcomes these
 are. A broker that replays the log wants a whole value too (`end_markers`), and loads nothing of a
 log without one: summaries tell of that.
 
@@ -23,17 +23,17 @@ import numpy as np
 
 from recovery.replay.end_markers import batch_at
 from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
+from storage.dirs.lookup import DoubtfulOffsets
 from storage.errors import AccessError, FormatError
+from storage.files.uris import is_uri
 from storage.formats.control_record import KEY_BYTES
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import BulkScan, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
-from storage.lookup import DoubtfulOffsets
-from storage.markers import marker_is_commit
-from storage.places import list_places, open_place
-from storage.transactions import OpenTransactions
-from storage.uris import is_uri
+from storage.log.markers import marker_is_commit
+from storage.places.find import list_places, open_place
+from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.numpy_kernel import BulkWindow
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
-    from storage.transactions import OpenTransaction
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
+    from storage.producers.transactions import OpenTransaction
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]

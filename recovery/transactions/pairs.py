@@ -14,15 +14,15 @@ from recovery.summaries.producer_summary import ABORT, NO_MARKER
 from recovery.transactions.outcomes import EventWalk
 from storage.errors import AccessError
 from storage.limits import INT64_MAX
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+    from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
-    from storage.partition import Partition
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

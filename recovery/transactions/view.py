@@ -23,16 +23,16 @@ from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import EventWalk
 from recovery.transactions.pairs import NO_DATA, TransactionPairs
 from storage.errors import AccessError
-from storage.segment import open_segment
-from storage.transactions import OpenTransaction
+from storage.log.segment import open_segment
+from storage.producers.transactions import OpenTransaction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.formats.txn_index import AbortedTxn
     from storage.kernels.protocol import HeaderTable
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recovery.replay.end_markers import batch_at
+from storage.dirs.lookup import END_KINDS
 from storage.errors import FormatError
 from storage.formats.record_batch import CODEC_MASK, CONTROL_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable
-    from storage.partition_files import SegmentFiles
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 
 class CutCounts:

@@ -16,15 +16,15 @@ from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.replay.recover_state import first_recovered
 from storage.errors import FormatError, RefusedError
 from storage.formats.record_batch import MAGIC_V2
-from storage.producer_state import AppendError
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from recovery.replay.bulk_state import SegmentReplay
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 
 class BatchAround(NamedTuple):

@@ -32,13 +32,13 @@ from recovery.changes.plan import absolute_path, remove_step, replace_step, trun
 from recovery.replay.recover_state import recover_cut_state
 from recovery.truncate.cut import cannot_load
 from recovery.truncate.target import find_target
-from storage.discovery import UNKNOWN_PARTITION
+from storage.dirs.discovery import UNKNOWN_PARTITION
 from storage.errors import FormatError, RefusedError
 from storage.file_names import COORDINATOR_TOPICS, LEADER_EPOCHS_NAME
 from storage.formats import offset_index, time_index, txn_index
 from storage.formats.checkpoint import encode_leader_epochs
 from storage.formats.producer_snapshot import encode_snapshot
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from recovery.replay.snapshots import Clock
     from recovery.truncate.cut import Cut
     from recovery.truncate.target import Target, TargetRequest
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.partition import Partition
-    from storage.partition_files import FileEntry, SegmentFiles
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from recovery.replay.price import RecoveryPrice, recovered_bytes, recovery_price
 from recovery.replay.recover_state import recover_state
 from recovery.truncate.counts import CutCounts
 from recovery.truncate.transactions import MAX_LISTED_COUNT, TransactionChanges, cut_parts
-from storage.acknowledged import offsets_count
+from storage.dirs.acknowledged import offsets_count
+from storage.dirs.lookup import END_KINDS
 from storage.errors import EoctlError
-from storage.lookup import END_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from recovery.cluster.group_offsets import CommittedOffset
     from recovery.truncate.plan import Truncation
     from recovery.truncate.transactions import TransactionChange
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.log_dir import LogDir
 
 
 class ProducerChange(NamedTuple):

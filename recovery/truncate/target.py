@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from recovery.truncate.cut import Cut
+    from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
-    from storage.partition import Partition
 
 
 class TargetKind(StrEnum):

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.replay.bulk_state import BulkState, replay_segment
+from storage.dirs.lookup import END_KINDS
 from storage.errors import EoctlError
-from storage.lookup import END_KINDS
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.truncate.plan import Truncation
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import Verdict
-    from storage.partition_files import SegmentFiles
 
 MAX_LISTED_COUNT = 1000  # removed ones, and others; all are counted
 

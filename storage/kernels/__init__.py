@@ -2,6 +2,6 @@
 
 As a definition (pure) and in bulk (numpy), with the same results.
 
-From the entry down: numpy_kernel, scan, resync, pure, record_table, offset_order, protocol, select,
-layouts.
+From the entry down: numpy_kernel, scan, resync, pure, record_table, layouts, offset_order,
+protocol, select.
 """

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from storage.checksum import load_crc32c
+from storage.files.positioned_file import ReadWindow
 from storage.formats.record_batch import (
     CODEC_MASK,
     CRC_START_POS,
@@ -36,16 +37,15 @@ from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
 from storage.limits import as_int64
-from storage.positioned_file import ReadWindow
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
     from numpy.typing import NDArray
 
+    from storage.files.positioned_file import PositionedFile
     from storage.kernels.protocol import Verdict
     from storage.kernels.pure import Neighbours
-    from storage.positioned_file import PositionedFile
 
 # The columns of a HeaderTable in their order.
 COLUMN_DTYPES: dict[str, type[np.generic]] = {
@@ -232,7 +232,7 @@ class BulkWindow(NamedTuple):
 
 
 class ScannedFile(Protocol):
-    """What is scanned of a `storage.segment.Segment`."""
+    """What is scanned of a `storage.log.segment.Segment`."""
 
     @property
     def file(self) -> PositionedFile:

@@ -59,7 +59,7 @@ from storage.limits import INT32_MAX, MAX_RELATIVE_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from storage.positioned_file import FileRange
+    from storage.files.positioned_file import FileRange
 
 CHUNK_BYTES = 1 << 20
 FIRST_CHUNK_BYTES = 32 << 10  # the next good batch is mostly near

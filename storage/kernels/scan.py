@@ -33,6 +33,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from storage.files.positioned_file import FileRange, ReadWindow, Unreadable
 from storage.formats.record_batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -56,12 +57,11 @@ from storage.kernels.pure import (
     suspect,
 )
 from storage.kernels.resync import CrcReader, Resync, header_as_v2
-from storage.positioned_file import FileRange, ReadWindow, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from storage.positioned_file import PositionedFile
+    from storage.files.positioned_file import PositionedFile
 
 WINDOW_BYTES = 1 << 20
 MAX_WINDOW_BYTES = 8 << 20

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog
+from storage.dirs.log_dir import read_log_dir
 from storage.formats.transaction_state import TransactionStatus
-from storage.log_dir import read_log_dir
 from tests.kafka import client
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.transactional import session

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from storage import keyed_log
 from storage.formats.producer_id_record import FIRST_ID, parse_record
-from storage.producer_ids import DIRECTORY_NAME
+from storage.writing import keyed_log
+from storage.writing.producer_ids import DIRECTORY_NAME
 from tests.changes import rows_of
 from tests.kafka import client
 from tests.kafka.broker import Broker

@@ -10,16 +10,16 @@ from recovery.cluster.clusters import Clusters
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.file_names import DirState
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
     from tests.kafka.fresh import FreshLogDir
 
 pytestmark = pytest.mark.broker

@@ -9,11 +9,11 @@ import pytest
 
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
+from storage.dirs.log_config import HOUR_MS, LogConfig
+from storage.dirs.log_tail import NotClosedError
+from storage.files.fsio import FileSystem
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.fsio import FileSystem
-from storage.log_config import HOUR_MS, LogConfig
-from storage.log_tail import NotClosedError
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 from tests.kafka import client
 from tests.kafka.broker import CLEAN_MARKER, Broker
 from tests.kafka.raw_produce import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.writer import PartitionWriter
+    from storage.writing.writer import PartitionWriter
 
 pytestmark = pytest.mark.broker
 

@@ -11,7 +11,7 @@ import pytest
 from storage.formats.compression import compress
 from storage.formats.record_batch import encode_batch
 from storage.formats.varint import encode_varint
-from storage.segment import Segment
+from storage.log.segment import Segment
 from tests.batches import PLAIN_HEADER
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import pytest
 from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.findings import Finding
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 from tests.changes import in_80_columns
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgpack
 import pytest
 
 from storage.formats.record_batch import CRC, CRC_POS, compute_crc
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.read_back import PARTITIONS
 
 if TYPE_CHECKING:

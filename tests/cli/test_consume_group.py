@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from recovery.cluster.group_offsets import find_group_offsets
+from storage.dirs.log_dir import read_log_dir
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
-from storage.java_hash import coordinator_partition
-from storage.log_dir import read_log_dir
+from storage.producers.java_hash import coordinator_partition
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 

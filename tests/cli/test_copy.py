@@ -16,7 +16,7 @@ import pytest
 from storage.checksum import crc32c
 from storage.formats.compression import Codec
 from storage.formats.record_batch import LOG_APPEND_TIME_MASK, parse_header
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.cli.test_consume import ISOLATIONS, fixture
 from tests.copying import Copy, contents, make_copy, require_sequences, write
 from tests.read_back import PARTITIONS
@@ -331,7 +331,7 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 def test_epochs_run_out(copy: Copy) -> None:
     from eoctl.clients.copying.session import SessionKeeper
     from recovery.changes.append_journal import AppendJournal
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     copy.report()
     journal = AppendJournal(FileSystem(), [str(copy.destination.parent)], "test")
@@ -539,7 +539,7 @@ def test_one_file_in_two_places(copy: Copy) -> None:
 
 
 def test_a_compacted_destination_wants_keys(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    from storage.log_config import LogConfig
+    from storage.dirs.log_config import LogConfig
 
     monkeypatch.setattr(
         "eoctl.clients.partitions.target.read_log_config",
@@ -552,7 +552,7 @@ def test_a_compacted_destination_wants_keys(copy: Copy, monkeypatch: pytest.Monk
 
 
 def _without_key() -> bytes:
-    from storage.record_builder import BatchBuilder
+    from storage.writing.record_builder import BatchBuilder
 
     builder = BatchBuilder()
     builder.add(None, b"value", NOW_MS)

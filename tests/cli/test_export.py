@@ -230,7 +230,7 @@ def test_without_arrow(
 def test_a_full_disk_and_then_room(
     eoctl: Callable[..., Any], kafka: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
     write = FileSystem.write
     left = [60_000]

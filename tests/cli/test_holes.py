@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage import positioned_file
+from storage.files import positioned_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.changes import (
     PLAN_ID,
     in_80_columns,

@@ -19,9 +19,9 @@ import pytest
 
 from recovery.changes.journal import UNFINISHED_NAME
 from storage.formats.producer_id_record import FIRST_ID
-from storage.producer_ids import DIRECTORY_NAME
-from storage.producer_state import AppendError
-from storage.record_builder import ProducerIdentity
+from storage.producers.producer_state import AppendError
+from storage.writing.producer_ids import DIRECTORY_NAME
+from storage.writing.record_builder import ProducerIdentity
 from tests.changes import notes_of, rows_of
 from tests.crash.faults import FailingFileSystem
 from tests.writing import NEW_TOPIC, NOW_MS, batch, content, headers_of, open_writer
@@ -283,7 +283,7 @@ def test_what_is_no_log_dir(eoctl: Callable[..., Outcome], tmp_path: Path, part:
 
 HOLDER = """
 import sys, time
-from storage.broker_lock import take
+from storage.files.broker_lock import take
 with take([sys.argv[1]]):
     print("held", flush=True)
     time.sleep(60)
@@ -373,7 +373,7 @@ def test_the_first_call_may_fail_anywhere(
     for number in itertools.count():
         fs = FailingFileSystem(number, errno.ENOSPC, for_ever=True)
         with monkeypatch.context() as patched:
-            patched.setattr("storage.fsio.FileSystem", partial(lambda fs: fs, fs))
+            patched.setattr("storage.files.fsio.FileSystem", partial(lambda fs: fs, fs))
             failed = eoctl(*call)
         assert failed.status in {0, 3}, failed.errors
         found = eoctl(*call)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
-from storage import file_systems
-from storage.file_systems import register_default, register_file_system
+from storage.files import file_systems
+from storage.files.file_systems import register_default, register_file_system
 from tests.damage.planted import layout
 from tests.remote_trees import watched
 from tests.writing import NEW_TOPIC, make_log_dir

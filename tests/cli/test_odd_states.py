@@ -13,7 +13,7 @@ from storage.formats.transaction_state import (
     encode_key,
     encode_value,
 )
-from storage.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.crash.trees import difference, tree_of
 from tests.writing import NOW_MS, batch, make_log_dir, open_writer
 

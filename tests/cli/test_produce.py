@@ -23,9 +23,9 @@ from eoctl.clients.partitions.identity import (
 from eoctl.runs.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
-from storage.producer_state import CachedBatch, ProducerState, ProducerStateManager
-from storage.record_builder import ProducerIdentity
-from storage.segment import LogRecord, open_segment
+from storage.log.segment import LogRecord, open_segment
+from storage.producers.producer_state import CachedBatch, ProducerState, ProducerStateManager
+from storage.writing.record_builder import ProducerIdentity
 from tests.writing import NEW_TOPIC
 
 if TYPE_CHECKING:

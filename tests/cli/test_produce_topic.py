@@ -10,16 +10,16 @@ import msgpack
 import pytest
 
 from eoctl.clients.producing.partitioner import partition_for_key
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import read_tail
+from storage.dirs.partition import Partition
+from storage.files.fsio import FileSystem
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record import RecordHeader
 from storage.formats.txn_index import parse_entries
-from storage.fsio import FileSystem
-from storage.log_config import LogConfig
-from storage.log_tail import read_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore
-from storage.writer import PartitionWriter
+from storage.writing.partition_store import FileStore
+from storage.writing.writer import PartitionWriter
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC
 

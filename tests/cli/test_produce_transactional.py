@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recovery.cluster.coordinator_log import CoordinatorLog
+from storage.dirs.log_dir import read_log_dir
 from storage.file_names import TRANSACTION_STATE_TOPIC
-from storage.log_dir import read_log_dir
 from tests.changes import notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 from tests.read_log import read_log

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storage.file_names import FileKind, classify
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
 from recovery.audit.reports import COLUMNS
-from storage import file_systems
-from storage.file_systems import register_default, register_file_system
-from storage.splits import split_places
+from storage.files import file_systems
+from storage.files.file_systems import register_default, register_file_system
+from storage.places.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
 from tests.dump_counts import counts_of
 from tests.remote_trees import watched

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.cluster.remote_segments import RemoteSegments
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.partition import Partition
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog
+from storage.dirs.log_dir import read_log_dir
 from storage.file_names import TRANSACTION_STATE_TOPIC
-from storage.log_dir import read_log_dir
-from storage.transaction_metadata import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
+from storage.producers.transaction_metadata import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
 from tests.changes import held, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 from tests.transactional import session

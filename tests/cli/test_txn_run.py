@@ -18,8 +18,8 @@ from eoctl.clients.programs import filter_program
 from eoctl.clock import wall_ms
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.group_offsets import find_group_offsets
+from storage.dirs.log_dir import read_log_dir
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from storage.log_dir import read_log_dir
 from tests.changes import held, notes_of, rows_of
 from tests.copying import write
 from tests.crash.trees import difference, tree_of

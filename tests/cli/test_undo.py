@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.changes import (
     held,
     interrupt,

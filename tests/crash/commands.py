@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
     from tests.running import Outcome
 
     Cli = Callable[..., Outcome]
@@ -245,7 +245,7 @@ class Runs:
         assert outcome.status == 0, outcome.errors
 
     def try_call(self, fs: FileSystem, *arguments: object) -> Outcome:
-        self.monkeypatch.setattr("storage.fsio.FileSystem", lambda: fs)
+        self.monkeypatch.setattr("storage.files.fsio.FileSystem", lambda: fs)
         return self.eoctl(*arguments)
 
     def apply_arguments(self, root: Path) -> tuple[object, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 
 if TYPE_CHECKING:
-    from storage.fsio import Bytes, OpenFile, StrPath
+    from storage.files.fsio import Bytes, OpenFile, StrPath
 
 CALLS = tuple(sorted(name for name in vars(FileSystem) if not name.startswith("_")))
 

@@ -17,11 +17,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from eoctl import main
-from storage import fsio
+from storage.files import fsio
 from tests.crash.faults import CALLS
 
 if TYPE_CHECKING:
-    from storage.fsio import Bytes, OpenFile
+    from storage.files.fsio import Bytes, OpenFile
 
 
 class SuicidalFileSystem(fsio.FileSystem):

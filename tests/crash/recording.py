@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.file_names import LOCK_FILE_NAME
-from storage.fsio import FileSystem, OpenFile
+from storage.files.fsio import FileSystem, OpenFile
 
 if TYPE_CHECKING:
-    from storage.fsio import Bytes, StrPath
+    from storage.files.fsio import Bytes, StrPath
 
 ROOT = 0  # the number of the directory that is watched
 

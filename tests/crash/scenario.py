@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from storage.fsio import OpenFile, StrPath
+    from storage.files.fsio import OpenFile, StrPath
 
 
 F = TypeVar("F", bound=RecordingFileSystem)

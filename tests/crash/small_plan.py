@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from recovery.changes.apply import apply_plan
 from recovery.changes.plan import make_plan, remove_step, replace_step, truncate_step
 from recovery.changes.undo import undo
-from storage.broker_lock import take
 from storage.file_names import CLEAN_SHUTDOWN_NAME
+from storage.files.broker_lock import take
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from recovery.changes.plan import Plan
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
 
 PLAN_ID = "20261121T000000.000Z-test-0001"
 LOG = "t-0/00000000000000000000.log"

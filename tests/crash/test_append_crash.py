@@ -13,9 +13,9 @@ from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
 from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
 from recovery.changes.undo import undo
+from storage.dirs.log_config import LogConfig
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.log_config import LogConfig
-from storage.partition_store import FileStore, FlushPolicy
+from storage.writing.partition_store import FileStore, FlushPolicy
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import (
     Scenario,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.fsio import FileSystem, OpenFile
+    from storage.files.fsio import FileSystem, OpenFile
     from tests.crash.recording import RecordingFileSystem
     from tests.crash.states import CrashState
     from tests.crash.trees import Entry

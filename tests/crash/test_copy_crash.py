@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
     from tests.crash.recording import RecordingFileSystem
     from tests.crash.states import CrashState
     from tests.running import Outcome
@@ -44,7 +44,7 @@ def test_every_state_leads_on(
     monkeypatch.setattr("eoctl.clients.log.batch_reader.GATHERED_BYTES", 1)
 
     def call(fs: FileSystem, *arguments: object) -> Outcome:
-        monkeypatch.setattr("storage.fsio.FileSystem", lambda: fs)
+        monkeypatch.setattr("storage.files.fsio.FileSystem", lambda: fs)
         return eoctl(*arguments)
 
     def copy(fs: FileSystem, root: Path) -> None:

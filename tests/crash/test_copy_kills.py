@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from storage.log_config import LogConfig
+from storage.dirs.log_config import LogConfig
 from tests.copying import contents, require_sequences
 from tests.drawn import times
 from tests.read_log import read_log

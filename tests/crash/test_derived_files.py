@@ -55,7 +55,7 @@ def test_a_broker_starts_on_what_a_crash_leaves(
 
     def run(fs: RecordingFileSystem, root: Path) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("storage.fsio.FileSystem", lambda: fs)
+            patched.setattr("storage.files.fsio.FileSystem", lambda: fs)
             partition = root / "log-dir" / PARTITION
             outcome = eoctl("rebuild", "--apply", "--index-interval-bytes", 512, partition)
         assert outcome.status == 0, outcome.errors

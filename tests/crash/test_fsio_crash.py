@@ -1,4 +1,4 @@
-"""Every state that a crash may leave of what storage/fsio.py does, and its mutants."""
+"""Every state that a crash may leave of what storage/files/fsio.py does, and its mutants."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage import fsio
-from storage.broker_lock import take
+from storage.files import fsio
+from storage.files.broker_lock import take
 from tests.crash.recording import Rename, SyncFile
 from tests.crash.scenario import Scenario, check_scenario, surviving_mutants
 

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.producer_ids import ProducerIds
+from storage.writing.producer_ids import ProducerIds
 from tests.writing import NOW_MS, TOPIC_ID, batch, make_log_dir, open_writer
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class World:
     def call(
         self, arguments: tuple[object, ...], *, is_rewritten: bool, **kill: Any
     ) -> dict[str, Any]:
-        settings = {**MODULES, "storage.keyed_log": REWRITES if is_rewritten else {}}
+        settings = {**MODULES, "storage.writing.keyed_log": REWRITES if is_rewritten else {}}
         part, *more = arguments
         now = ("--now", self.now_ms)
         return self.server.run(

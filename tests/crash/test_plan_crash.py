@@ -11,7 +11,7 @@ import pytest
 from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
 from recovery.changes.plan import parse_plan
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.fsio import TEMP_SUFFIX
+from storage.files.fsio import TEMP_SUFFIX
 from tests.crash.faults import UnsyncedFileSystem
 from tests.crash.scenario import (
     Scenario,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.fsio import OpenFile, StrPath
+    from storage.files.fsio import OpenFile, StrPath
     from tests.crash.recording import RecordingFileSystem
     from tests.crash.states import CrashState
     from tests.crash.trees import Entry

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from eoctl.clients.producing.partitioner import partition_for_key
-from storage.discovery import discover
-from storage.log_tail import read_tail
-from storage.partition import Partition
+from storage.dirs.discovery import discover
+from storage.dirs.log_tail import read_tail
+from storage.dirs.partition import Partition
 from tests.drawn import times
 from tests.read_log import read_log
 from tests.writing import NEW_TOPIC, make_log_dir

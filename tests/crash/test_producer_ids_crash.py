@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from storage import keyed_log
 from storage.formats.producer_id_record import FIRST_ID
-from storage.producer_ids import DIRECTORY_NAME, ProducerIds
+from storage.writing import keyed_log
+from storage.writing.producer_ids import DIRECTORY_NAME, ProducerIds
 from tests.crash.faults import CALLS
 from tests.crash.recording import RecordingFileSystem
 from tests.crash.scenario import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.fsio import FileSystem
+    from storage.files.fsio import FileSystem
     from tests.crash.states import CrashState
 
 MARKER = ".kafka_cleanshutdown"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.broker_lock import take
-from storage.fsio import FileSystem
+from storage.files.broker_lock import take
+from storage.files.fsio import FileSystem
 from tests.crash.faults import CALLS, FailingFileSystem
 from tests.crash.recording import RecordingFileSystem
 from tests.crash.scenario import ForgetfulFileSystem
 from tests.crash.states import CrashState, check_states, crash_states
-from tests.storage.test_broker_lock import seen_by_a_child
+from tests.storage.files.test_broker_lock import seen_by_a_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ import pytest
 from eoctl.clients.coordinators.transactional import Transactional
 from recovery.changes.append_journal import AppendJournal
 from storage.file_names import TRANSACTION_STATE_TOPIC
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.crash.scenario import Scenario, check_scenario, refusing_nothing
 from tests.read_log import read_log
 from tests.transactional import open_partitions, session
@@ -68,7 +68,7 @@ def run(
         end(self, is_commit=is_commit)
         fs.mark("ended")
 
-    monkeypatch.setattr("storage.fsio.FileSystem", lambda: fs)
+    monkeypatch.setattr("storage.files.fsio.FileSystem", lambda: fs)
     monkeypatch.setattr(Transactional, "end", marked)
     aborts = () if is_commit else ("--abort-every", 1)
     outcome = eoctl(
@@ -162,7 +162,7 @@ def test_every_crash_state_of_a_completion(
 
     def complete(fs: RecordingFileSystem, root: Path) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr("storage.fsio.FileSystem", lambda: fs)
+            patched.setattr("storage.files.fsio.FileSystem", lambda: fs)
             outcome = eoctl("txn", "complete", root / LOG_DIR, *COMPLETE)
         assert outcome.status == 0, outcome.errors
         assert [values(root, number) for number in LINES] == wanted

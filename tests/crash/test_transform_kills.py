@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.cluster.group_offsets import find_group_offsets
+from storage.dirs.log_dir import read_log_dir
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
-from storage.log_dir import read_log_dir
 from tests.drawn import times
 from tests.read_log import read_log
 from tests.transactional import open_partitions

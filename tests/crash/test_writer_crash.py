@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from storage import fsio
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import empty_tail, read_tail
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError
+from storage.files import fsio
 from storage.formats.producer_snapshot import encode_snapshot
-from storage.log_config import LogConfig
-from storage.log_tail import empty_tail, read_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore, FlushPolicy
-from storage.record_builder import BatchBuilder, ProducerIdentity
-from storage.segment import open_segment
-from storage.writer import PartitionWriter
+from storage.log.segment import open_segment
+from storage.writing.partition_store import FileStore, FlushPolicy
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.writer import PartitionWriter
 from tests.crash.scenario import (
     Scenario,
     check_scenario,

@@ -13,12 +13,12 @@ import pytest
 
 from recovery.rebuild.derive import RebuildSettings
 from recovery.replay.snapshots import Clock
-from storage.log_config import LogConfig
-from storage.log_tail import NotClosedError, read_tail
-from storage.partition_store import FlushPolicy
-from storage.producer_state import AppendError
-from storage.record_builder import build_marker
-from storage.segment import open_segment
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import NotClosedError, read_tail
+from storage.log.segment import open_segment
+from storage.producers.producer_state import AppendError
+from storage.writing.partition_store import FlushPolicy
+from storage.writing.record_builder import build_marker
 from tests.crash.scenario import (
     Scenario,
     check_scenario,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from storage.writer import PartitionWriter
+    from storage.writing.writer import PartitionWriter
     from tests.crash.recording import RecordingFileSystem
     from tests.crash.states import CrashState
 

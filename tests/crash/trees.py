@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes.journal import UNFINISHED_NAME
 from storage.file_names import LOCK_FILE_NAME
-from storage.fsio import TEMP_SUFFIX
+from storage.files.fsio import TEMP_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.damage.faults import FaultMaker
 
 if TYPE_CHECKING:

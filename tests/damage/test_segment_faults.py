@@ -12,7 +12,7 @@ import pytest
 
 from storage.formats.record_batch import BatchHeader
 from storage.kernels.protocol import VerdictKind
-from storage.segment import Segment, open_segment
+from storage.log.segment import Segment, open_segment
 from tests.damage.faults import UNSEEN, FaultMaker, broker_walk
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from eoctl.dump.selection import Selection, parse_range
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.file_names import FileKind, classify, parse_partition_name
-from storage.java_hash import string_hash
-from storage.java_hash_map import hash_map_order
-from storage.segment import parse_base_offset
+from storage.log.segment import parse_base_offset
+from storage.producers.java_hash import string_hash
+from storage.producers.java_hash_map import hash_map_order
 
 from .engine import Target
 from .mutations import TEXTS, repair_log, repair_snapshot

@@ -9,7 +9,7 @@ from recovery.duplicates.record_digests import parse_record_id
 from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
 from recovery.duplicates.spill import SpillSpace
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 
 from .engine import Target
 from .mutations import repair_log

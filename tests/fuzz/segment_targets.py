@@ -1,4 +1,4 @@
-"""Targets: whole files of a partition, through `storage.segment` and what is built on it."""
+"""Targets: whole files of a partition, through `storage.log.segment` and what is built on it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ import numpy as np
 from eoctl.text import renderers
 from recovery.look.describe import describe_partition
 from recovery.rebuild import verify_index
-from storage import lookup
-from storage.cluster_image import load_cluster_image
-from storage.discovery import discover
+from storage.dirs import lookup
+from storage.dirs.cluster_image import load_cluster_image
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError
+from storage.files.positioned_file import SECTOR_BYTES
 from storage.formats import offset_index, time_index
 from storage.kernels import numpy_kernel, record_table
 from storage.kernels.protocol import HeaderTable, Verdict, VerdictKind
 from storage.limits import MAX_OFFSET
-from storage.markers import MarkerIndex
-from storage.partition import Partition
-from storage.positioned_file import SECTOR_BYTES
-from storage.segment import DEFAULT_MAX_BATCH_BYTES, Segment, open_segment
-from storage.transactions import OpenTransactions
+from storage.log.markers import MarkerIndex
+from storage.log.segment import DEFAULT_MAX_BATCH_BYTES, Segment, open_segment
+from storage.producers.transactions import OpenTransactions
 
 from .corpus import PARTITION_SUFFIXES, many_small_batches, unpack_partition
 from .engine import Target

@@ -16,10 +16,10 @@ from eoctl.dump.options import DumpOptions
 from eoctl.dump.run import dump_paths
 from eoctl.output import OutputFormat
 from recovery.rebuild.verify_index import check_time_index
+from storage.dirs.lookup import find_time
 from storage.errors import CorruptError, FormatError, UsageError
 from storage.formats.time_index import TimeIndexEntry
-from storage.lookup import find_time
-from storage.segment import Segment, open_segment
+from storage.log.segment import Segment, open_segment
 
 from .command_targets import captured
 

@@ -16,7 +16,7 @@ from .segment_targets import MAX_BATCH_BYTES, chance, log_seeds, pieces, segment
 
 if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch, Verdict
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 SMALL_BATCH_BYTES = 400
 

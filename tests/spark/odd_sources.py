@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
 
-    from storage.splits import Split
+    from storage.places.splits import Split
 
 DIED = "died"  # beside a partition's directory: a worker has been killed there
 

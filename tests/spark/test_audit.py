@@ -16,8 +16,8 @@ from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.errors import SparkJobError
 from recovery.summaries.read_findings import GONE
-from storage.places import list_places, open_place
-from storage.splits import split_places
+from storage.places.find import list_places, open_place
+from storage.places.splits import split_places
 from tests.audit_logs import Batch, define, write_segments
 from tests.audit_world import World
 from tests.spark.odd_sources import DIED, DeletingAudit, DyingAudit
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from storage.splits import Split
+    from storage.places.splits import Split
 
 pytestmark = [*SPARK_MARKS, pytest.mark.usefixtures("spark")]
 __all__ = ["spark"]

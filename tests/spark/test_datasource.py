@@ -47,11 +47,11 @@ from eoctl.spark.source_options import parse_options, paths_of, splits_text
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.summaries.codec import unpack_piece, unpack_split
 from recovery.transactions.isolation import Isolation
-from storage.discovery import NotKafkaError
+from storage.dirs.discovery import NotKafkaError
 from storage.errors import UsageError
-from storage.places import list_places
-from storage.segment import open_segment
-from storage.splits import split_places
+from storage.log.segment import open_segment
+from storage.places.find import list_places
+from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
 from tests.read_back import PARTITIONS, consumed
 from tests.spark.running import SPARK_MARKS, spark

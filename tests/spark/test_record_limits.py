@@ -21,8 +21,8 @@ from recovery.export.plan import plan_export
 from recovery.export.run import run_export
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
-from storage.places import list_places
-from storage.splits import split_places
+from storage.places.find import list_places
+from storage.places.splits import split_places
 from tests.audit_logs import Batch, write_segments
 
 if TYPE_CHECKING:

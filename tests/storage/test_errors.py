@@ -15,7 +15,7 @@ from storage.errors import (
     TruncatedError,
     UsageError,
 )
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 
 ERRORS = [
     UsageError("no", next_step="yes"),

@@ -25,14 +25,14 @@ from storage.errors import FormatError
 from storage.formats import control_record
 from storage.formats.java_utf8 import kafka_text
 from storage.kernels import numpy_kernel, record_table
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from storage.kernels.protocol import Verdict
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"
 MODES = [

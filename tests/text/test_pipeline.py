@@ -20,13 +20,13 @@ from storage.errors import EoctlError, FormatError
 from storage.formats.compression import compress
 from storage.formats.record import Record, RecordHeader, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.made_logs import with_right_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"
 DEEP = {"deep": True, "print_data": True, "skip_record_metadata": False}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.internal_topics import find_copies, partitions_count
-from storage.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.errors import RefusedError
-from storage.java_hash import coordinator_partition
+from storage.producers.java_hash import coordinator_partition
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from storage.cluster_image import ClusterImage
-    from storage.log_dir import LogDir
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
 
 
 class CoordinatorTopic(NamedTuple):

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from eoctl.clients.coordinators.coordinator_topic import look_at_topic
 from recovery.cluster.clusters import image_around
 from recovery.cluster.group_offsets import find_group_offsets
-from storage.coordinator import DEFAULT_PARTITIONS_COUNT
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError
 from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import CommittedOffset, OffsetKey, encode_offset_key
-from storage.group_commits import append_offsets
-from storage.log_dir import read_log_dir
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
+from storage.writing.group_commits import append_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from eoctl.clients.partitions.open_partitions import OpenPartitions
     from storage.file_names import TopicPartition
-    from storage.transaction_metadata import ProducerIdAndEpoch
+    from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
 METADATA_VERSION = "metadata.version"  # feature
 OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4

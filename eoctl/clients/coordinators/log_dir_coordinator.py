@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.coordinators.coordinator_topic import look_at_topic
 from eoctl.clients.partitions.identity import random_producer_id
 from recovery.cluster.coordinator_log import MAX_PROBLEMS_COUNT, CoordinatorLog
-from storage.coordinator import ClusterSettings, TransactionCoordinator
 from storage.errors import RefusedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eoctl.clients.coordinators.coordinator_topic import CoordinatorTopic
     from eoctl.clients.partitions.open_partitions import OpenPartitions
-    from storage.cluster_image import ClusterImage
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
     from storage.formats.transaction_state import TransactionState
-    from storage.log_dir import LogDir
 
 TRANSACTION_VERSION = "transaction.version"  # feature
 NEVER_WRITTEN = (TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE)

@@ -19,23 +19,23 @@ from recovery.changes.journal import require_finished
 from recovery.cluster.clusters import image_around
 from recovery.replay.known_producers import known_states
 from recovery.replay.snapshots import Clock
-from storage.broker_lock import take_in_turn
+from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, PRODUCER_IDS_TOPIC, DirState
+from storage.files.broker_lock import take_in_turn
 from storage.formats.partition_metadata import new_topic_id
 from storage.limits import INT64_MAX
-from storage.partition_files import list_partition
-from storage.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+from storage.writing.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, ProducerIds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eoctl.clients.partitions.target import Target
     from eoctl.clock import Now
-    from storage.cluster_image import ClusterImage
-    from storage.fsio import FileSystem
-    from storage.log_dir import LogDir
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
+    from storage.files.fsio import FileSystem
 
 DEFAULT_WAIT_MS = 5000
 _LOOKS = 3

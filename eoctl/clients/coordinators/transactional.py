@@ -15,13 +15,13 @@ from eoctl.clients.coordinators.log_dir_coordinator import (
     require_home,
 )
 from recovery.cluster.clusters import image_around
-from storage.coordinator import DEFAULT_PARTITIONS_COUNT
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import encode_key
-from storage.log_dir import read_log_dir
-from storage.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
-from storage.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.producers.transaction_metadata import DEFAULT_TIMEOUT_MS, CoordinatorError
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eoctl.clients.coordinators.group_offsets import GroupOffsets
     from eoctl.clients.partitions.open_partitions import OpenPartitions
     from storage.file_names import TopicPartition
-    from storage.transaction_metadata import ProducerIdAndEpoch
+    from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
 MAX_INIT_REQUESTS = 3
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.replay.end_markers import batch_at
-from storage.batch_run import BatchRun, RunColumns, headers_needed
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.compression import Codec
@@ -36,12 +35,13 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.numpy_kernel import checksums, headers_in, rows_of
 from storage.limits import INT32_MAX
-from storage.record_builder import BatchBuilder
+from storage.writing.batch_run import BatchRun, RunColumns, headers_needed
+from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
     from eoctl.clients.log.batch_reader import LogBatch, TableBatches
     from storage.kernels.protocol import HeaderTable
-    from storage.record_builder import ProducerIdentity
+    from storage.writing.record_builder import ProducerIdentity
 
 MAX_BATCH_BYTES = INT32_MAX
 WORD_BYTES = 8

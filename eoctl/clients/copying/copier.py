@@ -19,13 +19,13 @@ from eoctl.clients.log.batch_reader import LeftOut, TableBatches
 from eoctl.clients.log.consume_bounds import StartKind
 from eoctl.clients.partitions.identity import EPOCHS_COUNT
 from eoctl.clients.partitions.target import read_topic_id
+from storage.dirs.log_dir import PartitionDir
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError
 from storage.formats.partition_metadata import format_uuid
 from storage.formats.record_batch import increment_sequence
-from storage.log_dir import PartitionDir
-from storage.partition import Partition
-from storage.producer_state import NO_EPOCH, AppendError
-from storage.record_builder import ProducerIdentity
+from storage.producers.producer_state import NO_EPOCH, AppendError
+from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

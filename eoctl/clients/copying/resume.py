@@ -18,20 +18,20 @@ from eoctl.clients.copying.copied_batch import difference
 from eoctl.clients.copying.session import Anchor, LastBatch, Session, fenced
 from eoctl.clients.log.batch_consumer import NEW_SESSION, records_digest
 from eoctl.clients.log.batch_reader import BatchReader
+from storage.dirs.lookup import find_end
 from storage.errors import RefusedError
 from storage.formats.record_batch import increment_sequence
 from storage.limits import MAX_OFFSET
-from storage.lookup import find_end
-from storage.producer_state import NO_EPOCH
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from eoctl.clients.log.batch_consumer import BatchConsumer
     from eoctl.clients.log.batch_reader import LogBatch
+    from storage.dirs.partition import Partition
     from storage.formats.record_batch import BatchHeader
-    from storage.partition import Partition
 
 
 class Destination(NamedTuple):

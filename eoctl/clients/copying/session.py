@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
 from eoctl.clients.partitions.session_file import SessionFormat
 from recovery.changes.backups import default_place
-from storage import fsio
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
+from storage.dirs.state_file import Schema
 from storage.errors import RefusedError
+from storage.files import fsio
 from storage.limits import INT64_MAX
-from storage.producer_state import NO_EPOCH, AppendError
-from storage.state_file import Schema
+from storage.producers.producer_state import NO_EPOCH, AppendError
 
 if TYPE_CHECKING:
     from recovery.changes.append_journal import AppendJournal
-    from storage.fsio import FileSystem
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
+    from storage.files.fsio import FileSystem
 
 MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the latest
 PLACE_NAME = "copies"

@@ -11,7 +11,7 @@ from eoctl.clients.log.log_watch import LogWatch
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.record_batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC_V2
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -20,7 +20,6 @@ from eoctl.clients.log.bulk_records import visible
 from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
 from recovery.replay.end_markers import batch_at
-from storage.decoded_records import decoded_records
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import (
     CONTROL_MASK,
@@ -28,6 +27,7 @@ from storage.formats.record_batch import (
     MAGIC_V2,
 )
 from storage.kernels.protocol import HeaderTable, ScannedBatch
+from storage.log.decoded_records import decoded_records
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eoctl.clients.log.bulk_records import IsHidden
+    from storage.dirs.partition import Partition
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.numpy_kernel import BulkWindow
-    from storage.partition import Partition
-    from storage.segment import LogRecord, Segment
+    from storage.log.segment import LogRecord, Segment
 
 GATHERED_BYTES = 2 << 20  # of batches that come one by one
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from storage.formats.record_batch import BatchHeader
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
     Headers = Sequence[tuple[bytes, bytes | None]]
 

@@ -19,7 +19,8 @@ from eoctl.clients.log.log_reader import LogReader
 from eoctl.clients.log.log_walk import Given, LogWalk
 from eoctl.clients.log.log_watch import LogWatch
 from recovery.transactions.isolation import AbortedSource, Isolation
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -28,7 +29,6 @@ from storage.errors import (
     RefusedError,
     UsageError,
 )
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.bulk_records import IsHidden
     from eoctl.clients.log.log_reader import AnyRecords
     from recovery.transactions.view import TransactionView
-    from storage.acknowledged import Missing
+    from storage.dirs.acknowledged import Missing
     from storage.kernels.protocol import HeaderTable
 
 RELISTS_MAX = 5

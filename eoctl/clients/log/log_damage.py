@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.decoded_records import lost_base_offset
+from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
 from storage.kernels.protocol import VerdictKind
-from storage.lookup import END_KINDS, is_wrong_end
+from storage.log.decoded_records import lost_base_offset
 
 if TYPE_CHECKING:
+    from storage.dirs.log_dir import StoppedState
     from storage.errors import FormatError
     from storage.kernels.protocol import ScannedBatch
     from storage.kernels.scan import Scan
-    from storage.log_dir import StoppedState
 
 
 class Damage(NamedTuple):

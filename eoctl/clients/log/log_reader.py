@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
 from eoctl.clients.log.single_records import SingleRecords
-from storage.decoded_records import decoded_records
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import MAGIC_V2
 from storage.kernels.protocol import ScannedBatch
+from storage.log.decoded_records import decoded_records
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from eoctl.clients.log.bulk_records import IsHidden
     from eoctl.clients.log.consumed import Records
     from eoctl.clients.log.table_records import TableRecords
+    from storage.dirs.partition import Partition
     from storage.kernels.numpy_kernel import BulkWindow
-    from storage.partition import Partition
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
     AnyRecords = Records | TableRecords
 

@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
-from storage import lookup
+from storage.dirs import lookup
+from storage.dirs.partition import floor_of
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
 from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
-from storage.partition import floor_of
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from eoctl.clients.log.bulk_records import IsHidden
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.scan import Scan
-    from storage.partition import Partition
-    from storage.partition_files import SegmentFiles
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
 

@@ -13,7 +13,7 @@ from storage.file_names import HIGH_WATERMARK_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from storage.partition import Partition
+    from storage.dirs.partition import Partition
 
     Place = tuple[int, int]  # base offset of a segment, position in it
 

@@ -8,7 +8,7 @@ from eoctl.clients.log.consumed import MAX_ROWS, Records, records_of_batch
 
 if TYPE_CHECKING:
     from storage.formats.record_batch import BatchHeader
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 MAX_SINGLES_BYTES = 4 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recovery.replay.price import recovery_price
-from storage.log_dir import read_log_dir
+from storage.dirs.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -11,8 +11,8 @@ from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
 from recovery.changes.applied import Applied
 from recovery.changes.journal import Status, ways_out
-from storage import fsio
-from storage.broker_lock import take
+from storage.files import fsio
+from storage.files.broker_lock import take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE, NO_PRODUCER_ID, increment_sequence
-from storage.producer_state import MAX_PRODUCER_EPOCH
-from storage.record_builder import ProducerIdentity
+from storage.producers.producer_state import MAX_PRODUCER_EPOCH
+from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from storage.formats.producer_snapshot import ProducerEntry
-    from storage.producer_state import ProducerStateManager
+    from storage.producers.producer_state import ProducerStateManager
 
 # Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
 # client, whose first batches would then be taken for duplicates of ours and be dropped.

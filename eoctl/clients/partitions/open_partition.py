@@ -13,14 +13,14 @@ from eoctl.clock import NowSource, wall_ms
 from eoctl.progress import Progress
 from recovery.changes.changeable import require_checkpoints
 from recovery.changes.plan import absolute_path, make_plan, source_of
+from storage.dirs.log_dir import PartitionDir
+from storage.dirs.log_tail import NotClosedError, empty_tail, read_tail
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
 from storage.formats.compression import Codec
-from storage.log_dir import PartitionDir
-from storage.log_tail import NotClosedError, empty_tail, read_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore, FlushPolicy, PlannedStore
-from storage.producer_state import DEFAULT_EXPIRATION_MS
-from storage.writer import PartitionWriter
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
+from storage.writing.partition_store import FileStore, FlushPolicy, PlannedStore
+from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
-    from storage.log_config import LogConfig
-    from storage.log_tail import LogTail
+    from storage.dirs.log_config import LogConfig
+    from storage.dirs.log_tail import LogTail
 
 LOCAL_CODECS = {each.label: each for each in Codec} | {"uncompressed": Codec.NONE}
 

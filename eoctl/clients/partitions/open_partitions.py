@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
-    from storage.partition_store import FileChange
-    from storage.writer import PartitionWriter
+    from storage.writing.partition_store import FileChange
+    from storage.writing.writer import PartitionWriter
 
 
 class OpenPartitions:
@@ -66,7 +66,7 @@ class OpenPartitions:
         return is_open or Path(self._log_dir_path, f"{topic}-{partition}").is_dir()
 
     def writer(self, topic: str, partition: int) -> PartitionWriter:
-        """Return the writer of a partition; see `storage.coordinator.Partitions`."""
+        """Return the writer of a partition; see `storage.writing.coordinator.Partitions`."""
         found = self._opened.get((topic, partition))
         if found is None:
             found = self.open_at(topic, partition)

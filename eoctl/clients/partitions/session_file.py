@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from storage import fsio
 from storage.checksum import crc32c
+from storage.dirs.state_file import read_as
 from storage.errors import AccessError, RefusedError
-from storage.state_file import read_as
+from storage.files import fsio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.fsio import FileSystem
-    from storage.state_file import Schema
+    from storage.dirs.state_file import Schema
+    from storage.files.fsio import FileSystem
 
 Session = TypeVar("Session")
 

@@ -15,7 +15,10 @@ from eoctl.clients.partitions.topic_partitions import require_legal
 from recovery.changes.changeable import require_live
 from recovery.changes.confinement import require_in_reach
 from recovery.cluster.clusters import image_around
-from storage.broker_lock import LockHeldError
+from storage.dirs.log_config import read_log_config
+from storage.dirs.log_dir import PartitionDir, read_log_dir
+from storage.dirs.partition import Partition
+from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.file_names import (
     COORDINATOR_TOPICS,
@@ -24,6 +27,7 @@ from storage.file_names import (
     PRODUCER_IDS_TOPIC,
     parse_partition_name,
 )
+from storage.files.broker_lock import LockHeldError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
@@ -31,17 +35,13 @@ from storage.formats.partition_metadata import (
     parse_partition_metadata,
     parse_uuid,
 )
-from storage.log_config import read_log_config
-from storage.log_dir import PartitionDir, read_log_dir
 from storage.os_errors import os_errors
-from storage.partition import Partition
-from storage.partition_files import list_partition
 
 if TYPE_CHECKING:
-    from storage.cluster_image import ClusterImage, PartitionImage
+    from storage.dirs.cluster_image import ClusterImage, PartitionImage
+    from storage.dirs.log_config import LogConfig
+    from storage.dirs.log_dir import LogDir
     from storage.file_names import PartitionName
-    from storage.log_config import LogConfig
-    from storage.log_dir import LogDir
 
 
 class TargetOptions(NamedTuple):
@@ -140,7 +140,7 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
 
 
 def _find(path: str) -> tuple[Path, PartitionName, LogDir]:
-    """The directory that counts, its name, and what is around it; as `storage.discovery` does."""
+    """The directory that counts, its name, what is around it; as `storage.dirs.discovery` does."""
     directory = Path(path)
     name = parse_partition_name(directory.name)
     if name is None:  # `.` in the directory itself, for example

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from recovery.cluster.clusters import image_around
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError
 from storage.file_names import DirState, parse_partition_name
-from storage.log_dir import read_log_dir
 
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

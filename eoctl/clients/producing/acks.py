@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
     from eoctl.clients.producing.sender import SentBatch
-    from storage.fsio import FileSystem
-    from storage.writer import Appended, PartitionWriter
+    from storage.files.fsio import FileSystem
+    from storage.writing.writer import Appended, PartitionWriter
 
 
 class AckFile:

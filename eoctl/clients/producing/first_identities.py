@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.clients.partitions.identity import EPOCHS_COUNT, Identities, choose_identity
 from storage.errors import RefusedError, UsageError
-from storage.record_builder import ProducerIdentity
+from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.text.inputs import BytesAs, InputFormat
-from storage.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS
+from storage.writing.record_builder import DEFAULT_BATCH_BYTES, MAX_BATCH_RECORDS
 
 if TYPE_CHECKING:
     from eoctl.clients.coordinators.transactional import TransactionalOptions

@@ -19,16 +19,16 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.partitions.session_file import SessionFormat
+from storage.dirs.state_file import Schema
 from storage.errors import RefusedError
 from storage.limits import INT32_MAX, INT64_MAX
-from storage.state_file import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
+    from storage.files.fsio import FileSystem
     from storage.formats.record import RecordHeader
-    from storage.fsio import FileSystem
 
 DIGEST_BYTES = sha256().digest_size
 NEXT_STEP = "give the input and the options of the first run, or another file: a new session"

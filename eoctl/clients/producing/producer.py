@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import NOWHERE, LogPlace
 from eoctl.clients.producing.sender import Sender
-from storage.batch_run import ValueBatches
 from storage.formats.record_batch import increment_sequence
-from storage.producer_state import AppendError
-from storage.record_builder import ProducerIdentity
+from storage.producers.producer_state import AppendError
+from storage.writing.batch_run import ValueBatches
+from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from eoctl.clients.producing.link import Faults
     from eoctl.clients.producing.sender import SentBatch
     from storage.formats.record import RecordHeader
-    from storage.record_builder import BatchBuilder
-    from storage.writer import Appended, PartitionWriter
+    from storage.writing.record_builder import BatchBuilder
+    from storage.writing.writer import Appended, PartitionWriter
 
 MIN_RUN_BATCHES = 4  # fewer are sent one by one
 

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.producing.link import Fate, Link
 from storage.errors import EXIT_ACCESS, EoctlError, UsageError
-from storage.producer_state import CACHED_BATCHES_COUNT, AppendError
+from storage.producers.producer_state import CACHED_BATCHES_COUNT, AppendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eoctl.clients.producing.link import Faults
-    from storage.writer import Appended
+    from storage.writing.writer import Appended
 
 MAX_ATTEMPTS = 1000
 OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from eoctl.clients.partitions.identity import Identities
     from eoctl.clients.text.inputs import InputRecord
-    from storage.log_tail import LogTail
-    from storage.partition import Partition
-    from storage.record_builder import ProducerIdentity
-    from storage.segment import LogRecord
+    from storage.dirs.log_tail import LogTail
+    from storage.dirs.partition import Partition
+    from storage.log.segment import LogRecord
+    from storage.writing.record_builder import ProducerIdentity
 
 # Producer id, epoch and sequence number.
 Sent = tuple[int, int, int]

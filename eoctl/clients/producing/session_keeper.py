@@ -11,7 +11,7 @@ from eoctl.clients.producing.produce_session import (
     load_session,
     save_session,
 )
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import RefusedError, UsageError
 from storage.formats.record_batch import NO_PRODUCER_ID
 

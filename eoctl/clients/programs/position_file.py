@@ -2,7 +2,7 @@
 
 One JSON object: whose position it is (topic, partition, topic id, isolation level, commit mode),
 `next_offset`, and `state`, whatever JSON value the program returned. It is replaced in one step, as
-`storage.fsio` says, so that position and state are always those of one moment.
+`storage.files.fsio` says, so that position and state are always those of one moment.
 
 One consumer at a time: the file is locked, and the next content is locked before it takes the name.
 """
@@ -18,18 +18,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from storage import fsio
-from storage.discovery import require_outside_log_dirs
+from storage.dirs.discovery import require_outside_log_dirs
+from storage.dirs.state_file import Schema
 from storage.errors import AccessError, RefusedError
-from storage.file_attributes import FileAttributes
-from storage.fsio import set_attributes
+from storage.files import fsio
+from storage.files.file_attributes import FileAttributes
+from storage.files.fsio import set_attributes
+from storage.files.small_file import read_small_file
 from storage.limits import MAX_OFFSET
 from storage.os_errors import os_errors
-from storage.small_file import read_small_file
-from storage.state_file import Schema
 
 if TYPE_CHECKING:
-    from storage.fsio import FileSystem, OpenFile
+    from storage.files.fsio import FileSystem, OpenFile
 
 MAX_BYTES = 256 << 20
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})

@@ -9,11 +9,11 @@ import pytest
 
 from recovery.cluster.clusters import image_around
 from recovery.cluster.coordinator_log import CoordinatorLog
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus, encode_key, encode_value
-from storage.log_dir import read_log_dir
-from storage.transaction_metadata import CoordinatorError
+from storage.producers.transaction_metadata import CoordinatorError
 from tests.coordinator_cases import state_of
 from tests.hanging import append_record, newest_state
 from tests.read_log import read_log

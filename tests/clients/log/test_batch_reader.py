@@ -13,7 +13,7 @@ from eoctl.clients.log import batch_reader, log_walk
 from eoctl.clients.log.batch_reader import BatchReader, TableBatches
 from storage.formats.record_batch import HEADER_BYTES, parse_header
 from storage.kernels.protocol import ScannedBatch
-from storage.record_builder import ProducerIdentity
+from storage.writing.record_builder import ProducerIdentity
 from tests.copying import write
 from tests.made_logs import logs
 from tests.writing import batch, make_log_dir, partition_at
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from storage.segment import LogRecord
+    from storage.log.segment import LogRecord
 
 WAYS = [(0, 1 << 20), (1 << 30, 1 << 20), (1 << 30, 1)]  # in bulk, one by one, in small blocks
 
@@ -64,7 +64,7 @@ def test_all_ways_give_the_same(
 
 def read_plainly(directory: Path, end: int) -> Iterator[LogRecord]:
     """Records of data batches that end below an offset."""
-    from storage.segment import open_segment
+    from storage.log.segment import open_segment
 
     with open_segment(directory / f"{0:020d}.log") as segment:
         for each in segment.scan():

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from eoctl.clients.log import log_walk
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.clients.log.log_reader import LogReader
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.lookup import END_KINDS
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
 from storage.formats.record import Record
 from storage.limits import MAX_OFFSET
-from storage.lookup import END_KINDS
-from storage.partition import Partition
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.batches import encoded_batch
 from tests.made_logs import damaged_logs, logs, with_right_checksums
 from tests.writing import partition_at

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from eoctl.clients.partitions.identity import Identities
 from eoctl.clients.producing.producer import PartitionProducer, Sending
+from storage.dirs.log_config import LogConfig
 from storage.formats.compression import Codec
 from storage.formats.record_batch import MAX_SEQUENCE
-from storage.log_config import LogConfig
-from storage.partition_store import FlushPolicy
-from storage.producer_state import AppendError
-from storage.record_builder import BatchBuilder, ProducerIdentity
+from storage.producers.producer_state import AppendError
+from storage.writing.partition_store import FlushPolicy
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.writing import NOW_MS, NoSyncFileSystem, content, make_log_dir, open_writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from storage.writer import PartitionWriter
+    from storage.writing.writer import PartitionWriter
 
 FIRST = ProducerIdentity(7, 0, 0)
 LARGE = LogConfig(segment_bytes=1 << 30, index_interval_bytes=4096)
@@ -51,7 +51,7 @@ def producer_of(
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches each run has that is written."""
-    from storage.writer import PartitionWriter
+    from storage.writing.writer import PartitionWriter
 
     found = []
     append_run = PartitionWriter.append_run

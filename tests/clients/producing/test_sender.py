@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from eoctl.clients.producing import sender as sender_module
 from eoctl.clients.producing.link import Faults
 from eoctl.clients.producing.sender import DeliveryTimeoutError, Sender, SenderStats, SentBatch
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import empty_tail
+from storage.dirs.partition import Partition
 from storage.errors import EXIT_ACCESS, AccessError, UsageError
+from storage.files.fsio import FileSystem
 from storage.formats.record_batch import MAX_SEQUENCE, increment_sequence
-from storage.fsio import FileSystem
-from storage.log_config import LogConfig
-from storage.log_tail import empty_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore, PlannedStore
-from storage.producer_state import AppendError
-from storage.record_builder import BatchBuilder, ProducerIdentity
-from storage.segment import open_segment
-from storage.writer import Appended, PartitionWriter
+from storage.log.segment import open_segment
+from storage.producers.producer_state import AppendError
+from storage.writing.partition_store import FileStore, PlannedStore
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.writer import Appended, PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

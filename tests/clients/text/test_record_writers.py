@@ -24,9 +24,9 @@ from eoctl.clients.text.record_writers import (
     record_encoder,
 )
 from eoctl.output import OutputFormat
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.formats.record import Record, RecordHeader
-from storage.partition import Partition
 from tests.batches import encoded_batch
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from recovery.records.read_options import ReadOptions
 from recovery.records.reader import RecordReader
 from recovery.repair.salvage_scan import salvage_segment
 from recovery.summaries.segment import summarize_split
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.lookup import END_KINDS
+from storage.dirs.partition import Partition
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
-from storage.lookup import END_KINDS
-from storage.partition import Partition
-from storage.places import list_places
-from storage.segment import open_segment
-from storage.splits import splits_at
+from storage.log.segment import open_segment
+from storage.places.find import list_places
+from storage.places.splits import splits_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

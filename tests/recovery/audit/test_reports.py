@@ -18,14 +18,14 @@ from recovery.summaries.partition import ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split
 from recovery.work.processes import WorkerLostError
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.places import list_places, open_place
-from storage.splits import Split, split_places, splits_at
+from storage.places.find import list_places, open_place
+from storage.places.splits import Split, split_places, splits_at
 from tests.audit_world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from storage.listing import Listing, SegmentPlace
+    from storage.places.listing import Listing, SegmentPlace
 
 ROOT = Path(__file__).parents[3]
 

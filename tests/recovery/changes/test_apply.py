@@ -15,7 +15,7 @@ from recovery.changes.plan import encode_plan, make_plan, parse_plan, replace_st
 from recovery.changes.undo import check_undo
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.crash.faults import FailingFileSystem
 from tests.crash.small_plan import LOG, PLAN_ID, apply, plan_of, prepare, take_back
 from tests.crash.trees import difference, tree_of

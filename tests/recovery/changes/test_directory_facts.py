@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recovery.changes.file_facts import list_files, listing_digest
 from recovery.changes.journal import UNFINISHED_NAME
-from storage.fsio import temp_path
+from storage.files.fsio import temp_path
 
 if TYPE_CHECKING:
     from pathlib import Path

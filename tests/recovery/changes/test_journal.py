@@ -29,7 +29,7 @@ from recovery.changes.journal import (
 )
 from recovery.changes.plan import Action
 from storage.errors import AccessError, CorruptError, RefusedError
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recovery.changes import journal_order
 from recovery.changes.journal import JOURNAL_NAME, Status, encode_journal, note_status, read_journal
 from recovery.changes.journal_order import later_applied, next_order
-from storage.fsio import FileSystem
+from storage.files.fsio import FileSystem
 from tests.recovery.changes.test_journal import made
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity
-from storage.discovery import discover, select_partition
-from storage.partition import Partition
+from storage.dirs.discovery import discover, select_partition
+from storage.dirs.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

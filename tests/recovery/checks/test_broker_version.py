@@ -12,7 +12,7 @@ from recovery.checks.broker_version import LINES, BrokerVersion, is_before, pars
 from recovery.checks.partition_check import CheckOptions
 from recovery.cluster.clusters import Clusters
 from recovery.fsck.one_pass import CheckJob, CheckResult, check_one
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from recovery.checks.partition_check import CheckOptions
 from recovery.cluster.clusters import Clusters
 from recovery.fsck.one_pass import CheckJob, CheckResult, check_one
 from recovery.start.changes import StartAction
-from storage.discovery import discover
+from storage.dirs.discovery import discover
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from recovery.checks.collector import Collector
 from recovery.checks.log_dirs import check_leftovers, check_log_dirs
 from recovery.cluster.clusters import Clusters
 from recovery.rules.findings import Finding, Severity
-from storage.discovery import select_partition
-from storage.log_dir import read_log_dir
-from storage.partition import Partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,10 +16,10 @@ from recovery.checks.broker_version import parse_broker_version
 from recovery.checks.collector import Collector
 from recovery.checks.records import RecordCheck
 from recovery.rules.findings import Finding, Severity
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow
-from storage.partition import Partition
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

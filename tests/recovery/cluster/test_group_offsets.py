@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from recovery.cluster import group_offsets
 from recovery.cluster.clusters import Clusters
 from recovery.cluster.group_offsets import CommittedOffset, GroupOffsets, find_group_offsets
-from storage import positioned_file
-from storage.cluster_image import ClusterImage, PartitionImage, TopicImage
+from storage.dirs.cluster_image import ClusterImage, PartitionImage, TopicImage
+from storage.dirs.log_dir import read_log_dir
 from storage.errors import AccessError, CorruptError, FormatError
+from storage.files import positioned_file
 from storage.formats.compression import Codec
 from storage.formats.consumer_offsets import (
     CommittedOffset as Value,
@@ -37,8 +38,7 @@ from storage.formats.record_batch import (
     BatchHeader,
     encode_batch,
 )
-from storage.log_dir import read_log_dir
-from storage.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
 from tests.batches import encoded_batch
 from tests.made_logs import with_right_checksums
 

@@ -18,14 +18,14 @@ from recovery.duplicates.record_digests import Digester, content_of, digest_of, 
 from recovery.duplicates.rows import Duplicate, DuplicateKind
 from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
 from recovery.duplicates.spill import MIN_ROWS, Sorter, SpillSpace
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.errors import AccessError, UsageError
 from storage.formats.record_batch import HEADER, HEADER_BYTES
 from storage.kernels.numpy_kernel import table_of
 from storage.kernels.record_table import decode_records
-from storage.markers import MarkerIndex
-from storage.partition import Partition
-from storage.segment import LogRecord, open_segment
+from storage.log.markers import MarkerIndex
+from storage.log.segment import LogRecord, open_segment
 from tests.batches import LAP
 from tests.doubled_logs import (
     KnownBatch,

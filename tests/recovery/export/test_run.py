@@ -29,9 +29,9 @@ from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.fsio import FileSystem, OpenFile
-from storage.segment import open_segment
-from storage.splits import Split
+from storage.files.fsio import FileSystem, OpenFile
+from storage.log.segment import open_segment
+from storage.places.splits import Split
 from tests.audit_logs import Batch, encoded, write_segments
 from tests.read_back import PARTITIONS, consumed, cut, places_in
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from recovery.export.plan import StabilityJob
     from recovery.export.run import ExportResult
     from recovery.transactions.outcomes import Stability
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
 
 CONTENT = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers")
 

@@ -11,10 +11,10 @@ from recovery.cluster.clusters import Clusters
 from recovery.rebuild.derive import RebuildSettings, leader_epochs, rebuild_partition
 from recovery.rebuild.diff import FileState, compare_files, epochs_agree, first_difference
 from recovery.rebuild.segment_pass import EpochRun, SegmentEnd, SegmentJob, pass_over
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.checkpoint import LeaderEpochEntry, encode_leader_epochs
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ from eoctl.clock import resolve_now
 from recovery.rebuild import older_brokers
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.rebuild.diff import FileState, compare_files
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from recovery.replay.bulk_state import BulkState
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
 from storage.kernels.numpy_kernel import empty_table
 from storage.kernels.protocol import HeaderTable
-from storage.producer_state import Marker, ProducerStateManager
+from storage.producers.producer_state import Marker, ProducerStateManager
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

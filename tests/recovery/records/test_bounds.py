@@ -10,7 +10,7 @@ from recovery.checks import records as record_checks
 from storage.formats.record_batch import encode_batch
 from storage.formats.varint import encode_varint
 from storage.kernels import record_table
-from storage.segment import Segment
+from storage.log.segment import Segment
 from tests.batches import PLAIN_HEADER
 
 if TYPE_CHECKING:

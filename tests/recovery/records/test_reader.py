@@ -25,10 +25,10 @@ from recovery.transactions.outcomes import find_stability, last_stable_offset
 from storage.errors import AccessError, FormatError, UsageError
 from storage.formats.record import Record, RecordHeader
 from storage.kernels.protocol import VerdictKind
-from storage.markers import marker_is_commit
-from storage.places import list_places
-from storage.segment import open_segment
-from storage.splits import Split, split_places
+from storage.log.markers import marker_is_commit
+from storage.log.segment import open_segment
+from storage.places.find import list_places
+from storage.places.splits import Split, split_places
 from tests.audit_logs import Batch, write_segments
 from tests.batches import encoded_batch
 from tests.made_logs import batches, with_right_checksums
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from storage.kernels.protocol import ScannedBatch
-    from storage.listing import SegmentPlace
-    from storage.segment import Segment
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
 
 Row = dict[str, Any]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]

@@ -12,16 +12,16 @@ from recovery.changes.plan import Action, make_plan, source_of
 from recovery.cluster.clusters import Clusters
 from recovery.repair.broker_start import Recovery, plan_recovery
 from recovery.replay.snapshots import Clock
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.log_config import LogConfig
+from storage.dirs.log_tail import LogTail, NotClosedError, empty_tail, read_tail
+from storage.dirs.partition import Partition
 from storage.errors import RefusedError
 from storage.file_names import FileKind, classify
-from storage.fsio import FileSystem
-from storage.log_config import LogConfig
-from storage.log_tail import LogTail, NotClosedError, empty_tail, read_tail
-from storage.partition import Partition
-from storage.partition_store import FileStore, FlushPolicy
-from storage.record_builder import BatchBuilder, ProducerIdentity
-from storage.writer import PartitionWriter
+from storage.files.fsio import FileSystem
+from storage.writing.partition_store import FileStore, FlushPolicy
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+from storage.writing.writer import PartitionWriter
 from tests.recovery.rebuild.test_derive import APPENDED
 from tests.writing import TOPIC_ID, make_log_dir, partition_at
 

@@ -12,10 +12,10 @@ import pytest
 
 from recovery.repair import batch_content
 from recovery.repair.salvage_scan import SalvagedSegment, salvage_segment
+from storage.files.positioned_file import FileRange
 from storage.formats.offset_index import parse_entries
 from storage.formats.record import Record
 from storage.kernels.protocol import VerdictKind
-from storage.positioned_file import FileRange
 from tests.batches import encoded_batch
 from tests.damage.faults import Batch, read_batches
 

@@ -34,14 +34,14 @@ from storage.formats.record_batch import (
 )
 from storage.kernels.numpy_kernel import table_of
 from storage.kernels.protocol import ScannedBatch, VerdictKind
-from storage.producer_state import (
+from storage.log.segment import Segment, open_segment
+from storage.producers.producer_state import (
     AppendError,
     CachedBatch,
     CompletedTransaction,
     Marker,
     ProducerStateManager,
 )
-from storage.segment import Segment, open_segment
 from tests.made_logs import damaged_logs, with_right_checksums
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from recovery.replay.recover_state import (
     recover_state,
 )
 from recovery.replay.snapshots import Clock
-from storage.discovery import discover
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.errors import UsageError
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.partition import Partition
-from storage.producer_state import DEFAULT_EXPIRATION_MS
+from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import find_follow_offset, read_replica
 from recovery.replicas.rejoin import assign_epoch, plan_rejoin
+from storage.dirs.log_config import LogConfig
 from storage.errors import RefusedError
 from storage.formats.checkpoint import LeaderEpochEntry
-from storage.log_config import LogConfig
 from tests.diverged_logs import batches_of, begin_epoch, copy_partition, log_of, write_epochs
 from tests.truncations import Tree, carry_out, open_partition, read_tree
 

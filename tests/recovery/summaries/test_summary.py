@@ -35,9 +35,9 @@ from storage.formats.record_batch import CRC, CRC_POS, BatchHeader, compute_crc
 from storage.kernels.numpy_kernel import empty_table, table_of
 from storage.kernels.numpy_kernel import rows_of as rows_in
 from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.listing import UNSEQUENCED_TOPICS
-from storage.places import list_places, open_place
-from storage.splits import Split, split_places
+from storage.places.find import list_places, open_place
+from storage.places.listing import UNSEQUENCED_TOPICS
+from storage.places.splits import Split, split_places
 from tests.audit_logs import CONTROL_KINDS, Batch, define_all, encoded, write_segments
 from tests.batches import LAP
 from tests.dump_counts import counts_of

@@ -13,7 +13,7 @@ from recovery.rebuild.derive import RebuildSettings, rebuild_partition
 from recovery.transactions.abort import count_aborted, plan_marker, require_epochs, with_recovery
 from recovery.transactions.open_transactions import find_open
 from storage.errors import RefusedError
-from storage.producer_state import AppendError
+from storage.producers.producer_state import AppendError
 from tests.writing import (
     NOW_MS,
     SMALL,

@@ -8,15 +8,15 @@ import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.transactions.open_transactions import OpenTransaction, abort_command, find_open
-from storage.cluster_image import ClusterImage, PartitionImage, TopicImage
+from storage.dirs.cluster_image import ClusterImage, PartitionImage, TopicImage
+from storage.dirs.log_dir import read_log_dir
 from storage.formats.transaction_state import (
     TransactionState,
     TransactionStatus,
     encode_key,
     encode_value,
 )
-from storage.java_hash import coordinator_partition
-from storage.log_dir import read_log_dir
+from storage.producers.java_hash import coordinator_partition
 from tests.hanging import append_record
 from tests.writing import NOW_MS, batch, make_log_dir, open_writer, partition_at
 

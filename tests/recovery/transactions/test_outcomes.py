@@ -9,13 +9,13 @@ import pytest
 
 from recovery.transactions import outcomes
 from recovery.transactions.outcomes import later_segments
-from storage.places import list_places
+from storage.places.find import list_places
 from tests.audit_logs import Batch, encoded, write_segments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from storage.listing import SegmentPlace
+    from storage.places.listing import SegmentPlace
 
 # --- segments behind one --------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ def test_a_directory_behind_a_uri_is_listed_again_after_a_while(
     from pyarrow.fs import _MockFileSystem
 
     from eoctl.arrow_files import ArrowTree
-    from storage import file_systems
+    from storage.files import file_systems
 
     file_system = _MockFileSystem()
     file_system.create_dir("t-0")

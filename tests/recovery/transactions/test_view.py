@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from recovery.transactions.isolation import AbortedSource
 from recovery.transactions.outcomes import find_stability
 from recovery.transactions.view import IndexGap, TransactionView
-from storage.discovery import select_partition
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
 from storage.formats.txn_index import AbortedTxn, encode_entries
 from storage.kernels.numpy_kernel import table_of
-from storage.markers import MarkerIndex, Outcome
-from storage.partition import Partition
-from storage.places import list_places
-from storage.segment import open_segment
+from storage.log.markers import MarkerIndex, Outcome
+from storage.log.segment import open_segment
+from storage.places.find import list_places
 from tests.audit_logs import CONTROL_KINDS, Batch, encoded, write_segments
 
 if TYPE_CHECKING:

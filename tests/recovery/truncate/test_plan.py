@@ -20,8 +20,8 @@ from recovery.truncate.target import TargetKind, TargetRequest
 from storage.errors import CorruptError, RefusedError
 from storage.file_names import TopicPartition
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
-from storage.producer_state import ProducerStateManager
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import ProducerStateManager
 from tests.made_logs import damaged_logs, logs
 from tests.truncations import (
     EPOCHS,

@@ -14,13 +14,13 @@ from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import Truncation, plan_truncation
 from recovery.truncate.price import TruncationPrice, price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
-from storage.cluster_image import load_cluster_image
+from storage.dirs.cluster_image import load_cluster_image
+from storage.dirs.log_dir import read_log_dir
 from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
 from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import encode_batch, parse_header
-from storage.log_dir import read_log_dir
-from storage.producer_state import ProducerStateManager
-from storage.segment import open_segment
+from storage.log.segment import open_segment
+from storage.producers.producer_state import ProducerStateManager
 from tests.batches import encoded_batch
 from tests.truncations import (
     LOG_START,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from storage.producer_state import Marker
+    from storage.producers.producer_state import Marker
 
 CLOCK = Clock(0)
 # producer id, first offset, marker offset, kind

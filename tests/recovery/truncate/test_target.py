@@ -18,7 +18,7 @@ from recovery.truncate.target import (
 )
 from storage.errors import EXIT_REFUSED, EXIT_USAGE, RefusedError, UsageError
 from storage.formats.checkpoint import LeaderEpochEntry
-from storage.segment import open_segment
+from storage.log.segment import open_segment
 from tests.truncations import EPOCHS, LOG_START, copy_log_dir, open_partition
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from storage.kernels import numpy_kernel, pure, record_table
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, scan_tables, scan_window, table_of
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.record_table import RecordTable, decode_records
-from storage.segment import LogRecord, open_segment
+from storage.log.segment import LogRecord, open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from storage.segment import Segment
+    from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"
 

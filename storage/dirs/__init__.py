@@ -1,0 +1,7 @@
+"""A log dir and its partitions.
+
+Found, listed, read; what their checkpoints and metadata say.
+
+From the entry down: log_tail, partition, log_config, tiering, acknowledged, cluster_image,
+state_file, discovery, lookup, partition_files, log_dir.
+"""

@@ -1,0 +1,282 @@
+"""What was acknowledged of a partition, held against what is on disk: is it all there?
+
+A log dir says more of a partition than its `.log` files do. What lies below these was there:
+
+  high watermark     replicated, so that producers were told it is safe and consumers could read it
+  recovery point     flushed to the disk; after a clean stop it is the log end offset
+  producer snapshot  taken at the log end of a clean stop, or where a segment ends
+  an index           a segment that began at its base offset; alone, without its `.log`
+
+Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has not
+seen. Bounds are inclusive, and the most that can be gone: control records and what compaction has
+removed are among them. A broker at its next start notices none of this: it clamps its checkpoints
+to the log that it finds, and gives the offsets out again (OFS-1 to OFS-3, SEG-9, REC-9).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.log_dir import StoppedState, stopped_of
+from storage.errors import AccessError
+from storage.file_names import METADATA_TOPIC, FileKind, FileSuffix, classify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from storage.dirs.log_dir import LogDir, PartitionDir
+    from storage.dirs.partition_files import PartitionFiles
+
+HIGH_WATERMARK = "high watermark"
+RECOVERY_POINT = "recovery point"
+SNAPSHOT = "producer snapshot"
+
+# A segment whose `.log` has one of these beside it is being deleted or replaced by a broker.
+_UNDER_WAY = frozenset({FileSuffix.DELETED, FileSuffix.CLEANED, FileSuffix.SWAP})
+
+
+class Missing(NamedTuple):
+    """Offsets that a log had and that its broker does not give, both bounds included.
+
+    Attributes:
+        last_offset: None: how far it went is not known.
+        why: what says that they were there, as words.
+        check_id: the rule.
+        is_on_disk: the bytes are there, and lie below a log start that cannot be right.
+    """
+
+    base_offset: int
+    last_offset: int | None
+    why: str
+    check_id: str
+    is_on_disk: bool = False
+
+    @property
+    def offsets_count(self) -> int | None:
+        """How many offsets, at most; None: not known."""
+        return None if self.last_offset is None else self.last_offset - self.base_offset + 1
+
+    @property
+    def offsets(self) -> str:
+        """As words: `offsets 200 to 220 (21)`."""
+        if self.last_offset is None:
+            return f"offsets from {self.base_offset} on"
+        return f"offsets {self.base_offset} to {self.last_offset} ({self.offsets_count})"
+
+    def within(self, from_offset: int, to_offset: int | None) -> Missing | None:
+        """Cut to [from_offset, to_offset); None if nothing is left."""
+        base = max(self.base_offset, from_offset)
+        last = self.last_offset
+        if to_offset is not None:
+            last = to_offset - 1 if last is None else min(last, to_offset - 1)
+        if last is not None and last < base:
+            return None
+        return self._replace(base_offset=base, last_offset=last)
+
+    def __str__(self) -> str:
+        what = "are on disk, and kept from consumers" if self.is_on_disk else "are missing"
+        return f"{self.offsets} {what}: {self.why} [{self.check_id}]"
+
+
+def offsets_count(missing: Iterable[Missing]) -> int | None:
+    """How many offsets, at most; None: not known."""
+    counts = [each.offsets_count for each in missing]
+    known = [each for each in counts if each is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+class Claim(NamedTuple):
+    """Something says that a log reached up to an offset, excluded."""
+
+    end_offset: int
+    what: str
+    check_id: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.end_offset}"
+
+
+class Acknowledged(NamedTuple):
+    """What is known of how far a log reached, and of segments without their `.log`.
+
+    Attributes:
+        log_start_offset: as checkpointed; None: not there, or not known.
+        claims: how far it reached.
+        orphans: base offsets of indexes without a `.log`, ascending.
+        bases: base offsets of the segments that are there, ascending.
+        stopped: how the broker left the directory.
+        unlisted: those of segments that the operating system does not give: what is in them is not
+            known, and whoever reads says that it could not be read.
+    """
+
+    log_start_offset: int | None = None
+    claims: tuple[Claim, ...] = ()
+    orphans: tuple[int, ...] = ()
+    bases: tuple[int, ...] = ()
+    unlisted: tuple[int, ...] = ()
+    stopped: StoppedState = StoppedState.UNKNOWN
+
+    @property
+    def high_watermark(self) -> int | None:
+        """As checkpointed; None: not known."""
+        return next((each.end_offset for each in self.claims if each.what == HIGH_WATERMARK), None)
+
+    @property
+    def end_offset(self) -> int | None:
+        """The log reached at least so far; None: nothing tells."""
+        return max((each.end_offset for each in self.claims), default=None)
+
+    def missing(self, end_offset: int | None) -> tuple[Missing, ...]:
+        """Tell what is not there, in order.
+
+        Args:
+            end_offset: one above the last good batch that is on disk, the base offset of the last
+                segment if that is empty; None: the log has no segment.
+        """
+        return (*self._holes(), *self._tail(end_offset))
+
+    def hidden(self, end_offset: int | None) -> Missing | None:
+        """Tell what lies on disk below a log start that is beyond the log's end (OFS-1)."""
+        start = self.log_start_offset
+        if start is None or end_offset is None or not self.bases:
+            return None
+        if start <= end_offset or end_offset == self.bases[0]:
+            return None
+        why = f"the log start {start} lies beyond the end {end_offset} of the log"
+        return Missing(
+            base_offset=self.bases[0],
+            last_offset=end_offset - 1,
+            why=why,
+            check_id="OFS-1",
+            is_on_disk=True,
+        )
+
+    def not_given(self, end_offset: int | None) -> tuple[Missing, ...]:
+        """Tell both: what is hidden, and what is missing."""
+        hidden = self.hidden(end_offset)
+        return (*(() if hidden is None else (hidden,)), *self.missing(end_offset))
+
+    def _holes(self) -> Iterator[Missing]:
+        """Segments without their `.log` in front of others."""
+        start = self.log_start_offset or 0
+        covered = -1  # of what was told already
+        bases = sorted((*self.bases, *self.unlisted))
+        for base in self.orphans:
+            place = bisect_right(bases, base)
+            if place == len(bases):
+                return
+            first, last = max(base, start, covered + 1), bases[place] - 1
+            if first <= last:
+                covered = last
+                yield Missing(
+                    base_offset=first,
+                    last_offset=last,
+                    why=f"{_name(base)} are there without their .log",
+                    check_id="SEG-9",
+                )
+
+    def _tail(self, end_offset: int | None) -> Iterator[Missing]:
+        """What lies behind the log's end; all of it where there is no segment."""
+        if self.unlisted and self.unlisted[-1] >= max(self.bases, default=0):
+            return
+        first = end_offset
+        if first is None:
+            first = self.orphans[0] if self.orphans else 0
+        first = max(first, self.log_start_offset or 0)
+        beyond = sorted(each for each in self.claims if each.end_offset > first)
+        if beyond:
+            beyond.reverse()
+            told = ", ".join(dict.fromkeys(map(str, beyond)))
+            where = (
+                "the log has no segment" if end_offset is None else f"the log ends at {end_offset}"
+            )
+            check_id = next(
+                (each.check_id for each in beyond if each.what == HIGH_WATERMARK),
+                beyond[0].check_id,
+            )
+            yield Missing(
+                base_offset=first,
+                last_offset=beyond[0].end_offset - 1,
+                why=f"{where}, {told}",
+                check_id=check_id,
+            )
+        elif not self.claims and self.orphans and self.orphans[-1] >= first:
+            base = next(each for each in self.orphans if each >= first)
+            yield Missing(
+                base_offset=base,
+                last_offset=None,
+                why=f"{_name(base)} are there without their .log",
+                check_id="SEG-9",
+            )
+
+
+def acknowledged(
+    directory: PartitionDir, log_dir: LogDir | None, files: PartitionFiles
+) -> Acknowledged:
+    """Gather what is known of a partition directory, from its listing and its log dir.
+
+    Nothing is held against directories that are set aside, which no checkpoint speaks of.
+    """
+    bases = tuple(each.base_offset for each in files.segments)
+    snapshots = [each.name.offset for each in files.snapshots if each.name.offset is not None]
+    unlisted = _unlisted(files)
+    orphans = _orphans(files) - unlisted
+    is_clean = log_dir is not None and log_dir.stopped is StoppedState.CLEAN
+    claims: list[Claim] = []
+    log_start: int | None = None
+    if log_dir is not None and directory.name.topic != METADATA_TOPIC:
+        log_start = log_dir.log_start_offset(directory)
+        claims += checkpoint_claims(
+            log_dir.high_watermark(directory), log_dir.recovery_point(directory)
+        )
+    # After a crash one may be left of records that nobody was told of.
+    if snapshots and (is_clean or not bases) and directory.name.topic != METADATA_TOPIC:
+        claims.append(Claim(max(snapshots), SNAPSHOT, "SNP-2"))
+    return Acknowledged(
+        log_start_offset=log_start,
+        claims=tuple(claims),
+        orphans=tuple(sorted(orphans)),
+        bases=bases,
+        unlisted=tuple(sorted(unlisted)),
+        stopped=stopped_of(log_dir, directory),
+    )
+
+
+def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) -> list[Claim]:
+    """Return what two lines of checkpoints say; None: there is none."""
+    claims = []
+    if high_watermark is not None:
+        claims.append(Claim(high_watermark, HIGH_WATERMARK, "OFS-3"))
+    if recovery_point is not None:
+        claims.append(Claim(recovery_point, RECOVERY_POINT, "OFS-2"))
+    return claims
+
+
+def _orphans(files: PartitionFiles) -> set[int]:
+    """Base offsets of indexes whose `.log` is neither there nor being removed or replaced."""
+    explained = {
+        each.name.offset
+        for each in files.others
+        if each.name.kind is FileKind.LOG and each.name.suffix in _UNDER_WAY
+    }
+    found = {each.name.offset for each in files.orphans} - explained
+    return {each for each in found if each is not None}
+
+
+def _unlisted(files: PartitionFiles) -> set[int]:
+    """Base offsets of `.log` files that cannot even be asked for their size."""
+    names = [
+        classify(each.path.rpartition("/")[2])
+        for each in files.problems
+        if isinstance(each, AccessError)
+    ]
+    return {
+        each.offset
+        for each in names
+        if each.offset is not None and each.kind is FileKind.LOG and each.suffix is FileSuffix.NONE
+    }
+
+
+def _name(base_offset: int) -> str:
+    return f"indexes of segment {base_offset:020d}"

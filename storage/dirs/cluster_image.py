@@ -1,0 +1,425 @@
+"""The state of the cluster as `__cluster_metadata-0` tells it: topics, replicas, settings, brokers.
+
+The newest whole `.checkpoint` (KRaft snapshot) is replayed, then the log from its end offset on.
+Records between BEGIN_TRANSACTION and END_TRANSACTION count together; what is aborted, or still
+open at the end, never does. What follows the quorum's high watermark (stored nowhere on disk) is
+replayed too: the last few records of a controller that was not the leader may never have counted.
+
+Records and versions that are not known, and values that cannot be read, are counted and passed
+over: an answer may then be incomplete, and `is_complete` says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
+from storage.formats import cluster_metadata as records
+from storage.formats.control_record import ControlRecordType, parse_control_key
+from storage.log.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from storage.dirs.log_dir import Problem
+    from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
+    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.log.segment import Segment
+
+# ConfigResource.Type
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+ALL_BROKERS = ""  # resource name of the settings that hold for every broker
+
+LEADER_UNCHANGED = -2
+ZERO_UUID = bytes(16)
+MAX_PROBLEMS_COUNT = 100
+
+
+class PartitionImage(NamedTuple):
+    """Where a partition lies and who leads it. `directories` go with `replicas`."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    leader: int  # -1 none
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[bytes, ...]  # 16 bytes each; zeros if never assigned
+
+
+class TopicImage(NamedTuple):
+    """A topic; partitions by number."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, PartitionImage]
+
+
+class BrokerImage(NamedTuple):
+    """A registered broker."""
+
+    broker_id: int
+    broker_epoch: int
+    is_fenced: bool
+    rack: str | None
+    log_dirs: tuple[bytes, ...]
+
+
+class ClusterImage:
+    """The replayed state.
+
+    Attributes:
+        topics: live topics by name.
+        deleted_topics: names of removed topics by topic id, as far as the log still tells.
+        configs: settings by (resource type, resource name), then by key.
+        features: levels by name.
+        brokers: by id.
+        next_producer_id: above every block of producer ids handed out; None if none was.
+        snapshot_offset: end offset of the snapshot it starts with; 0 without one.
+        end_offset: one above the last record that was replayed.
+        unknown_records_count: records that could not be understood.
+        problems: what could not be read, at most 100 of them.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.deleted_topics: dict[bytes, str] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.features: dict[str, int] = {}
+        self.brokers: dict[int, BrokerImage] = {}
+        self.next_producer_id: int | None = None
+        self.snapshot_offset = 0
+        self.end_offset = 0
+        self.unknown_records_count = 0
+        self.problems: list[Problem] = []
+        self._by_id: dict[bytes, TopicImage] = {}
+        self._pending: list[records.MetadataRecord] | None = None  # inside a transaction
+
+    @property
+    def is_complete(self) -> bool:
+        """Every record was read and understood."""
+        return not self.problems and not self.unknown_records_count
+
+    @property
+    def open_transaction_records_count(self) -> int:
+        """Records of a metadata transaction that is still open at the end: not in the image."""
+        return len(self._pending or ())
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """Look up a live topic by its 16-byte id."""
+        return self._by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """Look up a partition; None if the image does not have it."""
+        image = self.topics.get(topic)
+        return None if image is None else image.partitions.get(partition)
+
+    def replication_factor(self, topic: str, partition: int) -> int | None:
+        """Count the replicas, those that are being added or removed included; None if unknown."""
+        image = self.partition(topic, partition)
+        return None if image is None else len(image.replicas)
+
+    def topic_config(self, topic: str, key: str) -> str | None:
+        """Return a topic's own setting; None if it has none (the broker's then holds)."""
+        return self.configs.get((TOPIC_RESOURCE, topic), {}).get(key)
+
+    def broker_config(self, key: str, *, broker_id: int | None = None) -> str | None:
+        """Return a dynamic setting of a broker, else of all brokers; not of server.properties."""
+        for name in ([] if broker_id is None else [str(broker_id)]) + [ALL_BROKERS]:
+            value = self.configs.get((BROKER_RESOURCE, name), {}).get(key)
+            if value is not None:
+                return value
+        return None
+
+    def replay(self, record: records.MetadataRecord) -> None:
+        """Take the next record in log order."""
+        if record.api_key == records.BEGIN_TRANSACTION:
+            self._pending = []
+        elif record.api_key == records.ABORT_TRANSACTION:
+            self._pending = None
+        elif record.api_key == records.END_TRANSACTION:
+            pending, self._pending = self._pending or [], None
+            for each in pending:
+                self._apply(each)
+        elif self._pending is not None:
+            self._pending.append(record)
+        else:
+            self._apply(record)
+
+    def _apply(self, record: records.MetadataRecord) -> None:
+        apply = self._APPLY.get(record.api_key)
+        if apply is not None:
+            apply(self, record.data)
+
+    def add_problem(self, problem: Problem) -> None:
+        """Record what could not be read."""
+        if len(self.problems) < MAX_PROBLEMS_COUNT:
+            self.problems.append(problem.without_frames())
+
+    # --- one method for each record that matters here ---------------------------------------------
+
+    def _topic(self, data: dict[str, Any]) -> None:
+        topic = TopicImage(data["name"], data["topicId"], {})
+        self.topics[topic.name] = self._by_id[topic.topic_id] = topic
+        self.deleted_topics.pop(topic.topic_id, None)
+
+    def _remove_topic(self, data: dict[str, Any]) -> None:
+        topic = self._by_id.pop(data["topicId"], None)
+        if topic is None:
+            return
+        self.deleted_topics[topic.topic_id] = topic.name
+        if self.topics.get(topic.name) is topic:
+            del self.topics[topic.name]
+        self.configs.pop((TOPIC_RESOURCE, topic.name), None)
+
+    def _partition(self, data: dict[str, Any]) -> None:
+        topic = self._by_id.get(data["topicId"])
+        if topic is None:
+            return
+        replicas = tuple(data["replicas"])
+        topic.partitions[data["partitionId"]] = PartitionImage(
+            replicas=replicas,
+            isr=tuple(data["isr"]),
+            removing_replicas=tuple(data["removingReplicas"]),
+            adding_replicas=tuple(data["addingReplicas"]),
+            leader=data["leader"],
+            leader_epoch=data["leaderEpoch"],
+            partition_epoch=data["partitionEpoch"],
+            directories=_directories(data.get("directories") or (), len(replicas)),
+        )
+
+    def _partition_change(self, data: dict[str, Any]) -> None:
+        topic = self._by_id.get(data["topicId"])
+        before = None if topic is None else topic.partitions.get(data["partitionId"])
+        if topic is None or before is None:
+            return
+
+        def changed(key: str, value: tuple[int, ...]) -> tuple[int, ...]:
+            return value if data[key] is None else tuple(data[key])
+
+        replicas = changed("replicas", before.replicas)
+        directories = data.get("directories")
+        has_new_leader = data["leader"] != LEADER_UNCHANGED
+        topic.partitions[data["partitionId"]] = PartitionImage(
+            replicas=replicas,
+            isr=changed("isr", before.isr),
+            removing_replicas=changed("removingReplicas", before.removing_replicas),
+            adding_replicas=changed("addingReplicas", before.adding_replicas),
+            leader=data["leader"] if has_new_leader else before.leader,
+            leader_epoch=before.leader_epoch + has_new_leader,
+            partition_epoch=before.partition_epoch + 1,
+            directories=_directories(
+                before.directories if directories is None else directories, len(replicas)
+            ),
+        )
+
+    def _config(self, data: dict[str, Any]) -> None:
+        resource = self.configs.setdefault((data["resourceType"], data["resourceName"]), {})
+        if data["value"] is None:
+            resource.pop(data["name"], None)
+        else:
+            resource[data["name"]] = data["value"]
+
+    def _feature_level(self, data: dict[str, Any]) -> None:
+        if data["featureLevel"]:
+            self.features[data["name"]] = data["featureLevel"]
+        else:
+            self.features.pop(data["name"], None)
+
+    def _producer_ids(self, data: dict[str, Any]) -> None:
+        self.next_producer_id = data["nextProducerId"]
+
+    def _register_broker(self, data: dict[str, Any]) -> None:
+        self.brokers[data["brokerId"]] = BrokerImage(
+            broker_id=data["brokerId"],
+            broker_epoch=data["brokerEpoch"],
+            is_fenced=data["fenced"],
+            rack=data["rack"],
+            log_dirs=tuple(data.get("logDirs") or ()),
+        )
+
+    def _unregister_broker(self, data: dict[str, Any]) -> None:
+        self.brokers.pop(data["brokerId"], None)
+
+    def _fence_broker(self, data: dict[str, Any]) -> None:
+        self._change_broker(data["id"], is_fenced=True)
+
+    def _unfence_broker(self, data: dict[str, Any]) -> None:
+        self._change_broker(data["id"], is_fenced=False)
+
+    def _registration_change(self, data: dict[str, Any]) -> None:
+        changes: dict[str, Any] = {}
+        if data["fenced"]:  # 1 fence, -1 unfence, 0 leave
+            changes["is_fenced"] = data["fenced"] > 0
+        if data.get("logDirs"):
+            changes["log_dirs"] = tuple(data.get("logDirs") or ())
+        self._change_broker(data["brokerId"], **changes)
+
+    def _change_broker(self, broker_id: int, **changes: Any) -> None:
+        broker = self.brokers.get(broker_id)
+        if broker is not None:
+            self.brokers[broker_id] = broker._replace(**changes)
+
+    _APPLY: ClassVar[dict[int, Callable[[ClusterImage, dict[str, Any]], None]]] = {
+        records.TOPIC: _topic,
+        records.REMOVE_TOPIC: _remove_topic,
+        records.PARTITION: _partition,
+        records.PARTITION_CHANGE: _partition_change,
+        records.CONFIG: _config,
+        records.FEATURE_LEVEL: _feature_level,
+        records.PRODUCER_IDS: _producer_ids,
+        records.REGISTER_BROKER: _register_broker,
+        records.UNREGISTER_BROKER: _unregister_broker,
+        records.FENCE_BROKER: _fence_broker,
+        records.UNFENCE_BROKER: _unfence_broker,
+        records.BROKER_REGISTRATION_CHANGE: _registration_change,
+    }
+
+
+def _directories(directories: list[bytes] | tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
+    """One directory id for each replica: zeros (migrating) where the record has none."""
+    return tuple(directories) if len(directories) == count else (ZERO_UUID,) * count
+
+
+class MetadataLog(Protocol):
+    """What is asked of the `storage.dirs.partition.Partition` of `__cluster_metadata-0`."""
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """The files of the directory."""
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """Segments by base offset."""
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What of the directory cannot be read."""
+
+    def read(self, start_offset: int, end_offset: int | None = None) -> MetadataBatches:
+        """Read the batches that hold offsets from `start_offset` on."""
+
+
+class MetadataBatches(Protocol):
+    """Batches in order, and afterwards what was not read."""
+
+    def __iter__(self) -> Iterator[MetadataBatch]:
+        """Give the batches."""
+
+    @property
+    def verdicts(self) -> Sequence[tuple[SegmentFiles, Verdict]]:
+        """How each segment ended."""
+
+
+class MetadataBatch(Protocol):
+    """A batch in its segment."""
+
+    @property
+    def segment(self) -> Segment:
+        """The segment."""
+
+    @property
+    def batch(self) -> ScannedBatch:
+        """The batch."""
+
+
+def load_cluster_image(partition: MetadataLog) -> ClusterImage:
+    """Replay the snapshots and the log of a `__cluster_metadata-0` directory.
+
+    Raises nothing for what is in the files: see `problems`.
+    """
+    rejected: list[Problem] = []
+    image = ClusterImage()
+    for entry in reversed(partition.files.checkpoints):
+        attempt = _load_snapshot(entry)
+        if attempt is not None:
+            image = attempt
+            break
+        rejected.append(
+            CorruptError("not a whole snapshot", check_id="KRF-2", pos=0).located(entry.path)
+        )
+    for problem in rejected:
+        image.add_problem(problem)
+    read = partition.read(image.snapshot_offset)
+    if partition.segments and partition.segments[0].base_offset > image.end_offset:
+        image.add_problem(
+            CorruptError(
+                "the log begins above the end of the newest snapshot",
+                check_id="KRF-1",
+                pos=0,
+                expected=f"a snapshot that ends at {partition.segments[0].base_offset} or above",
+                found=str(image.snapshot_offset),
+            ).located(partition.path)
+        )
+    for placed in read:
+        if placed.batch.crc_ok is not False:
+            _replay_batch(image, placed.segment, placed.batch, image.snapshot_offset)
+            image.end_offset = max(image.end_offset, placed.batch.header.last_offset + 1)
+    for files, verdict in read.verdicts:
+        if verdict.check_id != "SEG-6":  # a torn or preallocated tail is no loss
+            image.add_problem(
+                CorruptError(
+                    verdict.reason or str(verdict.kind),
+                    check_id=verdict.check_id,
+                    pos=verdict.start_pos,
+                ).located(files.log.path)
+            )
+    for problem in partition.problems:
+        image.add_problem(problem)
+    return image
+
+
+def _load_snapshot(entry: FileEntry) -> ClusterImage | None:
+    """Replay a `.checkpoint`; None unless it is whole, from header to footer (KRF-2)."""
+    image = ClusterImage()
+    control_types: list[int] = []
+    try:
+        with open_segment(entry.path) as segment:
+            scan = segment.scan(is_active=False)
+            for batch in scan:
+                control_types += _replay_batch(image, segment, batch, 0)
+            if scan.verdicts:
+                return None
+    except AccessError:
+        return None
+    ends = {ControlRecordType.SNAPSHOT_HEADER, ControlRecordType.SNAPSHOT_FOOTER}
+    if not control_types or {control_types[0], control_types[-1]} != ends:
+        return None
+    image.snapshot_offset = image.end_offset = entry.name.offset or 0
+    return image
+
+
+def _replay_batch(
+    image: ClusterImage, segment: Segment, batch: ScannedBatch, start_offset: int
+) -> list[int]:
+    """Replay the records of a batch from an offset on; returns the types of its control records."""
+    if batch.header.is_control:
+        return list(_control_types(image, segment, batch))
+    try:
+        for record in segment.records(batch):
+            if record.offset < start_offset:
+                continue
+            try:
+                image.replay(records.parse_record(record.value))
+            except UnsupportedError:
+                image.unknown_records_count += 1
+            except FormatError as exc:
+                image.unknown_records_count += 1
+                image.add_problem(exc.located(segment.path, batch.pos))
+    except (FormatError, AccessError) as exc:
+        image.add_problem(exc)
+    return []
+
+
+def _control_types(image: ClusterImage, segment: Segment, batch: ScannedBatch) -> Iterator[int]:
+    try:
+        for record in segment.records(batch):
+            yield parse_control_key(record.key).type
+    except (FormatError, AccessError) as exc:
+        image.add_problem(exc)

@@ -1,0 +1,378 @@
+"""From the PATHs of a call to partitions: log dirs, single partition directories, files in them.
+
+A PATH may be a log dir, a partition directory or a file in either; symbolic links are followed. A
+directory called `kafka-1` may be both by its name, so the content decides: the files that only a
+log dir has, else the files that only a partition has, else the name.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.log_dir import LOG_DIR_FILES, LogDir, PartitionDir, read_log_dir
+from storage.errors import (
+    EXIT_ACCESS,
+    AccessError,
+    CorruptError,
+    FormatError,
+    RefusedError,
+    UsageError,
+)
+from storage.file_names import (
+    LEADER_EPOCHS_NAME,
+    LOCK_FILE_NAME,
+    LOG_FILE_KINDS,
+    PARTITION_METADATA_NAME,
+    DirState,
+    FileKind,
+    PartitionName,
+    classify,
+    parse_partition_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.dirs.log_dir import Problem
+    from storage.file_names import TopicPartition
+
+UNKNOWN_PARTITION = -1  # of a partition directory that was copied under another name
+
+_PARTITION_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE}
+_NUMBERED_KINDS = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
+# Others have a `.lock`, too.
+_MARKS = (LOG_DIR_FILES - {LOCK_FILE_NAME}) | {LEADER_EPOCHS_NAME, PARTITION_METADATA_NAME}
+
+
+# What is looked for, to tell a mount that is not there or another program's directory.
+LOOKED_FOR = (
+    "looked for meta.properties, checkpoints, partition.metadata, segments"
+    " (00000000000000000000.log), or directories TOPIC-N with these"
+)
+
+
+class NotKafkaError(UsageError):
+    """A directory holds nothing of Kafka's: another one was meant, or a mount is missing."""
+
+    exit_status = EXIT_ACCESS
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path}: neither a log dir nor a partition: {LOOKED_FOR}",
+            next_step="look whether its file system is mounted, and what log.dirs in"
+            " server.properties says",
+        )
+
+
+def is_partition_file(name: str) -> bool:
+    """Does only a partition directory have a file of that name?"""
+    found = classify(name)
+    if found.kind not in _PARTITION_KINDS:
+        return False
+    # Others have a `.log` and an `.index`, too; Kafka's begin with an offset.
+    return found.kind not in _NUMBERED_KINDS or found.has_padded_offset
+
+
+class Selected(NamedTuple):
+    """One partition directory that was asked for, and the log dir it lies in.
+
+    `log_dir` is None when the directory around it cannot be read or is no log dir: checkpoints,
+    marker and lock are then unknown.
+    """
+
+    partition: PartitionDir
+    log_dir: LogDir | None
+
+    def log_bytes(self) -> int:
+        """What its `.log` files take now; 0 where they cannot be listed."""
+        try:
+            return sum(each.stat().st_size for each in Path(self.partition.path).glob("*.log"))
+        except OSError:
+            return 0
+
+
+class Discovery(NamedTuple):
+    """What the PATHs of a call lead to."""
+
+    selected: tuple[Selected, ...]  # each directory once, in the order asked for, sorted within
+    log_dirs: tuple[LogDir, ...]  # each once
+    problems: tuple[Problem, ...]  # those of the log dirs included
+    whole: tuple[LogDir, ...] = ()  # of the log dirs those that were asked for as such
+
+
+def discover(paths: Iterable[str | Path]) -> Discovery:
+    """Find the partitions behind the PATHs.
+
+    A PATH that cannot be listed is a recorded problem, unless it is the only one.
+
+    Raises:
+        AccessError: there is one PATH, and it does not exist or cannot be read.
+        NotKafkaError: a PATH is neither a log dir, nor a partition, nor a file in one.
+        UsageError: there is no PATH.
+    """
+    wanted = [os.fspath(each) for each in paths]
+    if not wanted:
+        raise UsageError("no PATH given", next_step="name a log dir or a partition directory")
+    finder = _Finder()
+    problems: list[Problem] = []
+    for path in wanted:
+        try:
+            finder.add(path)
+        except AccessError as exc:
+            if len(wanted) == 1:
+                raise
+            problems.append(exc)
+    log_dirs = tuple(finder.log_dirs[key] for key in finder.used)
+    for key, log_dir in zip(finder.used, log_dirs, strict=True):
+        # Foreign directories beside a partition do not matter to who asks for that partition only.
+        is_whole = key in finder.whole
+        problems += (each for each in log_dir.problems if is_whole or not is_foreign(each))
+    problems += duplicate_partitions(log_dirs)
+    whole = tuple(finder.log_dirs[key] for key in finder.used if key in finder.whole)
+    return Discovery(
+        selected=tuple(finder.selected.values()),
+        log_dirs=log_dirs,
+        problems=tuple(problems),
+        whole=whole,
+    )
+
+
+def select_partition(path: str | Path) -> Selected:
+    """Find the one partition that a PATH leads to.
+
+    Raises:
+        UsageError: it leads to none, or to several.
+        AccessError: it cannot be read.
+    """
+    found = discover([path]).selected
+    if not Path(path).is_dir():
+        # A file in a partition leads to it; one that lies beside partitions, to none of them.
+        around = Path(path).absolute().parent.resolve()
+        found = tuple(each for each in found if Path(each.partition.path).resolve() == around)
+    if len(found) != 1:
+        raise UsageError(f"{os.fspath(path)}: {len(found)} partitions there, one is needed")
+    return found[0]
+
+
+class ServerProperties(NamedTuple):
+    """The directories that a broker's configuration names, as written there."""
+
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str  # the first log dir unless set
+
+    @property
+    def all_dirs(self) -> tuple[str, ...]:
+        """Each directory once."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+
+DEFAULT_LOG_DIR = "/tmp/kafka-logs"  # noqa: S108 - Kafka's own default
+
+
+def read_server_properties(path: str | Path) -> ServerProperties:
+    """Read log.dirs (else log.dir) and metadata.log.dir from a broker's configuration.
+
+    Relative names are left as they are: they depend on where the broker was started.
+
+    Raises:
+        AccessError, CorruptError: the file cannot be read or parsed.
+    """
+    from storage.formats.meta_properties import parse_meta_properties
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as exc:
+        raise AccessError(exc, os.fspath(path)) from exc
+    try:
+        # The same syntax; what is not meta.properties' own is in `other`.
+        settings = dict(parse_meta_properties(data).other)
+    except FormatError as exc:
+        raise exc.located(os.fspath(path)) from exc
+    text = settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_LOG_DIR
+    log_dirs = tuple(each.strip() for each in text.split(",") if each.strip())
+    if not log_dirs:
+        raise CorruptError(
+            "no log dir is named", check_id="DIR-3", pos=0, expected="log.dirs", found=text
+        ).located(os.fspath(path))
+    return ServerProperties(log_dirs, settings.get("metadata.log.dir", "").strip() or log_dirs[0])
+
+
+def is_in_log_dir(path: str | Path) -> bool:
+    """Whether a path, which need not exist, is a log dir, a partition, or leads into one.
+
+    They are known by files that nothing but Kafka has.
+    """
+    target = Path(os.path.realpath(path))
+    return any((each / name).exists() for each in (target, *target.parents) for name in _MARKS)
+
+
+def require_outside_log_dirs(
+    path: str | Path, next_step: str = "", *, place: str | Path | None = None
+) -> None:
+    """Refuse to put what is ours among the files of a broker.
+
+    Args:
+        path: of a file or directory, as the user has named it.
+        next_step: what else to do.
+        place: what is looked at in place of the path.
+
+    Raises:
+        RefusedError: it is in a log dir.
+    """
+    if is_in_log_dir(path if place is None else place):
+        raise RefusedError(
+            f"{path}: lies in a log dir, where only a broker's files belong", next_step=next_step
+        )
+
+
+def is_foreign(problem: Problem) -> bool:
+    """Is it a directory whose name is no partition's (DIR-1)?"""
+    return isinstance(problem, CorruptError) and problem.check_id == "DIR-1"
+
+
+def duplicate_partitions(log_dirs: Iterable[LogDir]) -> list[CorruptError]:
+    """Find partitions with two live directories in one node: it refuses to start (DIR-2).
+
+    Log dirs that state different node ids are of different nodes; without meta.properties a log
+    dir is taken for one of the same node as the others.
+    """
+    seen: dict[TopicPartition, list[tuple[str, int | None]]] = {}
+    found = []
+    for log_dir in log_dirs:
+        node_id = None if log_dir.meta is None else log_dir.meta.node_id
+        for each in log_dir.partitions:
+            if each.name.state is not DirState.LIVE:
+                continue
+            earlier = seen.setdefault(each.topic_partition, [])
+            for path, other_node_id in earlier:
+                if node_id is None or other_node_id is None or node_id == other_node_id:
+                    found.append(
+                        CorruptError(
+                            f"{each.topic_partition} is live in another directory too",
+                            check_id="DIR-2",
+                            pos=0,
+                            expected="one live directory",
+                            found=path,
+                        ).located(each.path)
+                    )
+                    break
+            earlier.append((each.path, node_id))
+    return found
+
+
+class _Looks(Enum):
+    """What a directory looks like from its content."""
+
+    LOG_DIR = 1
+    PARTITION = 2
+    NEITHER = 3
+
+
+def _look(path: str) -> _Looks:
+    has_partition_files = False
+    below = []  # directories that may be partitions
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name in LOG_DIR_FILES:
+                    return _Looks.LOG_DIR
+                if is_partition_file(entry.name):
+                    has_partition_files = True
+                elif parse_partition_name(entry.name) is not None and Path(entry.path).is_dir():
+                    below.append(entry.path)  # not a link that leads to itself
+    except OSError as exc:
+        raise AccessError(exc, path) from exc
+    if has_partition_files:
+        return _Looks.PARTITION
+    if any(map(has_partition_file, below)):
+        return _Looks.LOG_DIR
+    absolute = Path(path).absolute()
+    # A broker takes any directory of a log dir for a partition, also an empty one.
+    if parse_partition_name(absolute.name) is not None and _has_mark(absolute.parent):
+        return _Looks.PARTITION
+    return _Looks.NEITHER
+
+
+def has_partition_file(path: str) -> bool:
+    """Whether a directory holds a file that only a partition has; False if it cannot be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return any(is_partition_file(each.name) for each in entries)
+    except OSError:
+        return False
+
+
+def _has_mark(path: Path) -> bool:
+    """Whether a directory has a file that nothing but a log dir has."""
+    return any((path / name).exists() for name in LOG_DIR_FILES)
+
+
+class _Finder:
+    """Collects, each directory once by its real path."""
+
+    def __init__(self) -> None:
+        self.log_dirs: dict[str, LogDir] = {}  # by real path, those included that are none
+        self.used: dict[str, None] = {}  # keys of those that are log dirs, in order
+        self.whole: set[str] = set()  # keys of those that were asked for as such
+        self.selected: dict[str, Selected] = {}
+
+    def add(self, path: str) -> None:
+        if not Path(path).is_dir():
+            try:  # a link that leads nowhere, or to itself, is no file in the directory around it
+                Path(path).stat()
+            except OSError as exc:
+                raise AccessError(exc, path) from exc
+            path = os.path.dirname(path) or "."  # noqa: PTH120 - keep the words of the user
+        looks = _look(path)
+        if looks is _Looks.PARTITION:
+            self._add_partition(path)
+        elif looks is _Looks.LOG_DIR:
+            log_dir, key = self._read(path)
+            self.used.setdefault(key)
+            self.whole.add(key)
+            for each in log_dir.partitions:
+                # Without a log dir's own files around it, a name alone says nothing.
+                if log_dir.is_log_dir or has_partition_file(each.path):
+                    self._select(each, log_dir)
+        else:
+            raise NotKafkaError(path)
+
+    def _add_partition(self, path: str) -> None:
+        absolute = Path(path).absolute()
+        if path.endswith(".."):
+            absolute = Path(os.path.realpath(absolute))
+        name = parse_partition_name(absolute.name)
+        if name is None:
+            name = PartitionName(absolute.name, UNKNOWN_PARTITION, DirState.LIVE)
+        given = Path(path)
+        parent = given.parent if given.name not in {"", ".."} else absolute.parent
+        log_dir = self._log_dir(str(parent))
+        if log_dir is None and (real := Path(os.path.realpath(absolute))) != absolute:
+            # A link to it from elsewhere: what counts is the log dir that its broker has it in.
+            log_dir = self._log_dir(str(real.parent))
+            if log_dir is not None:
+                path, name = str(real), parse_partition_name(real.name) or name
+        self._select(PartitionDir(path, name), log_dir)
+
+    def _log_dir(self, path: str) -> LogDir | None:
+        """The directory around a partition, if it is a log dir that can be read."""
+        try:
+            around, key = self._read(path)
+        except AccessError:
+            return None  # only the partition was asked for; what lies around it is then unknown
+        if not around.is_log_dir:
+            return None
+        self.used.setdefault(key)
+        return around
+
+    def _read(self, path: str) -> tuple[LogDir, str]:
+        key = os.path.realpath(path)
+        if key not in self.log_dirs:
+            self.log_dirs[key] = read_log_dir(path)
+        return self.log_dirs[key], key
+
+    def _select(self, partition: PartitionDir, log_dir: LogDir | None) -> None:
+        self.selected.setdefault(os.path.realpath(partition.path), Selected(partition, log_dir))

@@ -1,0 +1,360 @@
+"""The end of a closed partition, as far as a writer has to know it to go on there.
+
+A broker that stops cleanly, and our own writer, leave a partition closed. That shows in the
+directory itself, whether the log dir has its clean-shutdown marker or not:
+  - from the recovery point on every batch is whole and its checksum right (SEG-5, SEG-6, BAT-1);
+    without the marker a broker would cut the log at the first one that is not
+  - `.index` and `.timeindex` of the last segment are there and trimmed: while a broker runs they
+    are preallocated, so a crash leaves zeros at their end (IDX-5)
+  - neither has an entry behind the log end (IDX-4): their log was lost
+  - there is a producer snapshot at the log end offset (SNP-3), unless the log is empty, and none
+    above it: it would pass for that of another log that grows to there
+  - what that snapshot has for the last batch of a producer does not lie between two segments
+  - nothing of a compaction is left to be finished (`.cleaned`, `.swap`)
+Everything else is refused: it has to be recovered first (`recovery.repair.broker_start`).
+
+The index entries of the last segment are counted again from its batches, so that what is written
+at the next roll or close is what a recovery would write (FIX-2).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.partition import floor_of
+from storage.errors import FormatError, RefusedError
+from storage.file_names import FileSuffix
+from storage.formats import offset_index, time_index, txn_index
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
+from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
+from storage.log.segment import open_segment
+from storage.log.segment_indexes import SegmentIndexes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry, SegmentFiles
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
+    from storage.kernels.protocol import HeaderTable, Verdict
+
+RECOVER_FIRST = "let a broker start on it and stop it cleanly, then run it again"
+
+
+class NotClosedError(RefusedError):
+    """A partition that a broker would recover first, as `recovery.repair.broker_start` does."""
+
+
+class LogTail(NamedTuple):
+    """Where a writer goes on.
+
+    Attributes:
+        base_offset: of the last segment, or of the first one to be.
+        log_bytes: size of that segment.
+        end_offset: the log end offset.
+        first_timestamp_ms: maximum timestamp of the segment's first batch; None without one.
+        indexes: the segment's entries.
+        aborted: the entries of its `.txnindex`.
+        epochs: of `leader-epoch-checkpoint`.
+        last_leader_epoch: the highest one known, from the file and from the batches; -1 none.
+        producers: of the snapshot at the log end offset, in file order.
+    """
+
+    base_offset: int
+    log_bytes: int
+    end_offset: int
+    first_timestamp_ms: int | None
+    indexes: SegmentIndexes
+    aborted: tuple[AbortedTxn, ...]
+    epochs: tuple[LeaderEpochEntry, ...]
+    last_leader_epoch: int
+    producers: tuple[ProducerEntry, ...]
+
+
+def empty_tail(start_offset: int, index_interval_bytes: int) -> LogTail:
+    """Return the tail of a log that has no segment yet."""
+    return LogTail(
+        base_offset=start_offset,
+        log_bytes=0,
+        end_offset=start_offset,
+        first_timestamp_ms=None,
+        indexes=SegmentIndexes(start_offset, index_interval_bytes),
+        aborted=(),
+        epochs=(),
+        last_leader_epoch=NO_LEADER_EPOCH,
+        producers=(),
+    )
+
+
+def read_tail(
+    partition: Partition,
+    index_interval_bytes: int,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+) -> LogTail:
+    """Make sure that a partition is closed, and find where a writer goes on.
+
+    Args:
+        partition: listed just now, with its log dir.
+        index_interval_bytes: with which the index entries of the last segment are counted.
+        on_bytes: told how many more bytes of log were verified.
+
+    Raises:
+        RefusedError: the partition is not closed, or its log is in an older format.
+        AccessError: a `.log` cannot be read.
+    """
+    _require_no_problems(partition)
+    for entry in partition.files.others:
+        if entry.name.suffix in {FileSuffix.CLEANED, FileSuffix.SWAP}:
+            raise _refused(entry.path, "a compaction that a broker has to finish or undo")
+    checkpoint = None
+    if partition.log_dir is not None:
+        checkpoint = partition.log_dir.log_start_offset(partition.directory)
+    epochs = tuple(partition.leader_epochs() or ())
+    _require_no_problems(partition)
+    last_epoch = epochs[-1].epoch if epochs else NO_LEADER_EPOCH
+    if not partition.segments:
+        tail = empty_tail(checkpoint or 0, index_interval_bytes)
+        _require_no_later_snapshot(partition, tail.end_offset)
+        return tail._replace(epochs=epochs, last_leader_epoch=last_epoch)
+    walk = TailWalk(index_interval_bytes, on_bytes)
+    for files in partition.segments[_first_to_verify(partition) :]:
+        walk.read(files)
+    files = partition.segments[-1]
+    if checkpoint is not None and checkpoint > walk.end_offset:
+        raise RefusedError(
+            f"{partition.path}: its log start offset is {checkpoint}, above its end"
+            f" {walk.end_offset}: a broker would delete all of it at its start [OFS-1]",
+            next_step="correct its line in log-start-offset-checkpoint",
+        )
+    require_room(files, walk.end_offset)
+    require_flushed(partition, walk.end_offset)
+    for index_file in (files.offset_index, files.time_index):
+        _require_trimmed(partition, index_file, files, walk.end_offset)
+    producers = _read_producers(partition, walk.end_offset)
+    _require_not_lost(partition, producers, walk.gaps)
+    return LogTail(
+        base_offset=files.base_offset,
+        log_bytes=files.log.file_bytes,
+        end_offset=walk.end_offset,
+        first_timestamp_ms=walk.first_timestamp_ms,
+        indexes=walk.indexes,
+        aborted=_read_aborted(partition, files, walk.end_offset),
+        epochs=epochs,
+        last_leader_epoch=max(last_epoch, walk.last_leader_epoch),
+        producers=producers,
+    )
+
+
+def _refused(path: str, what: str, next_step: str = RECOVER_FIRST) -> NotClosedError:
+    return NotClosedError(f"{path}: not closed cleanly: {what}", next_step=next_step)
+
+
+def _require_no_problems(partition: Partition) -> None:
+    for problem in partition.problems:
+        raise _refused(partition.path, str(problem)) from problem
+
+
+def _first_to_verify(partition: Partition) -> int:
+    """Where a broker begins that finds no clean-shutdown marker: at the recovery point (REC-6)."""
+    log_dir = partition.log_dir
+    recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+    return floor_of(partition.segments, recovery_point or 0)
+
+
+class TailWalk:
+    """Reads the segments one after the other; afterwards it knows the end of the last one."""
+
+    def __init__(
+        self,
+        index_interval_bytes: int,
+        on_bytes: Callable[[int], None] | None,
+        *,
+        may_be_older: bool = False,
+    ) -> None:
+        """`may_be_older`: messages before magic 2 are counted, too; nothing is appended to them."""
+        self._may_be_older = may_be_older
+        self._interval_bytes = index_interval_bytes
+        self._on_bytes = on_bytes
+        self.end_offset = 0
+        self.first_timestamp_ms: int | None = None
+        self.last_leader_epoch = NO_LEADER_EPOCH
+        self.indexes = SegmentIndexes(0, index_interval_bytes)
+        self.gaps: list[range] = []  # offsets between segments
+        self._has_begun = False
+
+    def read(self, files: SegmentFiles, end_pos: int | None = None) -> None:
+        """Verify a segment, up to a position, and count its index entries.
+
+        Raises:
+            NotClosedError: a batch is not good, or its offsets do not fit.
+            AccessError: it cannot be read.
+        """
+        base_offset = files.base_offset
+        if base_offset < self.end_offset:
+            raise _refused(
+                files.log.path, f"the segment before it ends at {self.end_offset} [SEG-1]"
+            )
+        if self._has_begun and base_offset > self.end_offset:
+            self.gaps.append(range(self.end_offset, base_offset))
+        self._has_begun = True
+        self.end_offset = base_offset
+        self.first_timestamp_ms = None
+        self.indexes = SegmentIndexes(base_offset, self._interval_bytes)
+        with open_segment(files.log.path) as segment:
+            scan = segment.scan_tables(end_pos=end_pos)
+            for table in scan:
+                # Verdicts run ahead of rows: offsets that do not fit the base never get counted.
+                _require_ok(files, scan.verdicts)
+                self._take(table, files)
+            _require_ok(files, scan.verdicts)
+
+    def _take(self, table: HeaderTable, files: SegmentFiles) -> None:
+        if not table.row_count:
+            return
+        if int(table.magic.min()) < MAGIC_V2 and not self._may_be_older:
+            raise RefusedError(
+                f"{files.log.path}: written in an older message format, whose broker may not know"
+                " the one that is written here"
+            )
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = int(table.max_timestamp_ms[0])
+        add = self.indexes.add
+        for pos, last_offset, timestamp_ms in zip(
+            table.pos.tolist(),
+            table.last_offset.tolist(),
+            table.max_timestamp_ms.tolist(),
+            strict=True,
+        ):
+            add(pos, last_offset, timestamp_ms)
+        self.end_offset = int(table.last_offset[-1]) + 1
+        self.last_leader_epoch = max(
+            self.last_leader_epoch, int(table.partition_leader_epoch.max())
+        )
+        if self._on_bytes is not None:
+            self._on_bytes(int(table.batch_bytes.sum()))
+
+
+def _require_ok(files: SegmentFiles, verdicts: list[Verdict]) -> None:
+    for verdict in verdicts:
+        raise _refused(files.log.path, _describe(verdict))
+
+
+def require_room(files: SegmentFiles, end_offset: int) -> None:
+    """Refuse what appending would stumble over, or a broker afterwards."""
+    path = files.log.path
+    if Path(path).is_symlink():
+        raise RefusedError(f"{path}: is a symbolic link", next_step="put the file itself there")
+    if end_offset > MAX_OFFSET - MAX_RELATIVE_OFFSET:
+        raise RefusedError(f"{path}: ends at {end_offset}: there are no offsets left")
+
+
+def require_flushed(partition: Partition, end_offset: int) -> None:
+    """Refuse a log that ends below its recovery point (OFS-2)."""
+    log_dir = partition.log_dir
+    recovery_point = None if log_dir is None else log_dir.recovery_point(partition.directory)
+    if recovery_point is not None and recovery_point > end_offset:
+        raise RefusedError(
+            f"{partition.path}: ends at {end_offset}, below its recovery point {recovery_point}:"
+            " what was flushed is gone, and its offsets must not be given out again [OFS-2]",
+            next_step="get the missing segments back, or correct recovery-point-offset-checkpoint",
+        )
+
+
+def _describe(verdict: Verdict) -> str:
+    where = f"{verdict.kind} at position {verdict.start_pos}"
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    return f"{where}{reason} [{verdict.check_id}]" if verdict.check_id else where + reason
+
+
+def _require_trimmed(
+    partition: Partition, entry: FileEntry | None, files: SegmentFiles, end_offset: int
+) -> None:
+    """Make sure that an index of the last segment is what a roll or a close leaves (IDX-5)."""
+    rebuild = f"eoctl rebuild {partition.path} --apply"
+    if entry is None:
+        if files.log.file_bytes:
+            raise _refused(files.log.path, "an index of the last segment is missing", rebuild)
+        return
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    kind = time_index if entry is files.time_index else offset_index
+    if not data:
+        return
+    if kind.logical_entry_count(data) * kind.ENTRY_BYTES != len(data):
+        raise _refused(entry.path, "it is not trimmed, as after a crash [IDX-5]", rebuild)
+    last = kind.parse_entry(data, len(data) - kind.ENTRY_BYTES)
+    if files.base_offset + last.relative_offset >= end_offset:
+        raise _refused(
+            entry.path, f"it leads behind the end of the log, {end_offset} [IDX-4]", rebuild
+        )
+
+
+def _read_aborted(
+    partition: Partition, files: SegmentFiles, end_offset: int
+) -> tuple[AbortedTxn, ...]:
+    """Read `.txnindex`, which a broker's sanity check must pass (REC-5)."""
+    entry = files.txn_index
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    if entry is None or not data:
+        return ()
+    for problem in txn_index.problems(data, files.base_offset, end_offset):
+        raise _refused(entry.path, str(problem)) from problem
+    return tuple(txn_index.parse_entries(data))
+
+
+def _require_not_lost(
+    partition: Partition, producers: Iterable[ProducerEntry], gaps: Sequence[range]
+) -> None:
+    """A gap between segments is legal, but not where a producer's last batch was.
+
+    Compaction keeps that one (COMP-6); the end of a log that was never synced may be gone.
+    """
+    for entry in producers:
+        for offset in (entry.last_offset, entry.current_txn_first_offset):
+            for gap in gaps:
+                if offset in gap:
+                    raise _refused(
+                        partition.path,
+                        f"no segment has offset {offset}, known to be of producer"
+                        f" {entry.producer_id} [SNP-6]",
+                    )
+
+
+def _require_no_later_snapshot(partition: Partition, end_offset: int) -> None:
+    for each in partition.files.snapshots:
+        if each.name.offset is not None and each.name.offset > end_offset:
+            raise _refused(
+                each.path,
+                f"a producer snapshot above the end of the log, {end_offset}: a broker deletes it",
+            )
+
+
+def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntry, ...]:
+    """Read the snapshot at the log end offset; an empty log has none."""
+    _require_no_later_snapshot(partition, end_offset)
+    entry = next(
+        (each for each in partition.files.snapshots if each.name.offset == end_offset), None
+    )
+    data = partition.read_file(entry)
+    _require_no_problems(partition)
+    if entry is None or data is None:
+        log_start = partition.log_start_offset
+        if log_start is not None and log_start >= end_offset:
+            return ()
+        raise _refused(
+            partition.path,
+            f"there is no producer snapshot at its end, {end_offset:020d}.snapshot [SNP-3]",
+            f"eoctl recover-state {partition.path} --apply",
+        )
+    try:
+        return tuple(parse_snapshot(data))
+    except FormatError as exc:
+        raise _refused(
+            entry.path, str(exc), f"eoctl recover-state {partition.path} --apply"
+        ) from exc

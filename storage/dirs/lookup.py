@@ -1,0 +1,343 @@
+"""Finding a place inside one segment: by offset, by time, and its end.
+
+An index entry is a hint. It counts if there is a batch at its position whose checksum is right and
+whose base offset is not above the offset looked for: offsets grow along a log, so everything
+before it can be left out. The walk from there must meet no fault; if it does, or if no entry
+holds, the segment is walked from its first byte, on behind damage.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.log_dir import StoppedState
+from storage.errors import AccessError, FormatError
+from storage.formats.record_batch import MAGIC_V2
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from storage.formats.offset_index import OffsetIndexEntry
+    from storage.formats.time_index import TimeIndexEntry
+    from storage.kernels.numpy_kernel import BulkScan, TableScan
+    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.kernels.scan import Scan
+    from storage.log.segment import Segment
+
+CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked
+# What the last segment may have behind its last batch: see `is_wrong_end`.
+END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
+
+
+# Rules that a batch with a right checksum breaks when its offset, length or magic, which the
+# checksum does not cover, is wrong.
+OFFSET_CHECK_IDS = frozenset({"BAT-2", "BAT-3", "SEG-1", "SEG-2", "SEG-3"})
+# Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
+# or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
+RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})
+
+
+def is_wrong_end(kind: str, stopped: StoppedState) -> bool:
+    """Is it a torn or preallocated end of a log that was closed (SEG-6)? All readers go by this.
+
+    A crash, or an append under way, leaves such an end; a clean stop does not. It costs no record
+    that was acknowledged, or that is told as missing, too.
+    """
+    return kind in END_KINDS and stopped is StoppedState.CLEAN
+
+
+class _ToldBatches:
+    """Tells, while a scan goes on, of which of its batches a verdict names one of some rules."""
+
+    def __init__(self, scan: Scan | TableScan | BulkScan, check_ids: AbstractSet[str]) -> None:
+        self._verdicts = scan.verdicts
+        self._check_ids = check_ids
+        self._seen_count = 0
+        self._positions: set[int] = set()
+
+    @property
+    def positions(self) -> set[int]:
+        """Where such batches begin, for all that the scan has given so far."""
+        for verdict in self._verdicts[self._seen_count :]:
+            if verdict.is_lost and verdict.check_id in self._check_ids:
+                self._positions.add(verdict.start_pos)
+        self._seen_count = len(self._verdicts)
+        return self._positions
+
+
+class DoubtfulOffsets(_ToldBatches):
+    """Tells which batches have an offset that cannot be right."""
+
+    def __init__(
+        self,
+        scan: Scan | TableScan | BulkScan,
+        check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
+    ) -> None:
+        super().__init__(scan, check_ids)
+
+
+class LostRecords(_ToldBatches):
+    """Tells of which batches no reader can take the records. The one place that decides it."""
+
+    def __init__(self, scan: Scan | TableScan | BulkScan) -> None:
+        super().__init__(scan, RECORDS_CHECK_IDS)
+
+    def has(self, batch: ScannedBatch) -> bool:
+        """Tell of a batch that the scan has just given."""
+        return batch.crc_ok is False or batch.pos in self.positions
+
+
+def all_verdicts(
+    segment: Segment, *, is_active: bool, end_offset: int | None = None
+) -> list[Verdict]:
+    """Return what a scan says that goes on behind damage. Reads the segment."""
+    scan = segment.scan(is_active=is_active, end_offset=end_offset)
+    for _ in scan:
+        pass
+    return scan.verdicts
+
+
+def verdict_of(segment: Segment, stop: Verdict, *, is_active: bool) -> Verdict:
+    """Return what a scan that goes on behind damage says of where another one stopped.
+
+    One that stops, as a broker's does, goes by the length it finds; one that goes on looks for the
+    next good batch, and so knows more. All commands tell what this one says. Reads the segment.
+    """
+    verdicts = all_verdicts(segment, is_active=is_active)
+    found = (each for each in verdicts if each.start_pos <= stop.start_pos < each.end_pos)
+    return next(found, stop)
+
+
+class FoundBatch(NamedTuple):
+    """A batch, and whether an index entry led to it."""
+
+    batch: ScannedBatch
+    via_index: bool
+
+
+class SegmentEnd(NamedTuple):
+    """The end of a segment.
+
+    `last` is the last batch with a right checksum from `start_pos` on; None if there is none.
+    """
+
+    last: ScannedBatch | None
+    start_pos: int
+    verdict: Verdict
+
+
+class FoundRecord(NamedTuple):
+    """The first record at or after a time."""
+
+    found: FoundBatch
+    offset: int
+    timestamp_ms: int
+
+
+def find_batch(
+    segment: Segment,
+    entries: Sequence[OffsetIndexEntry],
+    offset: int,
+    *,
+    is_active: bool,
+) -> FoundBatch | None:
+    """Find the first batch whose last offset is >= `offset`; None if the segment ends below.
+
+    In a gap that is the batch behind the gap. A batch with a wrong checksum is returned only if it
+    claims the offset and no good batch does.
+    """
+    for entry in _candidates(entries, offset - segment.base_offset):
+        scan = segment.scan(start_pos=entry.segment_pos, is_active=is_active, resume=False)
+        rows = _from_verified_start(scan, entry.segment_pos, offset)
+        if rows is None:
+            continue
+        batch = next((each for each in rows if each.header.last_offset >= offset), None)
+        if _is_sound(scan, None if batch is None else batch.pos):
+            return None if batch is None else FoundBatch(batch, via_index=True)
+    claimant = None
+    scan = segment.scan(is_active=is_active)
+    doubtful = DoubtfulOffsets(scan)
+    for batch in scan:
+        header = batch.header
+        if batch.pos in doubtful.positions:
+            continue
+        if batch.crc_ok is False:
+            if claimant is None and header.base_offset <= offset <= header.last_offset:
+                claimant = batch
+        elif header.last_offset >= offset:
+            if claimant is not None and header.base_offset > offset:
+                break
+            return FoundBatch(batch, via_index=False)
+    return None if claimant is None else FoundBatch(claimant, via_index=False)
+
+
+def find_end(
+    segment: Segment, entries: Sequence[OffsetIndexEntry], *, is_active: bool
+) -> SegmentEnd:
+    """Find the last good batch; batches behind damage count.
+
+    The walk begins at the last index entry but one and must meet the last one as a batch start.
+    """
+    if len(entries) > 1:
+        start_pos, last_pos = entries[-2].segment_pos, entries[-1].segment_pos
+        limit = segment.base_offset + entries[-2].relative_offset
+        scan = segment.scan(start_pos=start_pos, is_active=is_active, resume=False)
+        rows = _from_verified_start(scan, start_pos, limit)
+        last, is_met = None, False
+        for last in rows or ():
+            is_met = is_met or last.pos == last_pos
+        if is_met and _is_sound(scan, None):
+            return SegmentEnd(last, start_pos, scan.verdict)
+    scan = segment.scan(is_active=is_active)
+    doubtful = DoubtfulOffsets(scan)
+    last = None
+    for batch in scan:
+        if batch.crc_ok is not False and batch.pos not in doubtful.positions:
+            last = batch
+    return SegmentEnd(last, 0, scan.verdict)
+
+
+def find_time(
+    segment: Segment,
+    time_entries: Sequence[TimeIndexEntry],
+    entries: Sequence[OffsetIndexEntry],
+    timestamp_ms: int,
+    *,
+    min_offset: int,
+    is_active: bool,
+    on_error: Callable[[FormatError | AccessError], None],
+) -> FoundRecord | None:
+    """Find the first record from `min_offset` on with a timestamp >= `timestamp_ms`.
+
+    A time entry is used if the batch that holds its offset has its timestamp as maximum.
+    `on_error` is told of batches that cannot be read; they are passed over.
+    """
+    start = _time_start(segment, time_entries, entries, timestamp_ms, is_active=is_active)
+    start_pos = 0 if start is None else start.pos
+    scan = segment.scan(start_pos=start_pos, is_active=is_active)
+    for batch in scan:
+        if batch.crc_ok is False or batch.header.max_timestamp_ms < timestamp_ms:
+            continue
+        if batch.header.last_offset < min_offset:
+            continue
+        try:
+            for record in segment.records(batch):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= min_offset:
+                    found = FoundBatch(batch, via_index=start is not None)
+                    return FoundRecord(found, record.offset, record.timestamp_ms)
+        except (FormatError, AccessError) as exc:
+            on_error(exc.without_frames())
+    return None
+
+
+def is_older(
+    segment: Segment,
+    time_entries: Sequence[TimeIndexEntry],
+    entries: Sequence[OffsetIndexEntry],
+    timestamp_ms: int,
+) -> bool:
+    """Does the closed segment hold nothing at or after the time, by a time index that holds?
+
+    The last entry must be below the time and be borne out by the batch it names, and so must be
+    all that follows: a time index may have lost its last entries. What lies before is believed.
+    """
+    if not time_entries or time_entries[-1].timestamp_ms >= timestamp_ms:
+        return False
+    start = _holds(segment, time_entries[-1], entries, is_active=False)
+    if start is None:
+        return False
+    scan = segment.scan(start_pos=start.pos, is_active=False, resume=False)
+    return all(each.header.max_timestamp_ms < timestamp_ms for each in scan) and _is_sound(
+        scan, None
+    )
+
+
+def entry_holds(segment: Segment, entry: OffsetIndexEntry, *, is_active: bool) -> bool:
+    """Is there a good batch at the entry's position that begins at or below its offset?"""
+    pos = entry.segment_pos
+    if not 0 <= pos < segment.file_bytes:
+        return False
+    scan = segment.scan(start_pos=pos, is_active=is_active, resume=False)
+    offset = segment.base_offset + entry.relative_offset
+    return _from_verified_start(scan, pos, offset, or_wrapper=True) is not None
+
+
+def time_entry_holds(
+    segment: Segment,
+    entry: TimeIndexEntry,
+    entries: Sequence[OffsetIndexEntry],
+    *,
+    is_active: bool,
+) -> bool:
+    """Does the batch that holds the entry's offset have its timestamp as maximum?"""
+    return _holds(segment, entry, entries, is_active=is_active) is not None
+
+
+def _time_start(
+    segment: Segment,
+    time_entries: Sequence[TimeIndexEntry],
+    entries: Sequence[OffsetIndexEntry],
+    timestamp_ms: int,
+    *,
+    is_active: bool,
+) -> ScannedBatch | None:
+    """Return the batch before which no record can be at or after the time."""
+    end = bisect_right(time_entries, timestamp_ms, key=attrgetter("timestamp_ms"))
+    for entry in reversed(time_entries[max(0, end - CANDIDATES_COUNT) : end]):
+        batch = _holds(segment, entry, entries, is_active=is_active)
+        if batch is not None:
+            return batch
+    return None
+
+
+def _holds(
+    segment: Segment,
+    entry: TimeIndexEntry,
+    entries: Sequence[OffsetIndexEntry],
+    *,
+    is_active: bool,
+) -> ScannedBatch | None:
+    offset = segment.base_offset + entry.relative_offset
+    found = find_batch(segment, entries, offset, is_active=is_active)
+    if found is None or found.batch.crc_ok is False:
+        return None
+    is_borne_out = found.batch.header.max_timestamp_ms == entry.timestamp_ms
+    return found.batch if is_borne_out else None
+
+
+def _candidates(
+    entries: Sequence[OffsetIndexEntry], relative_offset: int
+) -> Iterator[OffsetIndexEntry]:
+    """Give the entries to begin at, best first: those at or below the offset."""
+    end = bisect_right(entries, relative_offset, key=attrgetter("relative_offset"))
+    return reversed(entries[max(0, end - CANDIDATES_COUNT) : end])
+
+
+def _from_verified_start(
+    scan: Scan, start_pos: int, offset: int, *, or_wrapper: bool = False
+) -> Iterator[ScannedBatch] | None:
+    """Return the rows if the first one is a good batch exactly there, not above the offset.
+
+    The header of a legacy wrapper has its last offset: what it begins with is not known here, and
+    with `or_wrapper` it is believed to begin low enough.
+    """
+    first = next(scan, None)
+    if first is None or first.pos != start_pos or first.crc_ok is not True:
+        return None
+    is_wrapper = or_wrapper and first.header.magic < MAGIC_V2
+    if first.header.base_offset > offset and not is_wrapper:
+        return None
+    return chain((first,), scan)
+
+
+def _is_sound(scan: Scan, until_pos: int | None) -> bool:
+    """Was nothing wrong met up to a position (None: the end, where a torn tail is no fault)?"""
+    return not any(
+        (until_pos is None or verdict.start_pos <= until_pos) and verdict.kind not in END_KINDS
+        for verdict in scan.verdicts
+    )

@@ -1,0 +1,517 @@
+"""A partition: its segments in order, where its log starts and ends, look-up and reading.
+
+Indexes only make things fast, they never decide: a place found through one counts if the batch
+there has a right checksum and an offset that fits, and the walk from there meets no fault;
+otherwise the segment is walked from its first byte. The directory may be in use: segments that are
+rolled or removed while we read are looked for once more, and `notes` says so.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from storage.dirs import lookup
+from storage.dirs.acknowledged import acknowledged
+from storage.dirs.log_dir import PartitionDir, StoppedState, stopped_of
+from storage.dirs.partition_files import list_partition
+from storage.dirs.tiering import find_remote_range
+from storage.errors import AccessError, FormatError
+from storage.file_names import (
+    LEADER_EPOCHS_NAME,
+    METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
+    SET_ASIDE,
+    DirState,
+    PartitionName,
+)
+from storage.files.positioned_file import PositionedFile
+from storage.formats.record_batch import MAGIC_V2
+from storage.limits import MAX_OFFSET
+from storage.log.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from storage.dirs.acknowledged import Acknowledged, Missing
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
+    from storage.dirs.tiering import RemoteRange
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.formats.offset_index import OffsetIndexEntry
+    from storage.formats.time_index import TimeIndexEntry
+    from storage.formats.txn_index import AbortedTxn
+    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.log.segment import Segment
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """A batch and the segment it is in."""
+
+    files: SegmentFiles
+    batch: ScannedBatch
+    via_index: bool  # found through an index entry that held
+
+
+class TimePlace(NamedTuple):
+    """The first record at or after a time."""
+
+    place: Place
+    offset: int
+    timestamp_ms: int
+
+
+class LogEnd(NamedTuple):
+    """Where the log ends.
+
+    `offset` is one above the last batch with a right checksum in the last segment, batches behind
+    a damaged place included; the segment's base offset if there is none. `valid_bytes` is the end
+    of that batch, `verdict` what was found from `start_pos` on.
+    """
+
+    offset: int
+    files: SegmentFiles
+    valid_bytes: int
+    start_pos: int
+    verdict: Verdict
+
+
+class PlacedBatch(NamedTuple):
+    """A batch while a range is read; `segment` is open until the iteration leaves it."""
+
+    files: SegmentFiles
+    segment: Segment
+    batch: ScannedBatch
+
+
+class Partition:
+    """One partition directory.
+
+    Attributes:
+        directory: path, topic, partition, and what the suffix of the name says.
+        log_dir: the log dir around it; None if unknown.
+        files: the listing that everything below works on.
+        problems: files that could not be read or parsed, collected as they are met.
+        notes: what a person should know of how the result came about.
+        ignores_log_start: all on disk counts, whatever the checkpoint says of the log start.
+    """
+
+    def __init__(
+        self,
+        directory: PartitionDir,
+        log_dir: LogDir | None = None,
+        image: ClusterImage | None = None,
+    ) -> None:
+        """List the directory. Raises AccessError if that is not possible.
+
+        `image` is its cluster's state, where the caller has it: it tells what is tiered.
+        """
+        self.directory = directory
+        self.log_dir = log_dir
+        self._image = image
+        self._remote: tuple[PartitionFiles, RemoteRange | None] | None = None
+        self.files = list_partition(directory.path)
+        self.problems: list[Problem] = list(self.files.problems)
+        self.notes: list[str] = []
+        self.ignores_log_start = False
+
+    @classmethod
+    def of(cls, selected: Selected, image: ClusterImage | None = None) -> Partition:
+        """Open what `discover` found."""
+        return cls(selected.partition, selected.log_dir, image)
+
+    @property
+    def path(self) -> str:
+        """The directory, as given."""
+        return self.directory.path
+
+    @property
+    def topic(self) -> str:
+        """Topic by the directory's name."""
+        return self.directory.name.topic
+
+    @property
+    def partition(self) -> int:
+        """Number by the directory's name; -1 if the name has none."""
+        return self.directory.name.partition
+
+    @property
+    def segments(self) -> tuple[SegmentFiles, ...]:
+        """Segments by base offset."""
+        return self.files.segments
+
+    @property
+    def stopped(self) -> StoppedState:
+        """How the broker left this directory."""
+        return stopped_of(self.log_dir, self.directory)
+
+    @property
+    def is_set_aside(self) -> bool:
+        """Whether a broker has only still to delete it (`-delete`, `-stray`)."""
+        return self.directory.name.state in SET_ASIDE
+
+    @property
+    def high_watermark(self) -> int | None:
+        """As checkpointed: a lower bound after a crash. None: unknown."""
+        return None if self.log_dir is None else self.log_dir.high_watermark(self.directory)
+
+    @property
+    def log_start_offset(self) -> int | None:
+        """Where the log starts to a broker (OFF-5, REC-13); None without segments.
+
+        The larger of checkpoint and first base offset; what is in remote storage counts, too.
+        """
+        remote = self.remote_range
+        return self.local_log_start_offset if remote is None else remote.start_offset
+
+    @property
+    def local_log_start_offset(self) -> int | None:
+        """Where the log starts that is in this directory; None without segments."""
+        if not self.segments:
+            return None
+        first_base = self.segments[0].base_offset
+        if self.ignores_log_start:
+            return first_base
+        checkpoint = None if self.log_dir is None else self.log_dir.log_start_offset(self.directory)
+        return first_base if checkpoint is None else max(checkpoint, first_base)
+
+    @property
+    def remote_range(self) -> RemoteRange | None:
+        """What of the log is in remote storage only (`storage.dirs.tiering`); None: nothing."""
+        if self._remote is None or self._remote[0] is not self.files:
+            found = find_remote_range(self, self._image, _own_image) if self.segments else None
+            self._remote = self.files, found
+        return self._remote[1]
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """How far the log is known to have reached."""
+        return acknowledged(self.directory, self.log_dir, self.files)
+
+    def not_given(self) -> tuple[Missing, ...]:
+        """Tell what a reader of the whole log cannot give, or a log start would keep from it.
+
+        Nothing where the end cannot be read: that is a problem of its own.
+        """
+        try:
+            end = self.log_end()
+        except AccessError:
+            return ()
+        return self.acknowledged.not_given(None if end is None else end.offset)
+
+    def is_active(self, files: SegmentFiles) -> bool:
+        """Is it the last segment, the one that may have a torn tail?"""
+        return files.base_offset == self.segments[-1].base_offset
+
+    def end_of(self, files: SegmentFiles) -> int | None:
+        """Return the base offset of the segment behind one; None if it is the last."""
+        later = bisect_right(self.segments, files.base_offset, key=attrgetter("base_offset"))
+        return self.segments[later].base_offset if later < len(self.segments) else None
+
+    def index_entries(self, files: SegmentFiles) -> list[OffsetIndexEntry]:
+        """Entries of a segment's `.index`, good or not; [] if missing or unreadable."""
+        from storage.formats.offset_index import parse_entries
+
+        return parse_entries(self.read_file(files.offset_index) or b"")
+
+    def time_index_entries(self, files: SegmentFiles) -> list[TimeIndexEntry]:
+        """Entries of a segment's `.timeindex`, good or not; [] if missing or unreadable."""
+        from storage.formats.time_index import parse_entries
+
+        return parse_entries(self.read_file(files.time_index) or b"")
+
+    def leader_epochs(self) -> list[LeaderEpochEntry] | None:
+        """Entries of `leader-epoch-checkpoint`; None if missing or unreadable (a problem)."""
+        from storage.formats.checkpoint import parse_leader_epochs
+
+        entry = self.files.other(LEADER_EPOCHS_NAME)
+        data = self.read_file(entry)
+        if entry is None or data is None:
+            return None
+        try:
+            return parse_leader_epochs(data)
+        except FormatError as exc:
+            self.problems.append(exc.located(entry.path))
+            return None
+
+    def topic_id(self) -> str | None:
+        """The id in `partition.metadata`; None if missing or unreadable."""
+        from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+
+        data = self.read_file(self.files.other(PARTITION_METADATA_NAME))
+        try:
+            return None if data is None else format_uuid(parse_partition_metadata(data).topic_id)
+        except FormatError:
+            return None
+
+    def aborted_transactions(self, files: SegmentFiles) -> list[AbortedTxn] | None:
+        """Entries of a segment's `.txnindex`; [] without one (normal), None if unreadable."""
+        from storage.formats.txn_index import parse_entries
+
+        if files.txn_index is None:
+            return []
+        data = self.read_file(files.txn_index)
+        return None if data is None else parse_entries(data)
+
+    def read_file(self, entry: FileEntry | None) -> bytes | None:
+        """Read a small file whole; None if there is none or it cannot be read (a problem)."""
+        if entry is None:
+            return None
+        try:
+            with PositionedFile(entry.path) as file:
+                reading = file.read_at(0, file.file_bytes)
+        except AccessError as exc:
+            self.problems.append(exc)
+            return None
+        if reading.unreadable:
+            bad = reading.unreadable[0]
+            error = OSError(bad.errno, f"{bad.strerror} at position {bad.start_pos}")
+            self.problems.append(AccessError(error, entry.path))
+            return None
+        return reading.data
+
+    def log_end(self) -> LogEnd | None:
+        """Find the log end offset in the last segment; None without segments.
+
+        Raises:
+            AccessError: its `.log` cannot be opened.
+        """
+        return self._retrying(self._log_end)
+
+    def _log_end(self) -> LogEnd | None:
+        if not self.segments:
+            return None
+        files = self.segments[-1]
+        with open_segment(files.log.path) as segment:
+            end = lookup.find_end(segment, self.index_entries(files), is_active=True)
+        if end.last is None:
+            return LogEnd(
+                offset=files.base_offset,
+                files=files,
+                valid_bytes=0,
+                start_pos=end.start_pos,
+                verdict=end.verdict,
+            )
+        header = end.last.header
+        valid_bytes = end.last.pos + header.batch_bytes
+        return LogEnd(
+            offset=header.last_offset + 1,
+            files=files,
+            valid_bytes=valid_bytes,
+            start_pos=end.start_pos,
+            verdict=end.verdict,
+        )
+
+    def find_offset(self, offset: int) -> Place | None:
+        """Find the batch with an offset, or the next one above it; None at or beyond the end.
+
+        As a fetch does: the segment with the greatest base offset at or below, then later ones.
+
+        Raises:
+            AccessError: a `.log` cannot be opened.
+        """
+        return self._retrying(lambda: self._find_offset(offset))
+
+    def _find_offset(self, offset: int) -> Place | None:
+        for files in self.segments[floor_of(self.segments, offset) :]:
+            with open_segment(files.log.path) as segment:
+                found = lookup.find_batch(
+                    segment, self.index_entries(files), offset, is_active=self.is_active(files)
+                )
+            if found is not None:
+                return Place(files, found.batch, found.via_index)
+        return None
+
+    def find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
+        """Find the first record at or above the log start with a timestamp >= the given one.
+
+        This is what a broker answers to a ListOffsets request when its time indexes are right.
+        Closed segments are passed over if their time index ends below the time and holds.
+
+        Raises:
+            AccessError: a `.log` cannot be opened.
+        """
+        return self._retrying(lambda: self._find_timestamp(timestamp_ms))
+
+    def _find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
+        min_offset = self.local_log_start_offset or 0
+        for files in self.segments:
+            is_active = self.is_active(files)
+            times, entries = self.time_index_entries(files), self.index_entries(files)
+            with open_segment(files.log.path) as segment:
+                if not is_active and lookup.is_older(segment, times, entries, timestamp_ms):
+                    continue
+                record = lookup.find_time(
+                    segment,
+                    times,
+                    entries,
+                    timestamp_ms,
+                    min_offset=min_offset,
+                    is_active=is_active,
+                    on_error=self.problems.append,
+                )
+            if record is not None:
+                place = Place(files, record.found.batch, record.found.via_index)
+                return TimePlace(place, record.offset, record.timestamp_ms)
+        return None
+
+    def read(self, start_offset: int, end_offset: int | None = None) -> RangeRead:
+        """Read the batches that hold offsets of [start_offset, end_offset), to the end by default.
+
+        The first and the last batch may reach beyond the range. Nothing is raised while reading:
+        see RangeRead.
+        """
+        return RangeRead(self, start_offset, MAX_OFFSET if end_offset is None else end_offset)
+
+    def refresh(self) -> bool:
+        """List the directory again; True (and a note) if it has other segments now.
+
+        If it cannot be listed any more the old listing stays (a problem).
+        """
+        before = [each.base_offset for each in self.segments]
+        try:
+            self.files = list_partition(self.path)
+        except AccessError as exc:
+            self.problems.append(exc)
+            return False
+        if before == [each.base_offset for each in self.segments]:
+            return False
+        self.notes.append(f"{self.path}: segments were rolled or removed while it was read")
+        return True
+
+    def _retrying(self, call: Callable[[], T]) -> T:
+        """Call once more with a new listing if a segment has gone since the listing."""
+        try:
+            return call()
+        except AccessError as exc:
+            if exc.errno != errno.ENOENT or not self.refresh():
+                raise
+            return call()
+
+
+def floor_of(segments: tuple[SegmentFiles, ...], offset: int) -> int:
+    """Index of the segment where a search for `offset` begins: the first one if it is below."""
+    return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
+
+
+class RangeRead:
+    """Iterator of PlacedBatch in log order; batches with a wrong checksum are given as such.
+
+    Attributes:
+        verdicts: what is not ok in what was read, with the segment it is in.
+        next_offset: one above the last batch that was given and whose checksum and offset are
+            right; before the first one, the start of the range.
+    """
+
+    def __init__(self, partition: Partition, start_offset: int, end_offset: int) -> None:
+        self.verdicts: list[tuple[SegmentFiles, Verdict]] = []
+        self.next_offset = start_offset
+        self._partition = partition
+        self._from_offset = start_offset  # batches that end below it are passed over
+        self._end_offset = end_offset
+        self._relists_left = 1
+        self._batches = self._read()
+
+    def __iter__(self) -> Iterator[PlacedBatch]:
+        return self._batches
+
+    def __next__(self) -> PlacedBatch:
+        return next(self._batches)
+
+    def _read(self) -> Iterator[PlacedBatch]:
+        files = self._segment_of(self.next_offset)
+        while files is not None and files.base_offset < self._end_offset:
+            try:
+                segment = open_segment(files.log.path)
+            except AccessError as exc:
+                if exc.errno == errno.ENOENT and self._relist():
+                    files = self._segment_of(self._from_offset)
+                    continue
+                self._partition.problems.append(exc)
+                files = self._after(files)
+                continue
+            with segment:
+                is_complete = yield from self._read_segment(files, segment)
+            if is_complete:
+                return
+            files = self._after(files)
+
+    def _read_segment(
+        self, files: SegmentFiles, segment: Segment
+    ) -> Generator[PlacedBatch, None, bool]:
+        """Give what the range holds of one segment; returns True when the range is at its end."""
+        partition = self._partition
+        is_active = partition.is_active(files)
+        start_pos = 0
+        if self._from_offset > files.base_offset:
+            entries = partition.index_entries(files)
+            found = lookup.find_batch(segment, entries, self._from_offset, is_active=is_active)
+            if found is None:
+                return False
+            if found.via_index:
+                start_pos = found.batch.pos
+        scan = segment.scan(start_pos=start_pos, is_active=is_active)
+        doubtful = lookup.DoubtfulOffsets(scan)
+        is_complete = False
+        for batch in scan:
+            header = batch.header
+            if batch.crc_ok is not False and batch.pos not in doubtful.positions:
+                if header.base_offset >= self._end_offset and header.magic >= MAGIC_V2:
+                    is_complete = True
+                    break
+                if header.last_offset < self._from_offset:
+                    continue
+                self.next_offset = header.last_offset + 1
+            yield PlacedBatch(files, segment, batch)
+        self.verdicts += ((files, verdict) for verdict in scan.verdicts)
+        return is_complete or self.next_offset >= self._end_offset
+
+    def _segment_of(self, offset: int) -> SegmentFiles | None:
+        segments = self._partition.segments
+        return segments[floor_of(segments, offset)] if segments else None
+
+    def _after(self, files: SegmentFiles) -> SegmentFiles | None:
+        """Return the next segment; at the end of the list look once whether there are more."""
+        base_offset = files.base_offset
+        later = (each for each in self._partition.segments if each.base_offset > base_offset)
+        found = next(later, None)
+        if found is None and self._relist():
+            # Not the next one: the segment may have grown before it was rolled.
+            return self._segment_of(self._from_offset)
+        return found
+
+    def _relist(self) -> bool:
+        """List the directory again, once in a read; True if it has changed."""
+        self._relists_left -= 1
+        if self._relists_left < 0 or not self._partition.refresh():
+            return False
+        self._from_offset = self.next_offset
+        return True
+
+
+def _own_image(log_dir: LogDir) -> ClusterImage | None:
+    """Return what the metadata log of a log dir says; None: it has none, or none to be read."""
+    for each in log_dir.partitions_of(METADATA_TOPIC):
+        if each.name.state is DirState.LIVE:
+            try:
+                return _load_image(each.path, list_partition(each.path).log_bytes)
+            except AccessError:
+                return None
+    return None
+
+
+@lru_cache(maxsize=4)  # all partitions of a log dir ask for the same
+def _load_image(path: str, log_bytes: int) -> ClusterImage:
+    """Read the metadata log of that size: it only grows."""
+    del log_bytes
+    from storage.dirs.cluster_image import load_cluster_image
+
+    name = PartitionName(METADATA_TOPIC, 0, DirState.LIVE)
+    return load_cluster_image(Partition(PartitionDir(path, name)))

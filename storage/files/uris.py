@@ -1,0 +1,106 @@
+"""URIs of files: their parts, and from one to that of a neighbour.
+
+    s3://bucket/logs/t-0/00000000000000000000.log?region=eu-west-1
+    scheme, authority (`bucket`), path (percent-encoded), query
+
+A `?` begins the query if `name=` follows, and is a wildcard otherwise. `file:` URIs are local paths
+in other words. A local path that looks like a URI can be given as `./...`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Self
+from urllib.parse import quote, unquote
+
+from storage.errors import UsageError
+from storage.files.path_globs import has_wildcard
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/?]*))?((?:/.*)?)", re.DOTALL)
+_QUERY = re.compile(r"\?[A-Za-z0-9_.-]+=")
+_KEPT = "=+,@:~"  # besides letters, digits and _.-~; wildcards must be encoded
+LOCAL_SCHEME = "file"
+
+
+class Uri(NamedTuple):
+    """A URI in parts; `path` is percent-encoded and begins with a `/`, or is empty."""
+
+    scheme: str
+    authority: str
+    path: str
+    query: str  # with its `?`
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Take a URI apart.
+
+        Raises:
+            UsageError: it is none.
+        """
+        found = _QUERY.search(text)
+        query = text[found.start() :] if found else ""
+        match = _URI.fullmatch(text.removesuffix(query))
+        if match is None:
+            raise UsageError(f"{text}: not a URI", next_step="write scheme://authority/path")
+        scheme, authority, path = match.groups()
+        return cls(scheme.lower(), authority or "", path.rstrip("/"), query)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path or '/'}{self.query}"
+
+    @property
+    def root(self) -> Self:
+        """The URI of the file system, without a path."""
+        return self._replace(path="")
+
+    @property
+    def name(self) -> str:
+        """The last component, decoded."""
+        return decode(self.path.rpartition("/")[2])
+
+    @property
+    def has_wildcard(self) -> bool:
+        """Is a component of the path to be matched?"""
+        return has_wildcard(self.path)
+
+    @property
+    def pattern(self) -> str:
+        """The path decoded, with brackets around what is no wildcard because it was encoded."""
+        return "/".join(
+            decode(each) if has_wildcard(each) else _escape(decode(each))
+            for each in self.path.split("/")
+        )
+
+    def at(self, path: str) -> Self:
+        """Return the URI of another path in the same file system, given decoded."""
+        parts = [quote(each, safe=_KEPT) for each in path.split("/") if each]
+        return self._replace(path="".join(f"/{each}" for each in parts))
+
+
+def is_uri(path: str) -> bool:
+    """Is it a URI (of two letters before the `:` at least), and not a local path?"""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
+def local_path(uri: Uri) -> str | None:
+    """Return the local path of a `file:` URI, wildcards kept; None if it is of another scheme.
+
+    Raises:
+        UsageError: it is on another machine.
+    """
+    if uri.scheme != LOCAL_SCHEME:
+        return None
+    if uri.authority not in {"", "localhost"}:
+        raise UsageError(
+            f"{uri}: a file on another machine", next_step="mount it, or write file:///path"
+        )
+    return uri.pattern if uri.has_wildcard else decode(uri.path) or "/"
+
+
+def decode(text: str) -> str:
+    """Undo percent-encoding; bytes that are not UTF-8 become lone surrogates, as in local paths."""
+    return unquote(text, errors="surrogateescape")
+
+
+def _escape(text: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", text)

@@ -1,0 +1,4 @@
+"""A segment: its batches, its records, its marks.
+
+From the entry down: decoded_records, markers, torn_batch, segment, segment_indexes.
+"""

@@ -1,0 +1,4 @@
+"""Log dirs anywhere, local or behind URIs: listed, and cut into pieces of work.
+
+From the entry down: split_pruning, splits, find, remote, local, place_files, listing.
+"""

@@ -1,0 +1,7 @@
+"""Appends as a broker makes them.
+
+The bytes, the checks before them, the files beside the log.
+
+From the entry down: producer_ids, coordinator, group_commits, keyed_log, writer, batch_run,
+record_builder, client_batch, partition_store, value_records.
+"""

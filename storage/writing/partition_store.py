@@ -1,0 +1,338 @@
+"""What a writer does to the files of one partition directory, or only says that it would.
+
+`PlannedStore` changes nothing and notes every file; `FileStore` does it. One writer works with
+either, so a plan is what would be done. The steps of a `FileStore`, and what a crash between them
+leaves (a broker recovers from the recovery point on):
+
+    begin      the clean-shutdown marker goes; a new directory appears with its topic id
+    append     the `.log` grows; nothing counts before it is synced
+    roll       the `.log` is synced, then its indexes appear whole, then the snapshot at the new
+               base, then the new empty `.log`: a segment without index is recovered on load (REC-5)
+    close      as a roll, without the new segment; the last step makes the partition closed again
+    epochs     `leader-epoch-checkpoint` is replaced before the first batch of a new epoch (APP-6)
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from storage.errors import RefusedError
+from storage.file_names import (
+    CLEAN_SHUTDOWN_NAME,
+    LEADER_EPOCHS_NAME,
+    MAX_NAME_CHARS,
+    PARTITION_METADATA_NAME,
+)
+from storage.files import file_attributes, fsio
+from storage.formats.checkpoint import encode_leader_epochs
+from storage.formats.partition_metadata import PartitionMetadata, encode_partition_metadata
+from storage.formats.producer_snapshot import encode_snapshot
+from storage.formats.txn_index import encode_entries
+from storage.os_errors import access_error, os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.files.fsio import FileSystem, OpenFile
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.formats.txn_index import AbortedTxn
+    from storage.log.segment_indexes import SegmentIndexes
+
+
+class FlushPolicy(StrEnum):
+    """When a `.log` is synced. Indexes, snapshots and checkpoints always are."""
+
+    BATCH = "batch"  # after every append
+    SEGMENT = "segment"  # at roll and close
+    NEVER = "never"  # the operating system's affair: a crash may lose all of it
+
+
+class Action(StrEnum):
+    """What happens to a file."""
+
+    CREATE = "create"
+    APPEND = "append"
+    REPLACE = "replace"
+    REMOVE = "remove"
+
+
+class FileChange(NamedTuple):
+    """A file and what happens to it; `bytes` are those written."""
+
+    path: str
+    action: Action
+    bytes: int
+
+
+class Keeper(Protocol):
+    """Is told what is about to change, and makes sure that it can be taken back."""
+
+    def will_begin(self, directory: str, begun_as: str | None) -> None:
+        """A partition will be changed; one that is made gets its files under the name `begun_as`.
+
+        What is in it at its end (the last segment, the leader epochs) may change from now on.
+        """
+
+    def will_append(self, path: str) -> None:
+        """A `.log` gets more at its end, or is made."""
+
+    def will_replace(self, path: str) -> None:
+        """A file of the partition gets another content, or is made."""
+
+    def has_ended(self, directory: str) -> None:
+        """Nothing of the partition will be changed any more, and it is closed."""
+
+
+class PlannedStore:
+    """Notes what would be written.
+
+    Args:
+        directory: of the partition; its parent is the log dir.
+        topic_id: to be written to `partition.metadata` before anything else, with the directory if
+            that is not there; None if the file is there.
+
+    Attributes:
+        changes: by path, in the order of their first change; what is appended to a `.log` is
+            counted when it is closed.
+    """
+
+    def __init__(self, directory: str, *, topic_id: bytes | None = None) -> None:
+        self.directory = directory
+        self.topic_id = topic_id
+        self.changes: dict[str, FileChange] = {}
+        self._has_begun = False
+        self._log_path = ""
+        self._appended_bytes = 0  # since the log was opened
+
+    def _note(self, path: str, written_bytes: int, *, appends: bool = False) -> None:
+        before = self.changes.get(path)
+        if before is not None:
+            # A file that is replaced a second time has the newer content only.
+            total = written_bytes + before.bytes if appends else written_bytes
+            self.changes[path] = before._replace(bytes=total)
+            return
+        action = Action.APPEND if appends else Action.REPLACE
+        if not Path(path).exists():
+            action = Action.CREATE
+        self.changes[path] = FileChange(path, action, written_bytes)
+
+    def _path(self, name: str) -> str:
+        return str(Path(self.directory, name))
+
+    def begin(self) -> None:
+        """Do what comes before the first change; later calls do nothing."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        marker = str(Path(self.directory).parent / CLEAN_SHUTDOWN_NAME)
+        had_marker = Path(marker).exists()
+        self._remove_marker()
+        if had_marker:
+            self.changes[marker] = FileChange(marker, Action.REMOVE, 0)
+        if self.topic_id is not None:
+            data = encode_partition_metadata(PartitionMetadata(0, self.topic_id))
+            self._note(self._path(PARTITION_METADATA_NAME), len(data))
+            self._write_topic_id(data)
+
+    def end(self) -> None:
+        """Take note that the partition is closed, and nothing more will be changed."""
+
+    def _remove_marker(self) -> None:
+        """Remove the clean-shutdown marker of the log dir."""
+
+    def _write_topic_id(self, data: bytes) -> None:
+        """Write `partition.metadata`, in a new directory if need be."""
+
+    def open_log(self, base_offset: int, log_bytes: int) -> None:
+        """Go on in the `.log` of a segment, which must have this size; 0 may be a new one."""
+        del log_bytes
+        self._log_path = self._path(f"{base_offset:020d}.log")
+        self._note(self._log_path, 0, appends=True)
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        """Write a batch at the end of the `.log`."""
+        self._appended_bytes += len(batch)
+
+    def start_writeback(self, pos: int) -> None:
+        """Send the `.log` from `pos` on its way to the disk, as `FileSystem.start_writeback`."""
+
+    def sync_log(self) -> None:
+        """Make what was appended durable."""
+
+    def close_log(self) -> None:
+        """Let go of the `.log`."""
+        if self._log_path:
+            self._note(self._log_path, self._appended_bytes, appends=True)
+        self._log_path, self._appended_bytes = "", 0
+
+    def write_indexes(self, indexes: SegmentIndexes) -> None:
+        """Write both indexes of a segment, trimmed."""
+        self._replace(f"{indexes.base_offset:020d}.index", indexes.offset_index())
+        self._replace(f"{indexes.base_offset:020d}.timeindex", indexes.time_index())
+
+    def write_txn_index(self, base_offset: int, aborted: Sequence[AbortedTxn]) -> None:
+        """Write the aborted transactions whose markers lie in a segment.
+
+        Without any there is no file. One that a segment of that name left would hide what is
+        committed: a broker deletes it (ROLL-6), here it is emptied.
+        """
+        name = f"{base_offset:020d}.txnindex"
+        if aborted or _has_bytes(self._path(name)):
+            self._replace(name, encode_entries(aborted))
+
+    def write_snapshot(self, offset: int, entries: Sequence[ProducerEntry]) -> None:
+        """Write the producer state below an offset."""
+        self._replace(f"{offset:020d}.snapshot", encode_snapshot(entries))
+
+    def write_epochs(self, epochs: Sequence[LeaderEpochEntry]) -> None:
+        """Write `leader-epoch-checkpoint`."""
+        self._replace(LEADER_EPOCHS_NAME, encode_leader_epochs(epochs))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        self._note(self._path(name), len(data))
+
+
+class FileStore(PlannedStore):
+    """Writes. All errors of the operating system come as AccessError.
+
+    With a `keeper` what it does can be taken back.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        fs: FileSystem,
+        *,
+        topic_id: bytes | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
+        super().__init__(directory, topic_id=topic_id)
+        self._fs = fs
+        self._keeper = keeper
+        self._log: OpenFile | None = None
+
+    def _remove_marker(self) -> None:
+        """With the marker a broker would trust what it finds."""
+        if self._keeper is not None:
+            begun_as = None if Path(self.directory).exists() else self._begun_as
+            self._keeper.will_begin(self.directory, begun_as)
+        fsio.remove_clean_marker(self._fs, Path(self.directory).parent)
+
+    def _write_topic_id(self, data: bytes) -> None:
+        """Write `partition.metadata`; a new directory is never there without it.
+
+        It is made under the name of one that waits to be deleted, which a broker may meet at any
+        time, and gets its own name when it is complete.
+        """
+        directory = Path(self.directory)
+        if directory.exists():
+            self._will_replace(str(directory / PARTITION_METADATA_NAME))
+            fsio.replace_file(self._fs, directory / PARTITION_METADATA_NAME, data)
+            return
+        temp = self._begun_as
+        fsio.make_dir_like(self._fs, temp, directory.parent)
+        fsio.replace_file(self._fs, Path(temp, PARTITION_METADATA_NAME), data)
+        with os_errors(directory):
+            self._fs.rename(temp, directory)
+        state = f"{directory} is there, but may not survive a crash"
+        fsio.sync_dir(self._fs, directory.parent, state=state)
+
+    def open_log(self, base_offset: int, log_bytes: int) -> None:
+        """Open the `.log`; it is created if it is not there.
+
+        Raises:
+            RefusedError: it has another size than `log_bytes`: something wrote to it meanwhile.
+        """
+        super().open_log(base_offset, log_bytes)
+        path = self._log_path
+        if self._keeper is not None:
+            self._keeper.will_append(path)
+        if not log_bytes and not Path(path).exists():
+            file_attributes.require_owner(self.directory)
+            fsio.create_file(self._fs, path, b"", file_attributes.attributes_for(self.directory))
+            fsio.sync_dir(self._fs, self.directory, state=f"{path} is there and empty")
+        with os_errors(path, state=_RECOVERS):
+            self._log = fsio.open_alone(self._fs, path)
+        if self._log.pos != log_bytes:
+            raise RefusedError(
+                f"{path}: has {self._log.pos} bytes, and had {log_bytes} when it was read",
+                next_step="run it again",
+            )
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        """Write a batch; what a failed write left of it is cut off again."""
+        if self._log is None:
+            raise ValueError("no log is open")
+        start_pos = self._log.pos
+        try:
+            self._fs.write(self._log, batch)
+        except OSError as error:
+            with suppress(OSError):
+                self._fs.truncate(self._log, start_pos)
+            raise access_error(error, self._log.path, state=_RECOVERS) from error
+        super().append(batch)
+
+    def start_writeback(self, pos: int) -> None:
+        """Begin to write; what goes wrong is left to the next sync to tell."""
+        if self._log is not None:
+            with suppress(OSError):
+                self._fs.start_writeback(self._log, pos)
+
+    def sync_log(self) -> None:
+        """Sync the `.log`."""
+        if self._log is None:
+            return
+        # What a failed fsync has made durable is unknown, and another one would not tell.
+        with os_errors(self._log.path, state=_RECOVERS):
+            self._fs.fsync(self._log)
+
+    def close_log(self) -> None:
+        """Close the `.log`."""
+        super().close_log()
+        log, self._log = self._log, None
+        if log is not None:
+            with suppress(OSError):
+                self._fs.close(log)
+
+    def end(self) -> None:
+        """Tell the keeper."""
+        if self._keeper is not None:
+            self._keeper.has_ended(self.directory)
+
+    @property
+    def _begun_as(self) -> str:
+        assert self.topic_id is not None
+        directory = Path(self.directory)
+        return str(directory.parent / _deleted_name(directory.name, self.topic_id.hex()))
+
+    def _will_replace(self, path: str) -> None:
+        if self._keeper is not None:
+            self._keeper.will_replace(path)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        super()._replace(name, data)
+        self._will_replace(self._path(name))
+        fsio.replace_file(self._fs, self._path(name), data)
+
+
+_RECOVERS = "the partition is not closed, and a broker recovers it at its next start"
+
+
+def _has_bytes(path: str) -> bool:
+    try:
+        return Path(path).stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise access_error(error, path, state=_RECOVERS) from error
+
+
+def _deleted_name(name: str, unique_id: str) -> str:
+    """Name of a partition directory that waits to be deleted (LocalLog.logDeleteDirName)."""
+    topic, _, number = name.rpartition("-")
+    suffix = f"-{number}.{unique_id}-delete"
+    return topic[: MAX_NAME_CHARS - len(suffix)] + suffix

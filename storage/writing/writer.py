@@ -1,0 +1,447 @@
+"""Appending to a partition as its leader does: the answers, the offsets, the rolls, the files.
+
+  APP-2, APP-3  what a client may send: one whole batch with a right checksum, dense, not too large
+  APP-4         base offset = log end offset; the leader epoch is stamped into the header
+  APP-5         LogAppendTime: the broker's clock in place of the largest timestamp
+  APP-8, APP-9  index entries, batch by batch (`segment_indexes`)
+  PROD-2..6     a batch that is sent again is answered and not written; sequences, epochs
+                (`producer_state`)
+  PROD-7, PROD-8  end markers, as a coordinator has them written
+  TXN-6         what an ABORT marker ends is in `.txnindex`
+  ROLL-1..6     a new segment by size, time, full indexes, or when offsets do not fit any more
+  SNAP-2        a producer snapshot at each new base offset, and at the end on close
+
+A batch is checked before anything is touched. What a leader does besides (high watermark, fetches,
+minimum of replicas) has no trace in these files. Source: UnifiedLog.append, LocalLog, LogSegment.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import RefusedError
+from storage.formats.checkpoint import LeaderEpochEntry
+from storage.formats.record_batch import (
+    CRC,
+    CRC_POS,
+    HEADER,
+    LOG_APPEND_TIME_MASK,
+    NO_PRODUCER_ID,
+    PLACE,
+    BatchHeader,
+    compute_crc,
+    parse_header,
+)
+from storage.formats.txn_index import VERSION, AbortedTxn
+from storage.limits import MAX_RELATIVE_OFFSET
+from storage.log.segment_indexes import SegmentIndexes
+from storage.producers.producer_state import (
+    DEFAULT_EXPIRATION_MS,
+    AppendError,
+    Marker,
+    Origin,
+    ProducerStateManager,
+)
+from storage.writing.client_batch import (
+    parse_client_batch,
+    require_timely,
+    require_valid,
+    time_bounds,
+)
+from storage.writing.partition_store import FlushPolicy
+from storage.writing.record_builder import build_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.dirs.log_config import LogConfig
+    from storage.dirs.log_tail import LogTail
+    from storage.formats.producer_snapshot import ProducerEntry
+    from storage.producers.producer_state import CompletedTransaction
+    from storage.writing.batch_run import BatchRun, RunColumns
+    from storage.writing.partition_store import PlannedStore
+
+WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
+
+
+class _State(Enum):
+    READY = "ready"
+    BROKEN = "broken"  # while something is written, and for good if that fails
+    CLOSED = "closed"
+
+
+# Looked up for every batch, which takes several times as long in the class.
+_READY, _BROKEN, _CLOSED = _State
+_CLIENT = Origin.CLIENT
+
+
+class Appended(NamedTuple):
+    """The answer to a batch. Of a duplicate: where it was written the first time."""
+
+    base_offset: int
+    last_offset: int
+    is_duplicate: bool
+
+
+class PartitionWriter:
+    """Writes to one partition; the caller holds the lock of its log dir.
+
+    Args:
+        store: the directory, or what only notes the changes.
+        tail: where the log ends.
+        config: the topic's settings.
+        leader_epoch: what batches are stamped with; at least the last one known.
+        now_ms: the clock.
+        flush: when the `.log` is synced.
+        expiration_ms: after which a producer of the snapshot counts as unknown (PROD-10).
+
+    Attributes:
+        producers: the producer state up to `end_offset`.
+        end_offset: the log end offset.
+        rolled_count, batches_count, log_bytes: segments rolled, batches and bytes written so far.
+    """
+
+    def __init__(
+        self,
+        store: PlannedStore,
+        tail: LogTail,
+        config: LogConfig,
+        *,
+        leader_epoch: int,
+        now_ms: Callable[[], int],
+        flush: FlushPolicy = FlushPolicy.SEGMENT,
+        expiration_ms: int = DEFAULT_EXPIRATION_MS,
+    ) -> None:
+        if leader_epoch < tail.last_leader_epoch:
+            raise RefusedError(
+                f"{store.directory}: leader epoch {leader_epoch} is below"
+                f" {tail.last_leader_epoch}, the last one of the log [BAT-14]"
+            )
+        self.store = store
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.end_offset = tail.end_offset
+        self.rolled_count = 0
+        self.batches_count = 0
+        self.log_bytes = 0
+        self.producers = ProducerStateManager()
+        self.producers.load(
+            tail.producers, tail.end_offset, now_ms=now_ms(), expiration_ms=expiration_ms
+        )
+        self._now_ms = now_ms
+        self._flush = flush
+        self._syncs_batches = flush is FlushPolicy.BATCH
+        self._epochs = list(tail.epochs)
+        self._indexes = tail.indexes
+        self._aborted = list(tail.aborted)  # of this segment
+        self._segment_bytes = tail.log_bytes
+        self._first_timestamp_ms = tail.first_timestamp_ms
+        self._segment_opened_ms = now_ms()
+        self._is_open = False  # this segment's log is open: something was appended to it
+        self._written_back_bytes = self._segment_bytes  # or on their way to the disk
+        self._state = _READY
+
+    @property
+    def base_offset(self) -> int:
+        """Base offset of the segment that is written to."""
+        return self._indexes.base_offset
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes batches: not closed, and no write has failed."""
+        return self._state is _READY
+
+    # -- appending
+
+    def append(self, batch: bytes, *, origin: Origin = _CLIENT) -> Appended:
+        """Append a batch that a client sends: base offset 0, any leader epoch.
+
+        Returns where it is; a duplicate is not written again. What a coordinator appends for a
+        client, such as the offsets of a group in its transaction, has no sequence to be compared.
+
+        Raises:
+            AppendError: what a broker answers; nothing was touched.
+            AccessError: it could not be written. The writer takes no further batch, and `close`
+                only lets go of the files: the partition has to be recovered.
+        """
+        header = parse_client_batch(batch, self.end_offset)
+        if origin is _CLIENT:
+            require_timely(header, self.config, self._now_ms(), self.end_offset)
+        return self._append(header, batch, origin)
+
+    def append_copy(self, header: BatchHeader, batch: bytearray | memoryview) -> Appended:
+        """Append a batch made of one of another log, as `append`; it is stamped in place.
+
+        `header` is its own, but for the checksum, which is right. It may have LogAppendTime, and
+        the time of the other leader's append.
+        """
+        return self._append(header, batch, _CLIENT)
+
+    def _append(
+        self, header: BatchHeader, batch: bytes | bytearray | memoryview, origin: Origin
+    ) -> Appended:
+        if self._state is not _READY:
+            raise ValueError("closed, or an earlier append has failed")
+        require_valid(header, self.config, self.end_offset)
+        duplicate = None
+        if header.producer_id != NO_PRODUCER_ID and origin is _CLIENT:
+            duplicate = self.producers.find_duplicate(header)
+        if duplicate is not None:
+            return Appended(duplicate.base_offset, duplicate.last_offset, is_duplicate=True)
+        header = self._placed(header)
+        roll_entries = self._entries_to_roll(header)
+        # From here on also what is no error, such as an interrupt, leaves it broken.
+        self._state = _BROKEN
+        try:
+            self.producers.append(header, None, origin)
+        except AppendError:  # raised before anything is changed
+            self._state = _READY
+            raise
+        self._write(header, batch, roll_entries)
+        self._state = _READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def room_for(self, run: RunColumns) -> int:
+        """Tell how many of these batches, from the first on, `append_run` would take now.
+
+        None where something has to be done for a single one: a roll, a sync, a timestamp that has
+        to be replaced, or refused.
+        """
+        config, first_ms = self.config, self._first_timestamp_ms
+        is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
+        if not is_plain or first_ms is None or first_ms < 0:
+            return 0
+        slots = self._indexes.free_slots(config.index_max_bytes)
+        end_pos, end_offset = self._segment_bytes, self.end_offset - self.base_offset
+        oldest_ms, newest_ms = time_bounds(config, self._now_ms())
+        count = 0
+        for batch_bytes, records_count, max_ms in zip(*run, strict=True):
+            end_pos += batch_bytes
+            end_offset += records_count
+            if (
+                count >= slots
+                or batch_bytes > config.max_message_bytes
+                or end_pos > config.segment_bytes
+                or max_ms - first_ms > config.segment_ms
+                or not oldest_ms <= max_ms <= newest_ms
+                or end_offset > MAX_RELATIVE_OFFSET
+            ):
+                break
+            count += 1
+        return count
+
+    def append_run(self, run: BatchRun) -> None:
+        """Append batches of one client at once, as `append_copy` would one by one.
+
+        `room_for` says that all of them are taken, and the first one is no duplicate.
+
+        Raises:
+            AppendError, AccessError: as `append`.
+        """
+        if self._state is not _READY:
+            raise ValueError("closed, or an earlier append has failed")
+        self._state = _BROKEN  # see `_append`
+        try:
+            self.producers.append_run(run.headers)
+        except AppendError:
+            self._state = _READY
+            raise
+        self.store.append(run.data)
+        for batch_bytes, records_count, max_ms in zip(*run.columns, strict=True):
+            self.end_offset += records_count
+            self._indexes.add(self._segment_bytes, self.end_offset - 1, max_ms)
+            self._segment_bytes += batch_bytes
+        if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
+            self._start_writeback()
+        self.batches_count += len(run.columns.batch_bytes)
+        self.log_bytes += len(run.data)
+        self._state = _READY
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int = 0,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append the marker that a transaction coordinator sends to this partition.
+
+        Without an open transaction of the producer it ends nothing, and is written all the same.
+
+        Args:
+            producer_id: whose transaction ends.
+            producer_epoch: that of the data; with transaction version 2 a higher one.
+            is_commit: COMMIT, else ABORT.
+            coordinator_epoch: leader epoch of the coordinator's partition.
+            transaction_version: 0, 1 or 2.
+
+        Raises:
+            AppendError, AccessError: as `append`.
+        """
+        if self._state is not _READY:
+            raise ValueError("closed, or an earlier append has failed")
+        batch = build_marker(
+            producer_id,
+            producer_epoch,
+            self._now_ms(),
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+        )
+        header = self._placed(parse_header(batch, 0))
+        roll_entries = self._entries_to_roll(header)
+        self._state = _BROKEN  # see `append`
+        try:
+            completed = self.producers.append(
+                header,
+                Marker(is_commit, coordinator_epoch, header.max_timestamp_ms),
+                Origin.COORDINATOR,
+                transaction_version=transaction_version,
+            )
+        except AppendError:
+            self._state = _READY
+            raise
+        self._write(header, batch, roll_entries)
+        if completed is not None:
+            self._complete(completed)
+        self._state = _READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def _complete(self, completed: CompletedTransaction) -> None:
+        if completed.is_aborted:
+            stable_offset = self.producers.last_stable_offset(completed)
+            self._aborted.append(
+                AbortedTxn(
+                    version=VERSION,
+                    producer_id=completed.producer_id,
+                    first_offset=completed.first_offset,
+                    last_offset=completed.last_offset,
+                    last_stable_offset=stable_offset,
+                )
+            )
+        self.producers.complete(completed)
+
+    def _entries_to_roll(self, header: BatchHeader) -> list[ProducerEntry] | None:
+        """Producer state before this batch, if it opens a new segment."""
+        return self.producers.entries() if self._must_roll(header) else None
+
+    def _write(
+        self,
+        header: BatchHeader,
+        batch: bytes | bytearray | memoryview,
+        roll_entries: list[ProducerEntry] | None,
+    ) -> None:
+        self.store.begin()
+        if not self._epochs or self._epochs[-1].epoch < self.leader_epoch:
+            self._assign_epoch()
+        if roll_entries is not None:
+            self._roll(roll_entries)
+        if not self._is_open:
+            self.store.open_log(self.base_offset, self._segment_bytes)
+            self._is_open = True
+        data = _stamped(header, batch)
+        self.store.append(data)
+        if self._syncs_batches:
+            self.store.sync_log()
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = header.max_timestamp_ms
+        last_offset, batch_bytes = header.last_offset, len(data)
+        self._indexes.add(self._segment_bytes, last_offset, header.max_timestamp_ms)
+        self._segment_bytes += batch_bytes
+        if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
+            self._start_writeback()
+        self.end_offset = last_offset + 1
+        self.batches_count += 1
+        self.log_bytes += batch_bytes
+
+    def _start_writeback(self) -> None:
+        if self._flush is FlushPolicy.SEGMENT:
+            self.store.start_writeback(self._written_back_bytes)
+        self._written_back_bytes = self._segment_bytes
+
+    def _placed(self, header: BatchHeader) -> BatchHeader:
+        """The header as it will be in the log; its crc is still the client's."""
+        header = BatchHeader(self.end_offset, header.batch_length, self.leader_epoch, *header[3:])
+        if self.config.is_log_append_time:
+            header = header._replace(
+                attributes=header.attributes | LOG_APPEND_TIME_MASK,
+                max_timestamp_ms=self._now_ms(),
+            )
+        return header
+
+    def _assign_epoch(self) -> None:
+        """EPOCH-1 and EPOCH-2: a new epoch is on disk before its first batch."""
+        while self._epochs and self._epochs[-1].start_offset >= self.end_offset:
+            self._epochs.pop()
+        self._epochs.append(LeaderEpochEntry(self.leader_epoch, self.end_offset))
+        self.store.write_epochs(self._epochs)
+
+    # -- segments
+
+    def _must_roll(self, header: BatchHeader) -> bool:
+        """ROLL-1 and ROLL-2. Without jitter, which is drawn at random."""
+        config = self.config
+        if not self._segment_bytes:  # its base is the log end offset already (ROLL-7)
+            return False
+        if self._segment_bytes > config.segment_bytes - header.batch_bytes:
+            return True
+        if self._waited_ms(header) > config.segment_ms:
+            return True
+        return (
+            self._indexes.is_full(config.index_max_bytes)
+            or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def _waited_ms(self, header: BatchHeader) -> int:
+        """Event time against event time, unless the segment's first batch has none."""
+        first_ms = self._first_timestamp_ms
+        if first_ms is not None and first_ms >= 0:
+            return header.max_timestamp_ms - first_ms
+        return self._now_ms() - self._segment_opened_ms
+
+    def _roll(self, entries: list[ProducerEntry]) -> None:
+        """ROLL-6: close the segment, then go on in one that begins at the log end offset."""
+        self._finish_segment(entries)
+        self._indexes = SegmentIndexes(self.end_offset, self.config.index_interval_bytes)
+        self._aborted = []
+        self._segment_bytes = self._written_back_bytes = 0
+        self._first_timestamp_ms = None
+        self._segment_opened_ms = self._now_ms()
+        self.rolled_count += 1
+
+    def _finish_segment(self, entries: list[ProducerEntry]) -> None:
+        """Leave a segment as a clean stop does. One that was not written to is that already."""
+        if not self._is_open:
+            return
+        if self._flush is FlushPolicy.SEGMENT:
+            self.store.sync_log()
+        self.store.close_log()
+        self._is_open = False
+        self.store.write_indexes(self._indexes)
+        self.store.write_txn_index(self.base_offset, self._aborted)
+        self.store.write_snapshot(self.end_offset, entries)
+
+    def close(self) -> None:
+        """Sync the log, write its indexes and the snapshot at its end: the partition is closed.
+
+        Nothing is written if nothing was appended, or if an append has failed.
+        """
+        state, self._state = self._state, _CLOSED
+        if state is _READY:
+            self._finish_segment(self.producers.entries())
+        self.store.close_log()
+        if state is _READY:
+            self.store.end()
+
+
+def _stamped(header: BatchHeader, batch: bytes | bytearray | memoryview) -> bytearray | memoryview:
+    """The batch as it is written: the header changes, the records do not."""
+    data = bytearray(batch) if isinstance(batch, bytes) else batch
+    if header.is_log_append_time:
+        HEADER.pack_into(data, 0, *header)
+        CRC.pack_into(data, CRC_POS, compute_crc(data))
+    else:
+        PLACE.pack_into(data, 0, *header[:3])
+    return data

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.text.bulk import render_log
-from eoctl.text.plain import as_the_tool_reads, batch_line, record_contents, record_metadata
+from eoctl.text.plain import (
+    as_it_stands,
+    as_the_tool_reads,
+    batch_line,
+    record_contents,
+    record_metadata,
+)
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.formats.java_utf8 import kafka_text
@@ -16,6 +22,7 @@ from .segment_targets import MAX_BATCH_BYTES, chance, log_seeds, pieces, segment
 
 if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.kernels.scan import Scan
     from storage.log.segment import LogRecord, Segment
 
 SMALL_BATCH_BYTES = 400
@@ -53,9 +60,9 @@ class _Plain:
         self._segment = segment
         self._mode = mode
 
-    def print_batch(self, batch: ScannedBatch) -> None:
+    def print_batch(self, batch: ScannedBatch, scan: Scan) -> None:
         """Add the line of a batch, and with `deep` those of its records up to a fault."""
-        self.lines.append(batch_line(batch))
+        self.lines.append(batch_line(as_it_stands(scan, batch)))
         if not self._mode.deep:
             return
         max_bytes = self._mode.max_batch_bytes
@@ -94,7 +101,7 @@ def _say_plainly(segment: Segment, mode: Mode) -> Said:
     scan = segment.scan(resume=mode.resume)
     plain = _Plain(segment, mode)
     for batch in scan:
-        plain.print_batch(batch)
+        plain.print_batch(batch, scan)
     return Said(
         "".join(f"{line}\n" for line in plain.lines).encode(),
         plain.faults,

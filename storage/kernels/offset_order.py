@@ -89,6 +89,9 @@ class Followers(Protocol):
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
         """Return the next proven batches from `pos` on; behind damage those above `after`."""
 
+    def offset_at(self, pos: int) -> int | None:
+        """Return the offset that the header at `pos` states, damaged or not; None: no header."""
+
     def is_copy(self, one: Span, other: Span) -> bool:
         """Tell whether two good batches are one batch, twice."""
 
@@ -120,6 +123,13 @@ class OffsetOrder:
         if self._search.goes_on(pos, wanted, last):
             return ""
         found = [*behind, *self._search.followers(pos, wanted, before)]
+        if not found:
+            # The last good batch: a damaged one may still say where it begins.
+            rightful_end = before + 1 + batch.offsets_count
+            if self._search.offset_at(batch.end_pos) == rightful_end:
+                words = f"contradicts what is left of a batch behind it, from {rightful_end} on"
+                return f"offset {batch.base_offset} {words}"
+            return ""
         with_it = 1 + _ascending_count(found, batch.last_offset)
         without_it = _ascending_count(found, before)
         if without_it < with_it:

@@ -290,6 +290,20 @@ class Resync:
             return None
         return Span.of(pos, parse_frame(head, 0))
 
+    def offset_at(self, pos: int) -> int | None:
+        """Return the offset that the header at `pos` states, damaged or not; None: there is none.
+
+        Of format v2 only, whose other fields tell a header from anything else.
+        """
+        head = self._source.read(pos, HEADER_BYTES)
+        if (
+            len(head) < HEADER_BYTES
+            or head[MAGIC_POS] != MAGIC_V2
+            or not _has_possible_fields(head)
+        ):
+            return None
+        return int(PREFIX.unpack_from(head)[0])
+
     def followers(self, pos: int, count: int, after: int) -> list[Span]:
         """Return the next proven batches from `pos` on; behind damage those above `after`."""
         found: list[Span] = []

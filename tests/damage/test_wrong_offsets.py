@@ -151,6 +151,35 @@ def test_the_last_batch_of_a_segment(
     assert "[SEG-1]" in found.errors
 
 
+@pytest.mark.parametrize("bit", [0x10, 0x80])
+def test_the_last_good_batch_before_a_damaged_one(
+    golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli, bit: int
+) -> None:
+    """No good batch behind it contradicts its offset; what is left of a damaged one does."""
+    source = golden("kafka-4.3.1") / "clean"
+    log_dir = tmp_path / "clean"
+    shutil.copytree(source, log_dir)
+    path = log_dir / "plain-0" / NAME
+    path.chmod(0o644)
+    data = bytearray(path.read_bytes())
+    *_, raised, torn = read_batches(bytes(data))
+    struct.pack_into(">q", data, raised.pos, raised.base_offset ^ 1 << 30)
+    data[torn.pos + 8] ^= bit  # of the length: too long, or below 0
+    path.write_bytes(data)
+    for command, status in (
+        ("check", 1), ("describe", 1), ("consume", 5), ("duplicates", 5), ("producers", 5),
+        ("dump-segment", 1), ("spark-audit", 1),
+    ):  # fmt: skip
+        more = ["--engine", "local"] if command == "spark-audit" else []
+        more = ["--skip-corrupt"] if command == "consume" else more
+        found = eoctl(command, path.parent, *more)
+        assert found.status == status, (command, found.errors)
+        assert "BAT-3" in found.text + found.errors, command
+    count = torn.last_offset + 1 - raised.base_offset
+    missing = f"offsets {raised.base_offset} to {torn.last_offset} ({count}) are missing"
+    assert missing in eoctl("consume", path.parent, "--skip-corrupt").errors
+
+
 def test_a_whole_batch_within_a_header_is_no_torn_one(
     golden: Callable[[str], Path], tmp_path: Path, eoctl: Cli
 ) -> None:

@@ -44,7 +44,7 @@ def runner(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
 
     def call(*arguments: object) -> Outcome:
         capfdbinary.readouterr()
-        with _alone(str(arguments[0])), pytest.raises(SystemExit) as ended:
+        with _alone(str(arguments[0]) if arguments else ""), pytest.raises(SystemExit) as ended:
             run([str(each) for each in arguments])
         sys.stdout.flush()
         sys.stderr.flush()

@@ -143,7 +143,7 @@ def test_a_broker_takes_it_over(
             assert "Completed load of Log" in said, name
             assert not re.search(r"ERROR|WARN|Truncating|orrupt|Exception|[Ss]tray", said), said
         # A controller says so of a machine that was too busy, not of a log.
-        errors = [each for each in broker.log_lines() if " ERROR " in each]
+        errors = broker.error_lines()
         assert not [each for each in errors if "event queue overloaded" not in each]
 
     # Recovery has written every file of the rolled segments anew: byte for byte what was there.

@@ -102,7 +102,7 @@ def _json_changed(data: bytes, chance: random.Random) -> bytes:
 def is_explained(outcome: Outcome, path: Path) -> bool:
     """Refused, with the file and what to do; never by chance."""
     return (
-        outcome.status in {1, 2, 4}
+        outcome.status in {1, 2, 3, 4}
         and str(path) in outcome.errors
         and "Traceback" not in outcome.errors
     )

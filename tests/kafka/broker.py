@@ -202,6 +202,18 @@ class Broker:
         name = re.compile(rf"(?<![\w.-]){re.escape(partition)}(?![\w-]|\.\w)")
         return [line for line in lines if name.search(line)] if partition else lines
 
+    def error_lines(self) -> list[str]:
+        """What it logged as errors, but for one that a healthy node of one may begin with.
+
+        Its controller is asked to register the node while it becomes active, and a quick start
+        logs the answer as an error; it is asked again.
+        """
+        return [
+            line
+            for line in self.log_lines()
+            if " ERROR " in line and "apiKey=CONTROLLER_REGISTRATION" not in line
+        ]
+
     def log_tail(self, lines_count: int = 40) -> str:
         """The end of its log, for the text of an error."""
         return "\n".join(self.log_lines()[-lines_count:])

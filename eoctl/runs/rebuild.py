@@ -14,7 +14,7 @@ from recovery.rebuild.many import rebuild_many
 from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
 from recovery.replay.price import recovery_price
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
-from storage.files.fsio import FileSystem
+from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _refuse_damage(result: RebuildResult) -> None:
 def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:
     rebuilt = [(each.name, each.rebuilt) for each in result.differences]
     files = [(name, content) for name, content in rebuilt if content is not None]
-    return write_elsewhere(FileSystem(), directory, _name_of(result), files)
+    return write_elsewhere(fsio.FileSystem(), directory, _name_of(result), files)
 
 
 def _name_of(result: RebuildResult) -> str:

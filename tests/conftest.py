@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import stat
 import tarfile
 from functools import partial
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.drawn import outside_share
+from tests.drawn import outside_share, seed_of_the_sources
 from tests.kafka import jars
 from tests.once import once_per_run
 from tests.running import Outcome, runner
@@ -120,7 +119,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Refuse to run without what EOCTL_REQUIRE names; choose the seed of this run."""
     config.stash[_LEFT_OUT] = {}
     if not hasattr(config, "workerinput"):
-        os.environ.setdefault("EOCTL_SEED", str(random.SystemRandom().randrange(2**32)))
+        os.environ.setdefault("EOCTL_SEED", str(seed_of_the_sources()))
         if unknown := _REQUIRED - set(_MISSING):
             raise pytest.UsageError(f"EOCTL_REQUIRE: {sorted(unknown)}, known: {sorted(_MISSING)}")
         # Where something is required, nothing at all may be left out.

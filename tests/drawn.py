@@ -1,4 +1,4 @@
-"""A share of what is to be tried, another one in every run; all of it in `make test-all`.
+"""A share of what is to be tried, another one at each landing; all of it in `make test-all`.
 
 A share is drawn with EOCTL_SEED, which the end of a test run prints: the same seed draws the same.
 EOCTL_TESTS=all leaves nothing out.
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -22,6 +25,30 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IS_ALL = os.environ.get("EOCTL_TESTS", "") == "all"
+
+
+def seed_of_the_sources() -> int:
+    """Return a seed that each committed state of the sources has of its own.
+
+    So a landing draws other shares, and who tries a commit again sees what failed in it. Where
+    sources have changes that are not committed, or without git, it is another one in every run.
+    """
+    git = ["git", "-C", str(Path(__file__).parents[1])]
+    packages = ("storage", "recovery", "eoctl")
+    try:
+        changed = subprocess.run(
+            [*git, "diff", "--quiet", "HEAD", "--", *packages],
+            stderr=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+        trees = subprocess.run(
+            [*git, "rev-parse", *(f"HEAD:{package}" for package in packages)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except OSError:
+        return random.SystemRandom().randrange(2**32)
+    if changed.returncode or trees.returncode:
+        return random.SystemRandom().randrange(2**32)
+    return zlib.crc32(trees.stdout)
 
 
 def drawn(choices: Iterable[T], count: int, *what_for: object) -> list[T]:

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules fuzz mutants kills matrix bench spark-bundle env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules fuzz mutants kills matrix bench spark-bundle zipapp env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -20,6 +20,7 @@ help:
 	echo "make kills   the tests that kill programs, with more kills than in make test"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make bench   the measurements of docs/performance.md"
+	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
@@ -91,6 +92,9 @@ bench: env kafka-libs
 # See docs/spark.md.
 spark-bundle: env
 	$(BIN)/python -m eoctl.spark.bundle
+
+zipapp: env
+	scripts/zipapp.sh
 
 clean:
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist *.egg-info

@@ -101,6 +101,7 @@ say "The audit reads any number of directories, on this machine's processes or o
     "transactions, duplicates, gaps, replicas, right across segments. Who holds consumers back here?"
 show 0 "eoctl spark-audit --report open --output jsonl clean 2>/dev/null | cut -c 1-240"
 
-say "Records can be exported past whatever is damaged, as a read_committed consumer would be given them."
-show 0 "eoctl export clean/txn-0 --to out --isolation read_committed --output jsonl 2>/dev/null"
+say "Records are read past whatever is damaged, as a read_committed consumer would be given them." \
+    "export writes them all as Parquet or JSON Lines (pip install 'eoctl[parquet]')."
+show 0 "eoctl consume clean/txn-0 --from 305 --isolation read_committed"
 printf '\n\n# That was all; the copy is removed. More: eoctl --help, the README, and man/.\n'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the environment .venv with the pinned versions of constraints.txt.
 #
-#   scripts/setup-env.sh demo   what the commands need, Spark included
+#   scripts/setup-env.sh demo   what the commands need, without Spark
 #   scripts/setup-env.sh all    also the tests and the linters
 #
 # Run again, it does nothing until the interpreter, the place, pyproject.toml or constraints.txt
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 scope=${1:-}
 case $scope in
-    demo) extras="[spark]" ;;
+    demo) extras="" ;;
     all) extras="[spark,test,dev]" ;;
     *) echo "usage: $0 demo|all" >&2; exit 2 ;;
 esac

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -25,17 +31,23 @@ REQUIREMENTS = [
     *PROJECT["project"]["dependencies"],
     *(one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra),
 ]
+# What the image is built from, and no more is needed.
+COPIED = [
+    name
+    for line in (ROOT / "Containerfile").read_text().splitlines()
+    if line.startswith("COPY")
+    for name in line.split()[1:-1]
+]
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The names in a wheel of a copy of the sources: building writes beside them."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of a copy of the sources: building writes beside them."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("eoctl", "recovery", "storage", "man", "tests"):
-        skipped = shutil.ignore_patterns("__pycache__", "golden")
-        shutil.copytree(ROOT / name, source / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in COPIED:
+        copy = shutil.copy if (ROOT / name).is_file() else partial(shutil.copytree, ignore=skipped)
+        copy(ROOT / name, source / name)
     target = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
@@ -44,8 +56,18 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     )  # fmt: skip
     (wheel,) = target.glob("*.whl")
     assert re.fullmatch(r"eoctl-[\d.]+-py3-none-any\.whl", wheel.name)
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
         return archive.namelist()
+
+
+def test_the_image_is_built_from_what_the_one_file_is() -> None:
+    (line,) = re.findall(r"cp -R (.*) \"", (ROOT / "scripts/zipapp.sh").read_text())
+    assert {*line.split()} == {*COPIED} - {"constraints.txt"}
 
 
 def test_the_wheel_holds_our_packages_and_nothing_else(wheel_names: list[str]) -> None:
@@ -67,6 +89,54 @@ def test_the_wheel_holds_the_man_pages_and_the_license(wheel_names: list[str]) -
     assert pages
     assert {name.removeprefix(prefix) for name in wheel_names if ".data/" in name} == pages
     assert f"{info}.dist-info/licenses/LICENSE" in wheel_names
+
+
+# --- installed where nothing else is --------------------------------------------------------------
+
+
+def _in_an_environment(wheel: Path, home: Path) -> list[str]:
+    """Install the wheel with what it needs, and no more, into a new environment."""
+    subprocess.run([sys.executable, "-m", "venv", home / "venv"], check=True, timeout=120)
+    subprocess.run(
+        [home / "venv/bin/python", "-m", "pip", "install", "--quiet", "--no-input",
+         "--no-compile", "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt", wheel],
+        check=True, timeout=300, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return [str(home / "venv/bin/eoctl")]
+
+
+def _as_one_file(_wheel: Path, home: Path) -> list[str]:
+    environment = {**os.environ, "BIN": str(Path(sys.executable).parent), "PYTHONS": "here"}
+    subprocess.run(
+        [ROOT / "scripts/zipapp.sh", home / "eoctl.pyz"],
+        env=environment, check=True, timeout=300, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return [getattr(sys, "_base_executable", sys.executable), str(home / "eoctl.pyz")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("install", [_in_an_environment, _as_one_file])
+def test_it_runs_where_nothing_else_is(
+    install: Callable[[Path, Path], list[str]],
+    wheel: Path,
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    program = install(wheel, tmp_path)
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [*program, *arguments],
+            cwd=golden("kafka-4.3.1") / "clean", stdin=subprocess.DEVNULL,
+            # PEX_ROOT: a start of the one file unpacks it.
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PEX_ROOT": str(tmp_path / "pex")},
+            capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        return done.stdout
+
+    assert run("--version").startswith(f"eoctl {PROJECT['project']['version']}\n")
+    assert "producerId: 40 " in run("recover-state", "txn-0")
+    assert run("consume", "txn-0", "--from", "309", "--max-messages", "1") == "successor\n"
 
 
 @pytest.mark.parametrize("requirement", REQUIREMENTS)

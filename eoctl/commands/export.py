@@ -140,5 +140,5 @@ class ArrowMissingError(EoctlError):
 def _check_requirements() -> None:
     if find_spec("pyarrow") is None:
         raise ArrowMissingError(
-            "pyarrow is not installed", next_step="pip install 'eoctl[spark]', or pyarrow alone"
+            "pyarrow is not installed", next_step="pip install 'eoctl[parquet]'"
         )

@@ -12,6 +12,7 @@ from eoctl.progress import Progress
 from recovery.changes.apply import apply_plan
 from recovery.changes.journal import Status
 from recovery.changes.plan import encode_plan
+from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import UsageError
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes
@@ -73,7 +74,9 @@ def save_plan(plan: Plan, path: str) -> None:
 
     Raises:
         AccessError: it cannot be written, or is there.
+        RefusedError: it would lie in a log dir.
     """
+    require_outside_log_dirs(path, "save it elsewhere")
     fs = fsio.FileSystem()
     private = FileAttributes(os.geteuid(), os.getegid(), 0o600)
     fsio.create_file(fs, path, encode_plan(plan), private)

@@ -54,3 +54,16 @@ def test_rooms_are_drawn() -> None:
     drawn = (ROOT / "docs/architecture.md").read_text()
     rooms = [path.parent for path in (ROOT / "recovery").glob("*/__init__.py")]
     assert [room.name for room in rooms if f"recovery.{room.name}" not in drawn] == []
+
+
+def test_what_can_be_undone_is_said_of_each_command() -> None:
+    """docs/safety.md has a row for each command that has --apply, and says of which undo knows."""
+    page = (ROOT / "docs/safety.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)", page, re.MULTILINE)
+    changing = {
+        man.stem.removeprefix("eoctl-")
+        for man in (ROOT / "man").glob("eoctl-*.1")
+        if ".Fl -apply" in man.read_text()
+    }
+    assert changing
+    assert changing <= {*rows}

@@ -286,6 +286,15 @@ def test_each_log_dir_has_its_way_back_before_the_next_one(
     assert difference(before, tree_of(two / "one")) == []
 
 
+def test_a_plan_is_not_saved_in_a_log_dir(two: Path, eoctl: Cli) -> None:
+    before = tree_of(two)
+    call = ("truncate", two / "one/txn-0", "--to-offset", "311", "--single-copy")
+    refused = eoctl(*call, "--save-plan", two / "one/plan")
+    assert refused.status == 4
+    assert "only a broker's files belong" in refused.errors
+    assert tree_of(two) == before
+
+
 def test_several_plans_are_not_saved(two: Path, eoctl: Cli) -> None:
     damage_one_of_each(two)
     refused = eoctl(*REPAIR, "--save-plan", "plan")

@@ -422,6 +422,7 @@ def _planned(found: PlannedRepair) -> Planned:
         notes += (f"nothing was changed: {NO_WAY_BACK}",)
     else:
         where = " in what could be read and mended here" if found.is_unread else ""
+        where = " in the other partitions" if found.errors else where
         nothing = f"there is nothing to repair{where}"
 
     def show(done: Done, output: OutputFormat) -> None:

@@ -295,6 +295,14 @@ def test_a_plan_is_not_saved_in_a_log_dir(two: Path, eoctl: Cli) -> None:
     assert tree_of(two) == before
 
 
+def test_a_partition_that_is_refused_is_not_called_sound(two: Path, eoctl: Cli) -> None:
+    """Without metadata nobody knows how many replicas there are: salvage of txn-0 is refused."""
+    damage_one_of_each(two)
+    refused = eoctl("repair", two / "one", "--strategy", "salvage")
+    assert refused.status == 5
+    assert "there is nothing to repair in the other partitions" in refused.errors
+
+
 def test_several_plans_are_not_saved(two: Path, eoctl: Cli) -> None:
     damage_one_of_each(two)
     refused = eoctl(*REPAIR, "--save-plan", "plan")

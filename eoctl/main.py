@@ -94,6 +94,9 @@ COMMANDS = {
     "duplicates": CommandEntry(
         "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
     ),
+    "loss": CommandEntry(
+        "eoctl.commands.loss", "Tell what is lost, there twice, aborted, or unlike another copy."
+    ),
     "spark-audit": CommandEntry(
         "eoctl.commands.spark_audit", "Audit transactions, duplicates and replicas, at any scale."
     ),

@@ -92,6 +92,10 @@ ROOMS: dict[str, set[str]] = {
         "recovery.audit", "recovery.changes", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
     },
+    "recovery.loss": {
+        "recovery.duplicates", "recovery.export", "recovery.records", "recovery.summaries",
+        "recovery.transactions",
+    },
     # The face: what people and programs are told.
     "eoctl": {"recovery.changes", "recovery.rules"},
     "eoctl.text": set(),

@@ -3,5 +3,5 @@
 Proved by producer ids and sequences, or suspected by their contents.
 
 From the entry down: search, batch_outcomes, payloads, proved, suspected, record_digests, rows,
-scan, spill.
+scan, spill, contents.
 """

@@ -1,4 +1,4 @@
-"""Records as columns (Arrow). Only this room and the export import pyarrow.
+"""Records as columns. Only `reader` and `columns`, and the export, import pyarrow.
 
-From the entry down: reader, bounds, columns, read_options.
+From the entry down: reader, columns, piece_reader, bounds, decoded, read_options.
 """

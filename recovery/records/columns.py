@@ -20,13 +20,13 @@ codec                   string     none, gzip, snappy, lz4, zstd
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from recovery.records.decoded import OUTCOMES
 from recovery.records.read_options import RECORD_COLUMNS
-from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
 from storage.errors import UsageError
 from storage.formats.compression import Codec
 from storage.formats.record_batch import (
@@ -35,14 +35,13 @@ from storage.formats.record_batch import (
     TRANSACTIONAL_MASK,
 )
 from storage.limits import as_int64
-from storage.log.markers import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from storage.formats.record_batch import BatchHeader
+    from recovery.records.decoded import DecodedBatch
     from storage.kernels.protocol import HeaderTable
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord
@@ -76,7 +75,6 @@ TYPES = {
 PLACE_COLUMNS = RECORD_COLUMNS[:5]
 CONTENT_COLUMNS = ("key", "value", "headers")
 
-OUTCOMES = {NO_MARKER: Outcome.OPEN, COMMIT: Outcome.COMMITTED, ABORT: Outcome.ABORTED}
 _OUTCOME_NAMES = [str(OUTCOMES[kind]) for kind in sorted(OUTCOMES)]
 _CODEC_NAMES = [each.label for each in Codec]
 _TIMESTAMP_TYPES = ["CreateTime", "LogAppendTime"]
@@ -95,15 +93,6 @@ def record_schema(columns: Sequence[str] = RECORD_COLUMNS) -> pa.Schema:
     if not columns:
         raise UsageError("no column given", next_step=f"columns: {', '.join(TYPES)}")
     return pa.schema([(name, TYPES[name]) for name in columns])
-
-
-class DecodedBatch(NamedTuple):
-    """Records of one batch that were decoded one by one; `outcome` as in a table."""
-
-    header: BatchHeader
-    outcome: int
-    records: Sequence[LogRecord]
-    base_offset: int
 
 
 class ColumnBuilder:

@@ -88,6 +88,7 @@ READERS = [
     "consume @",
     "consume --skip-corrupt @",
     "duplicates @",
+    "loss @",
     f"producers --now {NOW} @",
     "spark-audit --engine local --jobs 1 @",
     "export --engine local --jobs 1 --to ! @",

@@ -83,6 +83,7 @@ COMMANDS = [
     "describe @@",
     "producers @",
     "duplicates @",
+    "loss @",
     "txn list @",
     "txn hanging @",
     "txn torn @",

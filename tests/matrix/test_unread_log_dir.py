@@ -28,6 +28,7 @@ OF_ALL = (
     ("rebuild",),
     ("producers",),
     ("duplicates",),
+    ("loss",),
     ("spark-audit", "--engine", "local"),
     ("txn", "list"),
     ("txn", "hanging"),

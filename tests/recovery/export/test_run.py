@@ -21,10 +21,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from recovery.export.files import ExportDir, make_dirs, require_target
+from recovery.export.lost import LostRange
 from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.export.piece import export_piece, result_of_entry
 from recovery.export.plan import ExportPiece, ExportPlan, plan_export, run_stability
-from recovery.export.run import LostRange, run_export
+from recovery.export.run import run_export
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from recovery.work.processes import map_unordered

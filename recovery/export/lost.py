@@ -1,0 +1,215 @@
+"""What reading a partition could not give: the list of losses, for all who read by pieces.
+
+It is made of what the pieces of a directory tell of themselves, of what was acknowledged and is
+not there, and of partitions and directories that could not be listed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from storage.errors import AccessError
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.cluster.absent import AbsentPartition
+    from recovery.export.plan import ExportPiece, ExportPlan
+    from recovery.summaries.read_findings import ReadFinding
+    from storage.places.listing import DirectoryPlace
+
+
+class LostRange(NamedTuple):
+    """What could not be read; a line of the list of losses.
+
+    `base_offset` to `last_offset`, both included, is the most that is missing, by the good batches
+    around it; `missing_offsets` is their number. None is unknown: it is not bounded on a side.
+    """
+
+    broker: str
+    topic: str
+    partition: int
+    path: str
+    start_pos: int | None
+    end_pos: int | None
+    kind: str
+    check_id: str
+    reason: str
+    errno: int
+    base_offset: int | None
+    last_offset: int | None
+    missing_offsets: int | None
+
+
+class PieceRead(Protocol):
+    """What is known of a piece that was read; see `PieceResult`."""
+
+    @property
+    def piece(self) -> ExportPiece:
+        """What was read."""
+
+    @property
+    def findings(self) -> Sequence[ReadFinding]:
+        """Bad stretches of it."""
+
+    @property
+    def first_batch_offset(self) -> int | None:
+        """Of the first good batch; None if there is none."""
+
+    @property
+    def end_batch_offset(self) -> int | None:
+        """One above the last good batch; None if there is none."""
+
+
+def lost_of_directory(
+    plan: ExportPlan, directory: DirectoryPlace, results: Sequence[PieceRead]
+) -> list[LostRange]:
+    """Return what is lost of one directory, when all its pieces were read, in their order."""
+    return _with_missing(plan, directory, results, list(_lost_ranges(results)))
+
+
+def _with_missing(
+    plan: ExportPlan,
+    directory: DirectoryPlace,
+    results: Sequence[PieceRead],
+    lost: list[LostRange],
+) -> list[LostRange]:
+    """Add what was acknowledged and is not there, and what a wrong log start hides.
+
+    A stretch at the end of a log that no good batch follows goes up to what was acknowledged.
+    """
+    path = directory.directory
+    from_offset, to_offset = plan.bounds.get(path, (None, None))
+    ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
+    end_offset = max([*ends, plan.last_bases[path]]) if path in plan.last_bases else None
+    known = plan.known_of(path)
+    # With a first offset of its own an export does not begin at the log start.
+    not_given = known.not_given(end_offset) if from_offset is None else known.missing(end_offset)
+    unbounded = [each for each in lost if each.last_offset is None]
+    for found in not_given:
+        missing = found.within(from_offset or 0, to_offset)
+        if missing is None:
+            continue
+        if len(unbounded) == 1 and unbounded[0].base_offset == missing.base_offset:
+            place = lost.index(unbounded[0])
+            lost[place] = unbounded[0]._replace(
+                last_offset=missing.last_offset, missing_offsets=missing.offsets_count
+            )
+            continue
+        lost.append(
+            LostRange(
+                broker=directory.broker,
+                topic=directory.topic,
+                partition=directory.partition,
+                path=path,
+                start_pos=None,
+                end_pos=None,
+                kind=str(VerdictKind.MISSING),
+                check_id=missing.check_id,
+                reason=str(missing),
+                errno=0,
+                base_offset=missing.base_offset,
+                last_offset=missing.last_offset,
+                missing_offsets=missing.offsets_count,
+            )
+        )
+    return lost
+
+
+def lost_absent(plan: ExportPlan) -> list[LostRange]:
+    """Return what was acknowledged of partitions that have no directory."""
+    return [_of_absent(each) for each in plan.absent]
+
+
+def _of_absent(absent: AbsentPartition) -> LostRange:
+    """Return the line of a partition that has no directory."""
+    missing = absent.missing
+    return LostRange(
+        broker="",
+        topic=absent.key.topic,
+        partition=absent.key.partition,
+        path=absent.log_dir,
+        start_pos=None,
+        end_pos=None,
+        kind=str(VerdictKind.MISSING),
+        check_id="DIR-8",
+        reason=str(absent),
+        errno=0,
+        base_offset=missing and missing.base_offset,
+        last_offset=missing and missing.last_offset,
+        missing_offsets=missing and missing.offsets_count,
+    )
+
+
+def lost_unlisted(plan: ExportPlan) -> list[LostRange]:
+    """Return what could not be listed."""
+    return [_unlisted(each) for each in plan.problems if isinstance(each, AccessError)]
+
+
+def _unlisted(problem: AccessError) -> LostRange:
+    """Return the line of what was never listed; nothing is known of what is in it."""
+    return LostRange(
+        broker="",
+        topic="",
+        partition=-1,
+        path=problem.path,
+        start_pos=None,
+        end_pos=None,
+        kind=str(VerdictKind.UNREADABLE),
+        check_id="",
+        reason=problem.reason,
+        errno=problem.errno,
+        base_offset=None,
+        last_offset=None,
+        missing_offsets=None,
+    )
+
+
+def _lost_ranges(results: Sequence[PieceRead]) -> Iterator[LostRange]:
+    """Give the losses of one directory; neighbouring pieces tell what lies between them."""
+    for number, result in enumerate(results):
+        place = result.piece.split.place
+        for each in result.findings:
+            if not each.is_lost:
+                continue
+            base_offset, last_offset = each.base_offset, each.last_offset
+            if base_offset is None:
+                base_offset = _end_before(results[:number])
+            if last_offset is None:
+                last_offset = _start_behind(results[number + 1 :])
+            missing = None
+            if base_offset is not None and last_offset is not None:
+                missing = max(last_offset - base_offset + 1, 0)
+            yield LostRange(
+                broker=place.broker,
+                topic=place.topic,
+                partition=place.partition,
+                path=each.path,
+                start_pos=each.start_pos,
+                end_pos=each.end_pos,
+                kind=str(each.kind),
+                check_id=each.check_id,
+                reason=each.reason,
+                errno=each.errno,
+                base_offset=base_offset,
+                last_offset=last_offset,
+                missing_offsets=missing,
+            )
+
+
+def _end_before(results: Sequence[PieceRead]) -> int | None:
+    ends = (each.end_batch_offset for each in reversed(results))
+    known = next((end for end in ends if end is not None), None)
+    if known is None and results:
+        return results[0].piece.split.place.base_offset
+    return known
+
+
+def _start_behind(results: Sequence[PieceRead]) -> int | None:
+    for each in results:
+        split = each.piece.split
+        start = each.first_batch_offset if split.start_pos else split.place.base_offset
+        if start is not None:
+            return start - 1
+    return None

@@ -1,0 +1,4 @@
+"""What is lost, aborted or there twice, and what differs from another copy, record by record.
+
+From the entry down: survey, aborted, around, content_rows, rows.
+"""

@@ -1,0 +1,127 @@
+"""The aborted transactions of a partition: by their markers, with the records that are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.loss.rows import shown
+from recovery.summaries.producer_summary import ABORT
+from recovery.transactions.outcomes import EventWalk
+from recovery.transactions.pairs import NO_DATA, TransactionPairs
+from storage.errors import AccessError
+from storage.places.find import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from recovery.loss.content_rows import ContentRows
+    from storage.places.listing import SegmentPlace
+
+
+class Aborted(NamedTuple):
+    """A transaction that was aborted, by its records; `marker_offset` is where its marker lies."""
+
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    records_count: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    first_key: bytes | None
+    last_key: bytes | None
+    marker_offset: int
+
+
+class AbortedTransactions:
+    """Puts records together to transactions; the records come in log order.
+
+    Memory goes with the number of abort markers, eight bytes each.
+    """
+
+    def __init__(self, places: Iterable[SegmentPlace], log_start_offset: int) -> None:
+        """Read the markers: the headers of all segments. What cannot be opened is passed over."""
+        markers: dict[int, list[int]] = {}
+        pairs = TransactionPairs()
+        for place in places:
+            try:
+                segment = open_place(place)
+            except AccessError:  # who reads the records of it tells of that
+                continue
+            with segment:
+                for table, marker in EventWalk(segment):
+                    if not table.row_count:
+                        continue
+                    ended = pairs.take(table, marker)
+                    is_there = ended.is_abort & (ended.first_offset != NO_DATA)
+                    is_there &= ended.marker_offset >= log_start_offset
+                    for row in np.flatnonzero(is_there).tolist():
+                        offset = int(ended.marker_offset[row])
+                        markers.setdefault(int(ended.producer_id[row]), []).append(offset)
+        self._markers = {each: np.array(offsets) for each, offsets in markers.items()}
+        self._found: dict[tuple[int, int], Aborted] = {}
+
+    def take(self, rows: ContentRows) -> Iterator[Aborted]:
+        """Take the next records; gives the transactions whose marker lies before them."""
+        if rows.num_rows and self._found:
+            yield from self._ended_before(int(rows.offset[0]))
+        at = np.flatnonzero(rows.outcome == ABORT)
+        if not len(at):
+            return
+        marker = np.full(len(at), -1, np.int64)
+        for producer_id in np.unique(rows.producer_id[at]).tolist():
+            own = rows.producer_id[at] == producer_id
+            known = self._markers.get(producer_id)
+            if known is not None:
+                place = np.searchsorted(known, rows.offset[at][own], "right")
+                marker[own] = np.where(
+                    place < len(known), known[np.minimum(place, len(known) - 1)], -1
+                )
+        order = np.lexsort((np.arange(len(at)), marker, rows.producer_id[at]))
+        at, marker = at[order], marker[order]
+        ids = rows.producer_id[at]
+        is_first = np.r_[True, (ids[1:] != ids[:-1]) | (marker[1:] != marker[:-1])]
+        starts = np.flatnonzero(is_first)
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(at)], strict=True):
+            self._add(rows, at[start:end].tolist(), int(marker[start]))
+
+    def finish(self) -> Iterator[Aborted]:
+        """Give the others."""
+        yield from self._ended_before(None)
+
+    def _add(self, rows: ContentRows, at: list[int], marker_offset: int) -> None:
+        first, last = at[0], at[-1]
+        name = int(rows.producer_id[first]), marker_offset
+        times = rows.timestamp_ms[at]
+        known = self._found.get(name)
+        if known is None:
+            known = Aborted(
+                producer_id=name[0],
+                producer_epoch=int(rows.producer_epoch[first]),
+                base_offset=int(rows.offset[first]),
+                last_offset=0,
+                records_count=0,
+                first_timestamp_ms=int(times.min()),
+                last_timestamp_ms=int(times.max()),
+                first_key=shown(rows.key(first)),
+                last_key=None,
+                marker_offset=marker_offset,
+            )
+        self._found[name] = known._replace(
+            last_offset=int(rows.offset[last]),
+            records_count=known.records_count + len(at),
+            first_timestamp_ms=min(known.first_timestamp_ms, int(times.min())),
+            last_timestamp_ms=max(known.last_timestamp_ms, int(times.max())),
+            last_key=shown(rows.key(last)),
+        )
+
+    def _ended_before(self, offset: int | None) -> Iterator[Aborted]:
+        done = [
+            name
+            for name, each in self._found.items()
+            if offset is None or 0 <= each.marker_offset < offset
+        ]
+        for name in sorted(done, key=lambda each: self._found[each].base_offset):
+            yield self._found.pop(name)

@@ -1,0 +1,127 @@
+"""Records of a piece with their contents at hand, none of which is copied unless asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from recovery.records.decoded import DecodedBatch
+    from storage.kernels.protocol import HeaderTable
+    from storage.kernels.record_table import RecordTable
+
+    Ints = NDArray[np.int64]
+    Kinds = NDArray[np.int8]
+
+
+class Content(NamedTuple):
+    """Key, value and headers of a record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+
+
+class ContentRows:
+    """Some records in log order; use them before the next ones are asked for.
+
+    Attributes:
+        offset, timestamp_ms, producer_id, producer_epoch, outcome: columns, a row a record.
+    """
+
+    offset: Ints
+    timestamp_ms: Ints
+    producer_id: Ints
+    producer_epoch: Ints
+    outcome: Kinds
+
+    @property
+    def num_rows(self) -> int:
+        """How many records there are."""
+        return len(self.offset)
+
+    def content(self, row: int) -> Content:
+        """Return what a record says."""
+        raise NotImplementedError
+
+    def key(self, row: int) -> bytes | None:
+        """Return the key of a record."""
+        return self.content(row).key
+
+
+class _TableRows(ContentRows):
+    def __init__(
+        self, table: HeaderTable, outcome: Kinds, records: RecordTable, chosen: Ints | None
+    ) -> None:
+        self._records = records
+        self._rows = np.arange(records.row_count) if chosen is None else chosen
+        batch = records.batch_row[self._rows]
+        self.offset = records.offset[self._rows]
+        self.timestamp_ms = records.timestamp_ms[self._rows]
+        self.producer_id = table.producer_id[batch]
+        self.producer_epoch = table.producer_epoch[batch].astype(np.int64)
+        self.outcome = outcome[batch]
+
+    def key(self, row: int) -> bytes | None:
+        at = int(self._rows[row])
+        return self._bytes(self._records.key_pos[at], self._records.key_bytes[at])
+
+    def content(self, row: int) -> Content:
+        records, at = self._records, int(self._rows[row])
+        start, end = np.searchsorted(records.header_record, (at, at + 1)).tolist()
+        headers = tuple(
+            (
+                self._bytes(records.header_key_pos[each], records.header_key_bytes[each]) or b"",
+                self._bytes(records.header_value_pos[each], records.header_value_bytes[each]),
+            )
+            for each in range(start, end)
+        )
+        value = self._bytes(records.value_pos[at], records.value_bytes[at])
+        return Content(self.key(row), value, headers)
+
+    def _bytes(self, pos: np.int64, size: np.int64) -> bytes | None:
+        if size < 0:
+            return None
+        return self._records.source[int(pos) : int(pos) + int(size)].tobytes()
+
+
+class _SingleRows(ContentRows):
+    def __init__(self, batches: Sequence[DecodedBatch]) -> None:
+        self._records = [record for each in batches for record in each.records]
+        count = [len(each.records) for each in batches]
+        self.offset = np.array([each.offset for each in self._records], np.int64)
+        self.timestamp_ms = np.array([each.timestamp_ms for each in self._records], np.int64)
+        headers = [each.header for each in batches]
+        self.producer_id = np.repeat(
+            np.array([each.producer_id for each in headers], np.int64), count
+        )
+        self.producer_epoch = np.repeat(
+            np.array([each.producer_epoch for each in headers], np.int64), count
+        )
+        self.outcome = np.repeat(np.array([each.outcome for each in batches], np.int8), count)
+
+    def content(self, row: int) -> Content:
+        found = self._records[row]
+        headers = tuple((each.key, each.value) for each in found.headers)
+        return Content(found.key, found.value, headers)
+
+
+class ContentBuilder:
+    """Makes ContentRows for a `PieceReader`."""
+
+    has_content = True
+
+    def from_table(
+        self, table: HeaderTable, outcome: Kinds, records: RecordTable, chosen: Ints | None
+    ) -> ContentRows:
+        """Build from decoded batches; see `RowBuilder`."""
+        return _TableRows(table, outcome, records, chosen)
+
+    def from_batches(self, batches: Sequence[DecodedBatch]) -> ContentRows:
+        """Build from single records."""
+        return _SingleRows(batches)

@@ -1,0 +1,321 @@
+"""What of some partitions is lost, there twice, or aborted: by offsets, time, producer and key.
+
+Lost is what the list of an export has: made of the same pieces, read by the same reader, and below
+the log start of the checkpoint nothing is. Aborted is what has an abort marker. There twice is what
+`duplicates` proves.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.duplicates.contents import RecordFinder
+from recovery.duplicates.rows import DuplicateKind
+from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
+from recovery.export.lost import lost_absent, lost_of_directory, lost_unlisted
+from recovery.export.options import ExportOptions
+from recovery.export.plan import plan_export
+from recovery.loss.aborted import AbortedTransactions
+from recovery.loss.around import Trace, Traces
+from recovery.loss.content_rows import ContentBuilder
+from recovery.loss.rows import LossKind, LossRow, LossSummary, shown
+from recovery.records.piece_reader import PieceReader
+from storage.dirs.discovery import discover
+from storage.dirs.lookup import is_wrong_end
+from storage.errors import AccessError, FormatError
+from storage.files.uris import is_uri
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from recovery.duplicates.rows import Duplicate
+    from recovery.duplicates.spill import SpillSpace
+    from recovery.export.lost import LostRange
+    from recovery.export.plan import ExportPiece, ExportPlan
+    from recovery.loss.aborted import Aborted
+    from recovery.records.read_options import ReadCounts
+    from recovery.summaries.read_findings import ReadFinding
+    from storage.places.listing import DirectoryPlace
+
+PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
+# Of records nothing but these is looked at, and a decoder of columns need not be there for it.
+OPTIONS = ExportOptions(to="", columns=("offset", "key"))
+
+
+class ReadPiece(NamedTuple):
+    """What is known of a piece that was read; see `recovery.export.lost.PieceRead`."""
+
+    piece: ExportPiece
+    findings: tuple[ReadFinding, ...]
+    first_batch_offset: int | None
+    end_batch_offset: int | None
+
+
+class LossSurvey:
+    """One survey; iterate over `rows`, then see the rest.
+
+    Attributes:
+        summaries: a row per partition directory.
+        lost: all that is lost, as an export lists it.
+        notes: sentences for people.
+        is_lost: something that was acknowledged, or was there, is gone or damaged.
+        is_short: a part could not be read, or not be judged.
+        total_bytes: that are to be read for the first rows.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], space: SpillSpace, *, on_bytes: Callable[[int], object] = int
+    ) -> None:
+        """List what is to be read. Raises as `plan_export`."""
+        self._plan: ExportPlan = plan_export(paths, OPTIONS)
+        self._paths = paths
+        self._space = space
+        self._on_bytes = on_bytes
+        self.summaries: list[LossSummary] = []
+        self.lost: list[LostRange] = []
+        self.notes: list[str] = [*map(str, self._plan.problems), *self._plan.notes]
+        self.is_lost = False
+        self.is_short = any(isinstance(each, FormatError) for each in self._plan.problems)
+        self.total_bytes = sum(
+            each.split.end_pos - each.split.start_pos for each in self._plan.pieces
+        )
+
+    def rows(self) -> Iterator[LossRow]:
+        """Give what is wrong, partition by partition; what is there twice comes last.
+
+        Raises:
+            AccessError: temporary files cannot be written.
+        """
+        pieces: dict[str, list[ExportPiece]] = {}
+        for each in self._plan.pieces:
+            pieces.setdefault(each.split.place.directory, []).append(each)
+        yield from self._around(lost_unlisted(self._plan))
+        for directory in self._plan.directories:
+            yield from self._directory(directory, pieces.get(directory.directory, []))
+        yield from self._around(lost_absent(self._plan))
+        yield from self._duplicates()
+
+    # --- lost and aborted ---
+
+    def _directory(
+        self, directory: DirectoryPlace, pieces: Sequence[ExportPiece]
+    ) -> Iterator[LossRow]:
+        path = directory.directory
+        low = self._low(path)
+        places = list({each.split.place.path: each.split.place for each in pieces}.values())
+        aborted = AbortedTransactions(places, low)
+        counted = _Counted()
+        results = []
+        for piece in pieces:
+            reader = PieceReader(piece.split, piece.read_options(OPTIONS), ContentBuilder())
+            for rows in reader:
+                for each in aborted.take(rows):
+                    yield counted.aborted(_of_aborted(directory, each))
+            counted.add(reader.counts)
+            results.append(
+                ReadPiece(
+                    piece=piece,
+                    findings=tuple(reader.findings),
+                    first_batch_offset=reader.first_batch_offset,
+                    end_batch_offset=reader.end_batch_offset,
+                )
+            )
+            self._on_bytes(piece.split.end_pos - piece.split.start_pos)
+        for each in aborted.finish():
+            yield counted.aborted(_of_aborted(directory, each))
+        lost = lost_of_directory(self._plan, directory, results)
+        self._judge_ends(path, results)
+        traces = Traces(path) if lost else None
+        for found in lost:
+            trace = Trace() if traces is None else traces.of(found)
+            yield self._of_lost(found, trace)
+        ends = [each.end_batch_offset for each in results if each.end_batch_offset is not None]
+        unknown = any(each.missing_offsets is None for each in lost)
+        self.summaries.append(
+            LossSummary(
+                topic=directory.topic,
+                partition=directory.partition if directory.partition >= 0 else None,
+                lost_offsets=None if unknown else sum(each.missing_offsets or 0 for each in lost),
+                lost_ranges=len(lost),
+                aborted_transactions=counted.aborted_transactions,
+                aborted_records=counted.aborted_records,
+                duplicate_records=0,
+                open_records=counted.open_records,
+                records=counted.records,
+                log_start_offset=low,
+                log_end_offset=max(ends, default=None),
+                path=path,
+            )
+        )
+
+    def _low(self, directory: str) -> int:
+        known = self._plan.known_of(directory)
+        return known.log_start_offset or 0
+
+    def _judge_ends(self, path: str, results: Sequence[ReadPiece]) -> None:
+        """A torn end of a log that was closed costs no record, but is nothing to rely on."""
+        stopped = self._plan.known_of(path).stopped
+        for each in (found for result in results for found in result.findings):
+            if is_wrong_end(each.kind, stopped):
+                self.is_short = True
+                self.notes.append(
+                    f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}:"
+                    f" {each.reason} [{each.check_id}]"
+                )
+
+    def _around(self, lost: Sequence[LostRange]) -> Iterator[LossRow]:
+        """Tell of what belongs to no directory that was read."""
+        for each in lost:
+            yield self._of_lost(each, Trace())
+            if each.topic:
+                self.summaries.append(
+                    LossSummary(
+                        topic=each.topic,
+                        partition=each.partition,
+                        lost_offsets=each.missing_offsets,
+                        lost_ranges=1,
+                        aborted_transactions=0,
+                        aborted_records=0,
+                        duplicate_records=None,
+                        open_records=0,
+                        records=0,
+                        log_start_offset=each.base_offset,
+                        log_end_offset=None,
+                        path=each.path,
+                    )
+                )
+
+    def _of_lost(self, lost: LostRange, trace: Trace) -> LossRow:
+        self.lost.append(lost)
+        if lost.kind == VerdictKind.UNREADABLE:
+            self.is_short = True
+        else:
+            self.is_lost = True
+        claims = [each.end_offset for each in self._plan.known_of(lost.path).claims]
+        claims += self._claims_of(lost)
+        is_below = lost.base_offset is not None and lost.base_offset < max(claims, default=0)
+        return LossRow(
+            kind=LossKind.LOST,
+            topic=lost.topic or None,
+            partition=lost.partition if lost.topic and lost.partition >= 0 else None,
+            base_offset=lost.base_offset,
+            last_offset=lost.last_offset,
+            offsets_count=lost.missing_offsets,
+            records_count=None,
+            is_acknowledged=True if is_below or lost.kind == VerdictKind.MISSING else None,
+            reason=lost.reason,
+            check_id=lost.check_id,
+            start_pos=lost.start_pos,
+            end_pos=lost.end_pos,
+            path=lost.path,
+            **trace._asdict(),
+        )
+
+    def _claims_of(self, lost: LostRange) -> list[int]:
+        directory = os.path.dirname(lost.path)  # noqa: PTH120 - it may be a URI
+        return [each.end_offset for each in self._plan.known_of(directory).claims]
+
+    # --- there twice ---
+
+    def _duplicates(self) -> Iterator[LossRow]:
+        local = [each.directory for each in self._plan.directories if not is_uri(each.directory)]
+        remote_count = len(self._plan.directories) - len(local)
+        if remote_count:
+            self.notes.append(
+                f"{remote_count} partitions behind URIs were not searched for repeats"
+            )
+        if not local:
+            return
+        try:
+            selected = discover(local).selected
+        except AccessError as exc:  # gone meanwhile
+            self.notes.append(str(exc))
+            self.is_short = True
+            return
+        search = DuplicateSearch(selected, PROVED, self._space)
+        finder = RecordFinder()
+        counts: dict[str, int | None] = {}
+        for each in search.duplicates():
+            directory = os.path.dirname(each.path)  # noqa: PTH120 - called for each row
+            if each.repeat_last_offset < self._low(directory):
+                continue
+            known = counts.get(directory, 0)
+            is_known = known is not None and each.records_count is not None
+            counts[directory] = (known or 0) + (each.records_count or 0) if is_known else None
+            yield _of_duplicate(each, finder)
+        self.summaries = [
+            each._replace(duplicate_records=counts.get(each.path, each.duplicate_records))
+            for each in self.summaries
+        ]
+        # What it could not read is among the losses; what it says beyond them is of this search.
+        self.is_short |= search.is_skipped and not self.lost
+
+
+class _Counted:
+    """Counts of one directory."""
+
+    def __init__(self) -> None:
+        self.records = self.open_records = 0
+        self.aborted_transactions = self.aborted_records = 0
+
+    def add(self, counts: ReadCounts) -> None:
+        self.records += counts.records
+        self.open_records += counts.open
+
+    def aborted(self, row: LossRow) -> LossRow:
+        self.aborted_transactions += 1
+        self.aborted_records += row.records_count or 0
+        return row
+
+
+def _of_aborted(directory: DirectoryPlace, found: Aborted) -> LossRow:
+    marker = found.marker_offset
+    return LossRow(
+        kind=LossKind.ABORTED,
+        topic=directory.topic,
+        partition=directory.partition if directory.partition >= 0 else None,
+        base_offset=found.base_offset,
+        last_offset=found.last_offset,
+        offsets_count=None,
+        records_count=found.records_count,
+        first_timestamp_ms=found.first_timestamp_ms,
+        last_timestamp_ms=found.last_timestamp_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        first_key=found.first_key,
+        last_key=found.last_key,
+        is_acknowledged=None,
+        reason=f"abort marker at offset {marker}" if marker >= 0 else "its marker was not read",
+        check_id="",
+        start_pos=None,
+        end_pos=None,
+        path=directory.directory,
+    )
+
+
+def _of_duplicate(found: Duplicate, finder: RecordFinder) -> LossRow:
+    first = finder.at(found.path, found.repeat_base_offset)
+    last = finder.at(found.path, found.repeat_last_offset)
+    return LossRow(
+        kind=LossKind.DUPLICATE,
+        topic=found.topic,
+        partition=found.partition,
+        base_offset=found.repeat_base_offset,
+        last_offset=found.repeat_last_offset,
+        offsets_count=None,
+        records_count=found.records_count,
+        first_timestamp_ms=None if first is None else first.timestamp_ms,
+        last_timestamp_ms=found.repeat_timestamp_ms,
+        producer_id=found.repeat_producer_id,
+        producer_epoch=found.repeat_producer_epoch,
+        first_key=None if first is None else shown(first.key),
+        last_key=None if last is None else shown(last.key),
+        is_acknowledged=None,
+        reason=f"repeats offsets {found.first_base_offset} to {found.first_last_offset}",
+        check_id="",
+        start_pos=None,
+        end_pos=None,
+        path=found.path,
+    )

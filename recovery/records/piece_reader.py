@@ -1,0 +1,387 @@
+"""Read the records of a piece of a segment, past whatever is bad in it, as what a builder makes.
+
+Ordinary batches are decoded many at a time, without a step per record; the rest (legacy messages,
+odd or huge batches) one by one. Control batches give no records. A batch with a wrong checksum
+gives none, and neither does one whose content does not decode to its end; both are findings. What
+the file holds is all there is: neither bad bytes nor a failing disk raise anything.
+
+read_committed gives what a consumer with that isolation level is given: committed records below
+the last stable offset (`outcomes.find_stability`), which the caller computes once a partition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from recovery.records.bounds import Bounds
+from recovery.records.decoded import OUTCOMES, DecodedBatch, Rows
+from recovery.records.read_options import ReadCounts, ReadOptions
+from recovery.replay.end_markers import batch_at
+from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
+from recovery.summaries.read_findings import FindingsList, ReadFinding
+from recovery.transactions.isolation import Isolation
+from recovery.transactions.outcomes import (
+    is_control_of_producer,
+    is_data_of_transaction,
+    later_segments,
+    read_marker_kinds,
+    resolve_outcomes,
+)
+from storage.errors import AccessError, CorruptError, FormatError
+from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
+from storage.kernels.protocol import HeaderTable
+from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.limits import MAX_OFFSET
+from storage.log.decoded_records import decoded_records
+from storage.places.find import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from recovery.records.decoded import RowBuilder
+    from recovery.transactions.outcomes import Outcomes
+    from storage.kernels.protocol import ScannedBatch
+    from storage.kernels.record_table import RecordTable
+    from storage.log.segment import LogRecord, Segment
+    from storage.places.listing import SegmentPlace
+    from storage.places.splits import Split
+
+    Ints = NDArray[np.int64]
+    Kinds = NDArray[np.int8]
+
+RowsT = TypeVar("RowsT", bound=Rows)
+
+MAX_RECORDS = 65_536  # of a decoded table, and of an Arrow batch of single records
+RECORD_OVERHEAD_BYTES = 100  # of a single record, for what is collected
+
+
+class PieceReader(Generic[RowsT]):
+    """Iterable, once, of what a builder makes of the records.
+
+    Attributes:
+        findings: bad stretches by position; complete when the iteration is.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        options: ReadOptions,
+        builder: RowBuilder[RowsT],
+        *,
+        opener: Callable[[SegmentPlace], Segment] = open_place,
+    ) -> None:
+        """`opener` is there for tests, odd devices, and what a file was before it was changed."""
+        self._split = split
+        self._options = options
+        self._opener = opener
+        self._builder = builder
+        self._notes = FindingsList.of(split)
+        self._is_committed_only = self._options.isolation is Isolation.READ_COMMITTED
+        self._bounds = Bounds(self._options)
+        self._floor_offset = split.place.base_offset  # behind the batch before
+        self._outcomes: Outcomes | None = None
+        self._singles: list[DecodedBatch] = []
+        self._singles_bytes = 0
+        self._singles_count = 0
+        self._given: Counter[int] = Counter()
+        self._skipped: Counter[str] = Counter()
+        self._first_offset: int | None = None
+        self._last_offset: int | None = None
+
+    @property
+    def findings(self) -> list[ReadFinding]:
+        """Bad stretches so far."""
+        return self._notes.found
+
+    @property
+    def first_batch_offset(self) -> int | None:
+        """Base offset of the first good batch; None if there is none."""
+        return self._notes.first_offset
+
+    @property
+    def end_batch_offset(self) -> int | None:
+        """One above the last offset of the last good batch; None if there is none."""
+        return self._notes.end_offset
+
+    @property
+    def counts(self) -> ReadCounts:
+        """What was given and left out so far."""
+        given, skipped = self._given, self._skipped
+        return ReadCounts(
+            records=sum(given.values()),
+            committed=given[COMMIT],
+            aborted=given[ABORT],
+            open=given[NO_MARKER],
+            aborted_skipped=skipped["aborted"],
+            open_skipped=skipped["open"],
+            unstable_skipped=skipped["unstable"],
+            first_offset=self._first_offset,
+            last_offset=self._last_offset,
+        )
+
+    def __iter__(self) -> Iterator[RowsT]:
+        split, notes = self._split, self._notes
+        try:
+            self._segment = self._opener(split.place)
+        except AccessError as exc:
+            notes.add_unreadable(exc, split.start_pos, split.end_pos)
+        else:
+            with self._segment:
+                yield from self._read()
+        notes.finish()
+
+    def _read(self) -> Iterator[RowsT]:
+        split, notes = self._split, self._notes
+        scan = BulkScan(
+            self._segment,
+            start_pos=split.start_pos,
+            end_pos=self._end_pos,
+            is_active=split.place.is_active and split.is_last,
+            end_offset=split.place.end_offset,
+        )
+        for part in scan.parts():
+            notes.look_at(scan)
+            if isinstance(part, BulkWindow):
+                yield from self._flush()
+                notes.passed(part.table)
+                yield from self._read_window(part)
+                self._floor_offset = int(part.table.last_offset[-1]) + 1
+            else:
+                notes.passed_batch(part)
+                yield from self._read_single(part)
+                if not notes.is_told(part.pos):
+                    self._floor_offset = part.header.last_offset + 1
+        yield from self._flush()
+        notes.look_at(scan)
+        self._check_size(scan.end_pos)
+
+    @property
+    def _end_pos(self) -> int | None:
+        return None if self._split.is_last else self._split.end_pos
+
+    def _check_size(self, end_pos: int) -> None:
+        """The file may be shorter than when it was listed."""
+        if end_pos < self._split.end_pos:
+            words = "the file has become shorter since it was listed"
+            error = AccessError(OSError(0, words), self._split.place.path)
+            start_pos = max(end_pos, self._split.start_pos)
+            self._notes.add_unreadable(error, start_pos, self._split.end_pos)
+
+    # --- many batches at a time ---
+
+    def _read_window(self, window: BulkWindow) -> Iterator[RowsT]:
+        table = window.table
+        is_control = (table.attributes & CONTROL_MASK) != 0
+        if is_control.any():
+            self._check_markers(table, window)
+        rows = np.flatnonzero(
+            ~is_control & (table.records_count > 0) & self._bounds.may_hold(table)
+        )
+        rows, outcome = self._wanted(table, rows)
+        wanted = HeaderTable._make(column[rows] for column in table)
+        done = 0
+        ends = np.cumsum(wanted.records_count, dtype=np.int64)
+        while done < len(rows):
+            before = int(ends[done - 1]) if done else 0
+            end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
+            if int(ends[end - 1]) - before > MAX_RECORDS:  # a single huge one
+                huge = rows_of(wanted, done, end)
+                yield from self._give_huge(huge, outcome[done:end], window)
+                done = end
+                continue
+            part = rows_of(wanted, done, end)
+            records = decode_records(part, window.buf, window.file_pos)
+            count = records.batch_count
+            part, kinds = rows_of(part, 0, count), outcome[done : done + count]
+            yield from self._give_decoded(part, kinds, records)
+            done += count
+
+    def _give_huge(self, table: HeaderTable, outcome: Kinds, window: BulkWindow) -> Iterator[RowsT]:
+        """Give a batch of very many records in pieces."""
+        yield from self._flush()
+        pieces = decode_in_pieces(table, window.buf, window.file_pos)
+        if pieces is None:
+            yield from self._decode_single(batch_at(table, 0), int(outcome[0]))
+            yield from self._flush()
+            return
+        for piece in pieces:
+            yield from self._give(table, outcome, piece)
+
+    def _wanted(self, table: HeaderTable, rows: Ints) -> tuple[Ints, Kinds]:
+        """Leave out what the isolation level does; give the outcome of the others."""
+        outcome = np.full(len(rows), COMMIT, np.int8)
+        part = HeaderTable._make(column[rows] for column in table)
+        is_data = is_data_of_transaction(part)
+        if is_data.any():
+            if self._outcomes is None:
+                start_pos = int(part.pos[is_data.argmax()])
+                self._outcomes = resolve_outcomes(
+                    self._segment,
+                    start_pos,
+                    self._end_pos,
+                    lambda: later_segments(self._split.place, self._opener),
+                )
+            outcome[is_data] = self._outcomes.of(part.producer_id[is_data], part.pos[is_data])
+        if not self._is_committed_only:
+            return rows, outcome
+        is_stable = np.ones(len(rows), np.bool_)
+        if self._options.stable_offset is not None:
+            is_stable = part.base_offset < self._options.stable_offset
+        is_wanted = is_stable & (outcome == COMMIT)
+        if not is_wanted.all():
+            counts = np.maximum(part.records_count, 1).astype(np.int64)
+            self._skipped["aborted"] += int(counts[outcome == ABORT].sum())
+            self._skipped["open"] += int(counts[outcome == NO_MARKER].sum())
+            self._skipped["unstable"] += int(counts[(outcome == COMMIT) & ~is_stable].sum())
+        return rows[is_wanted], outcome[is_wanted]
+
+    def _give_decoded(
+        self, table: HeaderTable, outcome: Kinds, records: RecordTable
+    ) -> Iterator[RowsT]:
+        """Give decoded batches, and in between those that were not taken."""
+        start = 0
+        for row in (*np.flatnonzero(~records.is_whole).tolist(), table.row_count):
+            if row > start:
+                yield from self._flush()
+                part = records
+                if (start, row) != (0, table.row_count):
+                    part = records.part(start, row)
+                yield from self._give(rows_of(table, start, row), outcome[start:row], part)
+            if row < table.row_count:
+                yield from self._decode_single(batch_at(table, row), int(outcome[row]))
+            start = row + 1
+
+    def _give(self, table: HeaderTable, outcome: Kinds, records: RecordTable) -> Iterator[RowsT]:
+        chosen = self._bounds.chosen(records)
+        for rows in self._pieces(records, chosen):
+            batch = self._builder.from_table(table, outcome, records, rows)
+            if not batch.num_rows:
+                continue
+            given = slice(None) if rows is None else rows
+            counts = np.bincount(outcome[records.batch_row[given]], minlength=len(OUTCOMES))
+            self._given.update({kind: int(counts[kind]) for kind in OUTCOMES})
+            offsets = records.offset[given]
+            self._saw(int(offsets[0]), int(offsets[-1]))
+            yield batch
+
+    def _pieces(self, records: RecordTable, chosen: Ints | None) -> Iterator[Ints | None]:
+        """Cut records so that no Arrow batch becomes too large."""
+        limit = self._options.batch_bytes
+        if not self._builder.has_content or len(records.source) <= limit:
+            yield chosen
+            return
+        sizes = np.maximum(records.key_bytes, 0) + np.maximum(records.value_bytes, 0)
+        inside = records.header_key_bytes + np.maximum(records.header_value_bytes, 0)
+        sizes += np.bincount(records.header_record, inside, records.row_count).astype(np.int64)
+        rows = np.arange(records.row_count) if chosen is None else chosen
+        ends = np.cumsum(sizes[rows])
+        start = 0
+        while start < len(rows):
+            before = int(ends[start - 1]) if start else 0
+            end = max(int(np.searchsorted(ends, before + limit, "right")), start + 1)
+            yield rows[start:end]
+            start = end
+
+    def _check_markers(self, table: HeaderTable, window: BulkWindow | None) -> None:
+        """Tell of markers that do not decode, wherever their transactions are."""
+        controls = np.flatnonzero(is_control_of_producer(table))
+        if len(controls):
+            part = HeaderTable._make(column[controls] for column in table)
+            read_marker_kinds(
+                self._segment,
+                part,
+                window,
+                lambda batch, error: self._notes.add_error(batch, error, is_lost=False),
+            )
+
+    # --- one at a time ---
+
+    def _read_single(self, batch: ScannedBatch) -> Iterator[RowsT]:
+        """Read a batch that is not healthy, or of an old format."""
+        header = batch.header
+        if batch.crc_ok is False:
+            return
+        if header.is_control:
+            self._check_markers(table_of([batch]), None)
+            self._notes.given(batch.pos)
+            return
+        table = table_of([batch])
+        is_empty = header.magic >= MAGIC_V2 and header.records_count == 0
+        may_hold = header.magic < MAGIC_V2 or bool(self._bounds.may_hold(table)[0])
+        if is_empty or not may_hold:
+            self._notes.given(batch.pos)
+            return
+        rows, outcome = self._wanted(table, np.zeros(1, np.int64))
+        if len(rows):
+            yield from self._decode_single(batch, int(outcome[0]))
+
+    def _decode_single(self, batch: ScannedBatch, outcome: int) -> Iterator[RowsT]:
+        """Decode a batch to its end, then collect its records."""
+        header = batch.header
+        if header.base_offset < 0 or header.last_offset > MAX_OFFSET:
+            words = f"offsets {header.base_offset} to {header.last_offset} cannot be"
+            error = CorruptError(words, check_id="SEG-3", pos=batch.pos)
+            self._notes.add_error(batch, error, floor_offset=self._floor_offset)
+            return
+        try:
+            records = decoded_records(batch, self._segment, self._floor_offset)
+        except (FormatError, AccessError) as exc:
+            self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
+            return
+        self._notes.given(batch.pos)
+        # The header of a wrapper has the offset of the last record in it.
+        first = header.base_offset if header.magic >= MAGIC_V2 else None
+        kept: list[LogRecord] = []
+        try:
+            for record in records:
+                if first is None:
+                    first = record.offset
+                if not self._bounds.holds(record):
+                    continue
+                kept.append(record)
+                self._singles_bytes += _content_bytes(record) + RECORD_OVERHEAD_BYTES
+                self._singles_count += 1
+                if self._is_full():
+                    self._singles.append(
+                        DecodedBatch(
+                            header=header, outcome=outcome, records=kept, base_offset=first or 0
+                        )
+                    )
+                    kept = []
+                    yield from self._flush()
+        except (FormatError, AccessError) as exc:  # the file has changed meanwhile
+            self._notes.add_error(batch, exc.without_frames(), floor_offset=self._floor_offset)
+        if kept:
+            self._singles.append(
+                DecodedBatch(header=header, outcome=outcome, records=kept, base_offset=first or 0)
+            )
+
+    def _is_full(self) -> bool:
+        is_large = self._singles_bytes >= self._options.batch_bytes
+        return is_large or self._singles_count >= MAX_RECORDS
+
+    def _flush(self) -> Iterator[RowsT]:
+        """Give the single records that were collected."""
+        batches, self._singles = self._singles, []
+        self._singles_bytes = self._singles_count = 0
+        if batches:
+            for each in batches:
+                self._given[each.outcome] += len(each.records)
+                self._saw(each.records[0].offset, each.records[-1].offset)
+            yield self._builder.from_batches(batches)
+
+    def _saw(self, first_offset: int, last_offset: int) -> None:
+        if self._first_offset is None:
+            self._first_offset = first_offset
+        self._last_offset = last_offset
+
+
+def _content_bytes(record: LogRecord) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(each.key) + len(each.value or b"") for each in record.headers)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 import typer
 
 from eoctl.interrupt import INTERRUPTED, begin, is_interrupt, say_interrupted
+from eoctl.shared_options import with_shared
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_BUG,
@@ -176,7 +177,8 @@ def _top_level(
 
 
 def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Wrap a command so that every outcome becomes one documented exit status."""
+    """Wrap a command so that it takes the shared options, and every outcome becomes one status."""
+    function = with_shared(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> None:
@@ -204,29 +206,30 @@ def exit_status_of(call: Callable[[], int | None]) -> int:
     try:
         begin()
         status = call() or EXIT_OK
-        output.flush()
+        output.finish()
     except output.UnreadError as exc:
+        _flush_quietly(output.finish)
         return exc.exit_status  # in silence, as after SIGPIPE
     except BrokenPipeError:
         output.discard_stdout()
         return EXIT_UNREAD
     except KeyboardInterrupt as exc:
-        _flush_quietly(output.flush)
+        _flush_quietly(output.finish)
         notes = [f"{INTERRUPTED}: {note}" for note in getattr(exc, "__notes__", ())]
         for words in notes or [INTERRUPTED]:
             output.message(words, level="error")
         return EXIT_INTERRUPTED
     except EoctlError as exc:
-        _flush_quietly(output.flush)
+        _flush_quietly(output.finish)
         return _tell_errors(exc)
     except OSError as exc:
-        _flush_quietly(output.flush)
+        _flush_quietly(output.finish)
         output.error(AccessError(exc))
         return EXIT_ACCESS
     except Exception as exc:
         if os.environ.get("EOCTL_DEBUG"):
             raise
-        _flush_quietly(output.flush)
+        _flush_quietly(output.finish)
         if is_interrupt(exc):
             output.message(INTERRUPTED, level="error")
             return EXIT_INTERRUPTED
@@ -256,11 +259,11 @@ def _tell_errors(last: EoctlError) -> int:
 
 
 def _flush_quietly(flush: Callable[[], None]) -> None:
-    from eoctl.output import OutputError, discard_stdout
+    from eoctl.output import discard_stdout
 
     try:
         flush()
-    except (OSError, OutputError):
+    except (OSError, EoctlError):
         discard_stdout()
 
 

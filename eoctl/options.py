@@ -62,8 +62,15 @@ ServerProperties = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
 ]
-Output = Annotated[OutputFormat, typer.Option(help="How to print.")]
-KafkaOutput = Annotated[OutputFormat, typer.Option(help="Text is kafka-dump-log's.")]
+TABLE_OR_TEXT = "table on a terminal, text in a pipe"
+Output = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", help="How to print.", show_default=TABLE_OR_TEXT),
+]
+KafkaOutput = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", help="Text is kafka-dump-log's.", show_default=TABLE_OR_TEXT),
+]
 Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
 SavePlan = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")

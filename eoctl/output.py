@@ -1,7 +1,10 @@
 """Everything that is printed goes through here: data to stdout, words for people to stderr.
 
-A `Report` has named columns and can be shown as text, JSON Lines or msgpack; Rich is imported only
-for a table on a terminal. Commands that stream their own text (`dump-segment`) write bytes.
+A `Report` has named columns and can be shown as a table, as text, JSON or msgpack; Rich is imported
+for a table only. Commands that stream their own text (`dump-segment`) write bytes.
+
+Commands know three formats: text for people, JSON Lines and msgpack for programs. That text is
+drawn as a table or goes through a pager, or that lines become one array, is decided by `begin`.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ import os
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from eoctl.face.columns import cell_text, find_column, printable
+from eoctl.face.style import Look, screen_size
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -19,18 +24,21 @@ from storage.errors import (
     EXIT_SKIPPED,
     EXIT_UNREAD,
     EoctlError,
+    UsageError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-UNKNOWN = "unknown"  # in text, for what was not given or cannot be known; null in jsonl
+    from eoctl.face.pager import Screen
 
 
 class OutputFormat(StrEnum):
-    """What `--output` takes."""
+    """What `--output` takes; commands are given TEXT, JSONL or MSGPACK, see `begin`."""
 
+    TABLE = "table"
     TEXT = "text"
+    JSON = "json"
     JSONL = "jsonl"
     MSGPACK = "msgpack"
 
@@ -40,28 +48,129 @@ class Report(NamedTuple):
 
     Attributes:
         kind: what a row is ("partition", "segment"); every jsonl object carries it.
-        columns: names in order of importance: a narrow terminal leaves out the last ones.
+        columns: names, as programs get them; what each holds is known by its name
+            (`eoctl.face.columns`).
         rows: a value per column; None is unknown.
         notes: sentences for people, on stderr after the rows.
-        is_whole: a part of a row says too little: a narrow terminal gets a paragraph a row.
+        answers: the columns that answer, in the order in which people see them: where they have no
+            room, each row is written as names and values. The others come as far as there is room,
+            and a line says which did not. Empty: those of `eoctl.face.ranks`, else all.
     """
 
     kind: str
     columns: tuple[str, ...]
     rows: Iterable[Sequence[Any]]
     notes: Sequence[str] = ()
+    answers: Sequence[str] = ()
     is_whole: bool = False
 
 
 class _Mode:
-    """How messages on stderr are written; follows the command's --output."""
+    """How this command's output is shown.
+
+    Attributes:
+        machine: messages are JSON objects too.
+        is_table: text is drawn as tables; None: on a terminal.
+        array: what makes one array of the lines.
+        screen: what a pager may have to be given.
+        absent: of `--columns`, what no report had yet.
+        seen: columns of the reports.
+        before_write: clears what stands on the terminal in the place of the next line.
+    """
 
     machine = False
+    is_table: bool | None = None
+    look = Look()
+    array: _JsonArray | None = None
+    screen: Screen | None = None
+    absent: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    before_write: Callable[[], None] | None = None
+
+
+class _JsonArray:
+    """Makes one JSON array of lines that hold an object each."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._is_line_over = True
+
+    def turned(self, data: bytes) -> bytes:
+        """What is to be written for a part of the lines."""
+        if not data:
+            return b""
+        comma = b",\n" if self._is_line_over else b""
+        start = comma if self._has_begun else b"[\n"
+        self._has_begun, self._is_line_over = True, data.endswith(b"\n")
+        return start + data.removesuffix(b"\n").replace(b"\n", b",\n")
+
+    def end(self) -> bytes:
+        """What is to be written at last."""
+        return b"\n]\n" if self._has_begun else b"[]\n"
+
+
+def begin(output: OutputFormat | None, look: Look) -> OutputFormat:
+    """Begin a command; returns the format as it has to know it: TEXT, JSONL or MSGPACK.
+
+    Args:
+        output: None is a table on a terminal, else text.
+        look: how tables are drawn, and which columns are wanted.
+    """
+    if output is None:
+        output = OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.TEXT
+    _Mode.is_table = output is OutputFormat.TABLE
+    _Mode.look = look
+    _Mode.array = _JsonArray() if output is OutputFormat.JSON else None
+    _Mode.absent, _Mode.seen = look.columns, ()
+    _Mode.screen = None
+    if look.has_pager and sys.stdout.isatty():
+        from eoctl.face.pager import new_screen
+
+        _Mode.screen = new_screen(screen_size()[1])
+    if output is OutputFormat.TABLE:
+        output = OutputFormat.TEXT
+    elif output is OutputFormat.JSON:
+        output = OutputFormat.JSONL
+    use_format(output)
+    return output
+
+
+def finish() -> None:
+    """Write what is left: the end of an array, what the screen has; wait for the pager.
+
+    Raises:
+        UsageError: `--columns` named what no report has.
+        OutputError, UnreadError: as `write`.
+    """
+    array, _Mode.array = _Mode.array, None
+    if array is not None:
+        write(array.end())
+    screen, _Mode.screen = _Mode.screen, None
+    if screen is not None:
+        try:
+            screen.end()
+        except OSError as exc:
+            raise OutputError(exc) from exc
+    flush()
+    absent, _Mode.absent = _Mode.absent, ()
+    if absent:
+        there = ", ".join(_Mode.seen) or "nothing that has columns"
+        raise UsageError(f"--columns {','.join(absent)}: not among {there}")
+
+
+def draws_tables() -> bool:
+    """Whether text for people is drawn as tables: of what has kafka-dump-log's lines, too."""
+    return sys.stdout.isatty() if _Mode.is_table is None else _Mode.is_table
 
 
 def use_format(output: OutputFormat) -> None:
     """Write messages as JSON objects too when the data is for machines."""
-    _Mode.machine = output is not OutputFormat.TEXT
+    _Mode.machine = output not in (OutputFormat.TEXT, OutputFormat.TABLE)
+
+
+def clear_before_writing(clear: Callable[[], None] | None) -> None:
+    """Say what has to be done before the next line; None: nothing any more."""
+    _Mode.before_write = clear
 
 
 class UnreadError(EoctlError):
@@ -150,7 +259,13 @@ def write(data: bytes | bytearray | memoryview) -> None:
     stream = sys.stdout.buffer
     if _Reader.is_gone:
         _Reader.went()
+    if _Mode.array is not None:
+        data = _Mode.array.turned(bytes(data))
     try:
+        if _Mode.screen is not None and _Mode.screen.put(stream, data):
+            return
+        if _Mode.before_write is not None:
+            _Mode.before_write()
         # Without a buffer (python -u) a signal, or a disk that gets full, leaves a part of it.
         while (written_bytes := stream.write(data)) < len(data):
             data = memoryview(data)[written_bytes:]
@@ -164,6 +279,7 @@ def flush() -> None:
     """Push what is buffered to stdout; raises as `write`, here at the latest.
 
     Call it before processes are started: multiprocessing does so too, and knows of no reader.
+    What a pager may be needed for stays where it is, see `finish`.
     """
     try:
         sys.stdout.buffer.flush()
@@ -183,7 +299,9 @@ def open_missing_streams() -> None:
 
 
 def stdout_fd() -> int | None:
-    """Return the descriptor of stdout, None where it has none (a test's own stream)."""
+    """Return the descriptor of stdout, None where what is written there goes another way first."""
+    if _Mode.screen is not None or _Mode.array is not None:
+        return None
     try:
         return sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):
@@ -218,11 +336,19 @@ def message(text: str, *, level: str = "note", **fields: Any) -> None:
 
 def write_stderr(text: str) -> None:
     """Write one line to stderr, after what is pending on stdout when both are one terminal."""
+    stream, data = sys.stderr.buffer, _utf8(text) + b"\n"
+    try:
+        if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
+            return
+    except BrokenPipeError:  # the pager was left; people still read stderr
+        pass
     if sys.stdout.isatty():
         flush()
     try:
-        sys.stderr.buffer.write(_utf8(text) + b"\n")
-        sys.stderr.buffer.flush()
+        if _Mode.before_write is not None:
+            _Mode.before_write()
+        stream.write(data)
+        stream.flush()
     except OSError:
         # Words that cannot be said change nothing of what was found.
         discard_stderr()
@@ -275,8 +401,24 @@ def _json_item(name: str, value: Any) -> tuple[str, Any]:
 
 
 def row_writer(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that writes one row to stdout as JSON Lines or msgpack."""
-    if output is OutputFormat.JSONL:
+    """Return a function that writes one row to stdout as JSON Lines or msgpack.
+
+    With `--columns` it has its kind and those; a row that has none of them is left out.
+    """
+    put = _json_or_msgpack(output)
+    if not _Mode.look.columns:
+        return put
+
+    def put_chosen(row: Mapping[str, Any]) -> None:
+        wanted = chosen_columns([name for name in row if name != "kind"])
+        if wanted:
+            put({name: row[name] for name in ("kind", *wanted) if name in row})
+
+    return put_chosen
+
+
+def _json_or_msgpack(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
+    if output in (OutputFormat.JSONL, OutputFormat.JSON):
         return lambda row: line(json_text(row))
     from msgpack import Packer
 
@@ -289,6 +431,17 @@ def row_writer(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
             write(pack(_with_known_surrogates(row)))
 
     return put
+
+
+def chosen_columns(columns: Sequence[str]) -> list[str]:
+    """Return those of the columns that `--columns` wants, in its order; all without it."""
+    _Mode.seen = tuple(dict.fromkeys((*_Mode.seen, *columns)))
+    wanted = _Mode.look.columns
+    if not wanted:
+        return list(columns)
+    found = {each: find_column(each, columns) for each in wanted}
+    _Mode.absent = tuple(each for each in _Mode.absent if found.get(each) is None)
+    return list(dict.fromkeys(each for each in found.values() if each is not None))
 
 
 def _with_known_surrogates(value: Any) -> Any:
@@ -305,107 +458,51 @@ def _with_known_surrogates(value: Any) -> Any:
 def emit(report: Report, output: OutputFormat) -> None:
     """Print a report."""
     use_format(output)
-    if output is OutputFormat.TEXT:
-        if sys.stdout.isatty():
-            _emit_table(report)
-        else:
-            _emit_plain(report)
-        for note in report.notes:
-            message(note)
-        return
-    put = row_writer(output)
-    for row in report.rows:
-        put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})
+    if _Mode.machine:
+        put = row_writer(output)
+        for row in report.rows:
+            put({"kind": report.kind, **dict(zip(report.columns, row, strict=True))})
+    elif output is OutputFormat.TABLE or draws_tables():
+        _emit_table(report)
+    else:
+        _emit_plain(report)
     for note in report.notes:
         message(note)
 
 
-def cell_text(value: Any) -> str:
-    """Render one value in a text report."""
-    if value is None:
-        return UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
-    return str(value)
-
-
 def _emit_plain(report: Report) -> None:
     """Tab-separated with a header line, for cut and awk."""
-    line("\t".join(report.columns))
+    wanted = chosen_columns(report.columns)
+    if not wanted:
+        return
+    line("\t".join(wanted))
+    places = [report.columns.index(name) for name in wanted]
     for row in report.rows:
-        line("\t".join(_printable(cell_text(value)) for value in row))
+        line("\t".join(printable(cell_text(row[place])) for place in places))
 
 
 def _emit_table(report: Report) -> None:
-    """Draw a table that fits the terminal: the last columns go first, and a note says so.
+    """Draw a table that fits; what is left out is said in one line."""
+    from eoctl.face.ranks import answers_of
+    from eoctl.face.table import draw
 
-    What must stay whole becomes paragraphs instead.
-    """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    rows = [[cell_text(value) for value in row] for row in report.rows]
-    shown = _fitting_columns(report.columns, rows, console.width)
-    if report.is_whole and rows and shown < len(report.columns):
-        _emit_paragraphs(report.columns, rows, console.width)
+    wanted = chosen_columns(report.columns)
+    if not wanted:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(report.columns[:shown]):
-        numeric = all(row[place].lstrip("-").isdigit() or row[place] == UNKNOWN for row in rows)
-        justify: Literal["left", "right"] = "right" if numeric and rows else "left"
-        width = _column_width(name, [row[place] for row in rows])
-        table.add_column(name.replace("_", " "), justify=justify, min_width=width)
-    for row in rows:
-        table.add_row(*(escape(_printable(cell)) for cell in row[:shown]))
-    console.print(table)
-    if shown < len(report.columns):
-        hidden = len(report.columns) - shown
-        message(f"{hidden} more columns do not fit; a wider terminal or --output jsonl shows them")
-
-
-def _emit_paragraphs(columns: tuple[str, ...], rows: list[list[str]], width: int) -> None:
-    """Write `name: value` of all that has one, several to a line as far as they fit.
-
-    What is longer than a line has its own and is not broken: paths and commands are to be copied.
-    """
-    for number, row in enumerate(rows):
-        if number:
-            line("")
-        pending = ""
-        for name, cell in zip(columns, row, strict=True):
-            if not cell:
-                continue
-            pair = f"{name.replace('_', ' ')}: {_printable(cell)}"
-            if pending and len(pending) + 2 + len(pair) > width:
-                line(pending)
-                pending = f"  {pair}"
-            else:
-                pending = f"{pending}  {pair}" if pending else pair
-        line(pending)
-
-
-def _printable(cell: str) -> str:
-    """Escape what a terminal, or a reader of columns, would act on."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)
-
-
-def _column_width(name: str, cells: list[str]) -> int:
-    """Width of a column: a heading breaks between its words, a cell nowhere."""
-    return max(map(len, [*name.split("_"), *cells]))
-
-
-def _fitting_columns(columns: tuple[str, ...], rows: list[list[str]], width: int) -> int:
-    """How many of the leading columns fit; at least the first."""
-    used = 0
-    for count, name in enumerate(columns):
-        used += _column_width(name, [row[count] for row in rows]) + (2 if count else 0)
-        if used > width:
-            return max(count, 1)
-    return len(columns)
+    look, width = _Mode.look, screen_size()[0]
+    # Those that were asked for by name answer, all of them.
+    answers: Sequence[str] = wanted
+    if not look.columns and not report.is_whole:
+        answers = report.answers or answers_of(report.kind, report.columns)
+    places = [report.columns.index(name) for name in wanted]
+    rows = [[row[place] for place in places] for row in report.rows]
+    drawn = draw(wanted, rows, answers=answers, width=width, look=look)
+    write(_utf8(drawn.text))
+    if drawn.left_out:
+        count, names = len(drawn.left_out), ", ".join(drawn.left_out)
+        told = f"not shown: {names}; see --columns all"
+        more = f"{count} more column{'s' if count > 1 else ''} not shown; see --columns all"
+        message(told if len(told) <= width else more)
 
 
 def discard_stdout() -> None:

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 QUIET_SECONDS = 1.0
 
 
+class _Wanted:
+    """What `--no-progress` says."""
+
+    is_wanted = True
+
+
+def allow(*, is_wanted: bool) -> None:
+    """Say whether progress is drawn at all in this command."""
+    _Wanted.is_wanted = is_wanted
+
+
 class Progress:
     """Counts bytes; draws nothing in the first second, in a pipe, or when stdout is a terminal too.
 
@@ -25,7 +36,7 @@ class Progress:
         self.what = what
         self.total_bytes = total_bytes
         self.done_bytes = 0
-        self._wanted = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._wanted = _Wanted.is_wanted and sys.stderr.isatty() and not sys.stdout.isatty()
         self._started = time.monotonic()
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None

@@ -118,7 +118,7 @@ def run_program(
 
 
 def in_80_columns(*arguments: Any) -> str:
-    """What a terminal of that width shows; lines of tables fit, only words for people are longer."""
+    """What a terminal of that width shows; lines of tables fit; paths and words for people may be longer."""
     command = shlex.join([*_PROGRAM, *map(str, arguments)])
     done = subprocess.run(
         ["script", "-qec", f"sh -c {shlex.quote(f'stty cols 80; exec {command}')}", "/dev/null"],
@@ -126,7 +126,15 @@ def in_80_columns(*arguments: Any) -> str:
         capture_output=True, check=True, stdin=subprocess.DEVNULL, timeout=60,
     )  # fmt: skip
     shown = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode())
-    words = ("verified", "now is", "eoctl undo", "nothing was", "this is a plan", "it had been")
+    words = (
+        "  path: ",
+        "verified",
+        "now is",
+        "eoctl undo",
+        "nothing was",
+        "this is a plan",
+        "it had been",
+    )
     lines = shown.splitlines()
     assert max(len(each) for each in lines if not each.startswith(words)) <= 80, shown
     return shown

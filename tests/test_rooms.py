@@ -97,7 +97,8 @@ ROOMS: dict[str, set[str]] = {
         "recovery.transactions",
     },
     # The face: what people and programs are told.
-    "eoctl": {"recovery.changes", "recovery.rules"},
+    "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},
+    "eoctl.face": set(),
     "eoctl.text": set(),
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,7 @@ def _log_heading(name: FileName, base_offset: int) -> str:
 def _dump_entries(path: str, name: FileName, session: Session) -> None:
     data = read_file(path, session)
     number = name.offset or 0
-    if session.options.is_text:
+    if session.options.is_text and not output.draws_tables():
         from eoctl.dump.index_text import TEXT_DUMPERS
 
         TEXT_DUMPERS[name.kind](path, data, number, session)
@@ -164,7 +165,7 @@ def _dump_properties(path: str, name: FileName, session: Session) -> None:
 
     data = read_file(path, session)
     errors = property_problems(name.kind, data)
-    if session.options.is_text:
+    if session.options.is_text and not output.draws_tables():
         for each in property_text(name.kind, data):
             output.line(each)
         for error in errors:
@@ -172,11 +173,16 @@ def _dump_properties(path: str, name: FileName, session: Session) -> None:
         return
     from eoctl.dump.rows import closing_rows
 
-    _put_rows(property_rows(path, name.kind, data), session)
-    _put_rows(closing_rows(path, data, errors, session), session)
+    rows = property_rows(path, name.kind, data)
+    _put_rows(chain(rows, closing_rows(path, data, errors, session)), session)
 
 
 def _put_rows(all_rows: Iterable[dict[str, Any]], session: Session) -> None:
+    if session.options.is_text:
+        from eoctl.dump.tables import print_table
+
+        print_table(all_rows)
+        return
     put = output.row_writer(session.options.output)
     for row in all_rows:
         put(row)

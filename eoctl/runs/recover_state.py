@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.dump.index_text import producer_line
-from eoctl.output import OutputFormat, Report, emit, line, message
+from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.plan import absolute_path
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
@@ -98,8 +98,8 @@ class _StateView:
 
     def print(self, output: OutputFormat) -> None:
         """Producers as kafka-dump-log prints them, or rows; of text what differs is a note."""
-        if output is not OutputFormat.TEXT:
-            emit(Report("producer", ProducerRow._fields, self._rows()), output)
+        if output is not OutputFormat.TEXT or draws_tables():
+            emit(Report("producer", ProducerRow._fields, list(self._rows())), output)
             return
         for entry in self.recovered.entries:
             line(producer_line(entry))

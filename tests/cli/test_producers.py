@@ -184,7 +184,7 @@ def test_text(golden: Callable[[str], Path], eoctl: Callable, monkeypatch: Any) 
         ]
     )
     assert rows_of(eoctl(*call, *JSONL)) == unpacked(eoctl(*call, "--output", "msgpack"))
-    assert "more columns do not fit" in in_80_columns(*call)
+    assert "heap bytes: 7.25 KiB" in in_80_columns(*call)
 
 
 def test_no_path(eoctl: Callable) -> None:

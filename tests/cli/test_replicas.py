@@ -590,5 +590,5 @@ def test_every_half_of_it_is_a_log(
 def test_80_columns(diverged: Path) -> None:
     call = ("replicas", "compare", "broker-2/div-0", "broker-3/div-0", "--now", 0)
     shown = in_80_columns(*call)
-    assert "more columns do not fit" not in shown
-    assert "lost acknowledged offsets count: " in shown
+    assert "not shown" not in shown
+    assert "lost acknowledged offsets: " in shown

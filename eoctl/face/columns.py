@@ -1,0 +1,132 @@
+"""What a column holds, by its name: the one table of it, for all reports.
+
+Names say units (`_ms`, `_bytes`) and kinds (`_count`, `_offset`, `_path`); those that say nothing
+are in the table as they are. Machine formats know nothing of this.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.face.units import duration_text, size_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNKNOWN = "unknown"  # in text, for what was not given or cannot be known; null in jsonl
+
+
+class Kind(StrEnum):
+    """What a value is, which decides how it is written and on which side it stands."""
+
+    COUNT = "count"  # 1,234,567
+    NUMBER = "number"  # an offset, an id, a position: plain digits, they are pasted into commands
+    BYTES = "bytes"  # 1.25 GiB
+    TIME = "time"  # milliseconds since 1970: ISO 8601 with the zone
+    DURATION = "duration"  # milliseconds: 3 d 4 h
+    FLAG = "flag"  # yes, no
+    SEVERITY = "severity"
+    STATE = "state"  # one of a few words, some of them good or bad
+    PATH = "path"  # never broken: it is pasted
+    TEXT = "text"  # may be broken between words
+
+
+# The first that fits the whole name counts.
+_KINDS: tuple[tuple[str, Kind], ...] = (
+    (r"severity", Kind.SEVERITY),
+    (r"state|status|verdict|outcome|likeness|action|stopped|compared", Kind.STATE),
+    (r"\w+_(status|outcome)", Kind.STATE),
+    (r"(is|has|was|holds)_\w+|\w+_(ok|holds)|applied|written|removed|snapshot", Kind.FLAG),
+    (r"(\w+_)?(timestamp|at|start|update|now)_ms|now", Kind.TIME),
+    (r"\w+_ms", Kind.DURATION),
+    (r"(\w+_)?bytes", Kind.BYTES),
+    (r"\w+_command|fix|command|undo", Kind.PATH),
+    (r"(\w+_)?(path|file|directory|dir|dirs)", Kind.PATH),
+    (r"leader|follower|one|other|source|session|backup|checkpoint|plan_id", Kind.PATH),
+    (r"(\w+_)?(offset|pos|position|id|epoch|sequence|partition|line)", Kind.NUMBER),
+    (r"(first|last|next|missing|start|end)_(offset|sequence)s?", Kind.NUMBER),
+    (r"broker|other_broker|generation|hour|magic|\w*version|replication_factor", Kind.NUMBER),
+    (r"\w+_(count|counts|left|max|mean|in|out)", Kind.COUNT),
+    (r"(\w+_)?(batches|records|transactions|markers|offsets|sequences|regressions)", Kind.COUNT),
+    (r"(\w+_)?(ranges|gaps|duplicates|steps|files|segments|errors|warnings|notes)", Kind.COUNT),
+    (r"committed|aborted|open|skipped|unreadable|hand_overs|partitions", Kind.COUNT),
+    (r"segments_rolled|partitions_read", Kind.COUNT),
+)  # fmt: skip
+# What operators write for it, where the name would take the room of two other columns.
+_HEADINGS = {
+    "high_watermark": "HW",
+    "last_stable_offset": "LSO",
+    "log_bytes": "log size",
+    "open_transactions_count": "open txns",
+    "size_bytes": "size",
+}
+RIGHT = frozenset({Kind.COUNT, Kind.NUMBER, Kind.BYTES, Kind.DURATION})
+
+
+class Facts(NamedTuple):
+    """What is known of a column.
+
+    Attributes:
+        kind: of its values.
+        heading: what stands above it: its name without the unit, as that stands at each value.
+    """
+
+    kind: Kind
+    heading: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether its values stand on the right."""
+        return self.kind in RIGHT
+
+
+@cache
+def facts_of(name: str) -> Facts:
+    """Return what a column of this name holds; what no row of the table knows is text."""
+    found = (kind for pattern, kind in _KINDS if re.fullmatch(pattern, name))
+    kind = next(found, Kind.TEXT)
+    heading = _HEADINGS.get(name) or re.sub(r"(_ms|_counts?)$", "", name).replace("_", " ")
+    return Facts(kind, heading)
+
+
+def find_column(wanted: str, columns: Sequence[str]) -> str | None:
+    """Return the column that a person means: by its name, or by its heading."""
+    plain = wanted.strip().lower().replace("-", "_").replace(" ", "_")
+    for name in columns:
+        if plain in (name, facts_of(name).heading.lower().replace(" ", "_")):
+            return name
+    return None
+
+
+def cell_text(value: Any) -> str:
+    """Render one value for cut and awk."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    return str(value)
+
+
+def readable(kind: Kind, value: Any, *, is_utc: bool = False) -> str:
+    """Render one value for people: with separators, units and zones; text as it is."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return cell_text(value)
+    if kind is Kind.COUNT:
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+    if kind is Kind.BYTES:
+        return size_text(value)
+    if kind is Kind.DURATION:
+        return duration_text(int(value))
+    if kind is Kind.TIME and isinstance(value, int):
+        return time_text(value, is_utc=is_utc)
+    return str(value)
+
+
+def printable(cell: str) -> str:
+    """Escape what a terminal, or a reader of columns, would act on."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)

@@ -1,0 +1,83 @@
+"""Which columns of a report answer, in the order in which people see them: the one table of it.
+
+The others come behind them as far as there is room. A report that is not here, or has other
+columns, answers with all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+PLACE = ("topic", "partition")
+# Kind of the report, as programs know it, and what answers. Where two reports are of one kind, the
+# first one whose columns are all there counts.
+RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # describe
+    ("partition", (*PLACE, "verdict", "log_start_offset", "log_end_offset", "high_watermark",
+                   "last_stable_offset", "open_transactions_count", "log_bytes")),
+    ("segment", ("base_offset", "last_offset", "verdict", "records_count", "log_bytes",
+                 "max_timestamp_ms")),
+    ("remote_segment", ("start_offset", "end_offset", "state", "log_bytes", "max_timestamp_ms")),
+    # check
+    ("partition", (*PLACE, "errors", "warnings", "notes", "end_offset", "start_end_offset",
+                   "start")),
+    # recover-state, dump-segment
+    ("producer", ("producer_id", "producer_epoch", "last_sequence", "last_offset",
+                  "current_txn_first_offset", "timestamp_ms")),
+    # locate
+    ("location", (*PLACE, "offset", "timestamp_ms", "segment_base_offset", "batch_pos", "path")),
+    # txn
+    ("transaction", (*PLACE, "producer_id", "first_offset", "age_ms", "verdict", "abort_command")),
+    ("transaction", (*PLACE, "producer_id", "transactional_id", "first_offset", "state",
+                     "verdict")),
+    ("transactional_id", ("transactional_id", "producer_id", "producer_epoch", "status",
+                          "partitions", "last_update_timestamp_ms")),
+    # duplicates
+    ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
+                   "repeat_last_offset")),
+    # producers
+    ("partition", (*PLACE, "producers_count", "live_count", "expired_count",
+                   "open_transactions_count", "heap_bytes")),
+    ("topic", ("topic", "producers_count", "live_count", "expired_count",
+               "open_transactions_count", "heap_bytes")),
+    ("total", ("producers_count", "live_count", "expired_count", "open_transactions_count",
+               "heap_bytes")),
+    # what is written
+    ("append", (*PLACE, "applied", "records", "bytes", "base_offset", "last_offset")),
+    ("copy", (*PLACE, "applied", "records", "bytes", "base_offset", "last_offset", "compared")),
+    ("transform", (*PLACE, "applied", "records_in", "records_out", "next_offset")),
+    ("export", (*PLACE, "records", "bytes", "skipped", "lost_offsets", "path")),
+    # what is changed
+    ("derived_file", ("partition", "file", "state", "written", "reason")),
+    ("truncation", ("path", "target_offset", "log_end_offset", "end_after_restart", "applied")),
+    ("repair", ("path", "strategy", "lost_offsets_count", "lost_ranges_count", "lost_bytes",
+                "applied")),
+    ("step", ("action", "file", "before_bytes", "after_bytes", "reason")),
+    ("file", ("file", "before_bytes", "after_bytes")),
+    ("journal", ("plan_id", "status", "command", "applied_at_ms", "kept_bytes")),
+    # spark-audit
+    ("partition", (*PLACE, "records", "committed_transactions", "aborted_transactions",
+                   "open_transactions", "duplicate_batches", "problems_count")),
+    ("topic", ("topic", "records", "committed_transactions", "aborted_transactions",
+               "open_transactions", "duplicate_batches")),
+    ("producer", (*PLACE, "producer_id", "transactional_id", "records", "committed_transactions",
+                  "aborted_transactions", "duplicate_batches")),
+    ("transactional-id", ("transactional_id", "partitions_count", "records",
+                          "committed_transactions", "aborted_transactions", "open_transactions")),
+    ("open-transaction", (*PLACE, "first_offset", "producer_id", "transactional_id", "records",
+                          "first_timestamp_ms", "holds_last_stable_offset")),
+    ("violation", (*PLACE, "violation", "check_id", "offset", "producer_id", "expected", "found")),
+    ("replica", (*PLACE, "is_equal", "first_different_offset", "broker", "other_broker")),
+    ("corrupt-range", (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason")),
+)  # fmt: skip
+
+
+def answers_of(kind: str, columns: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that answer, of a report of a kind; empty: all of them."""
+    for name, answers in RANKS:
+        if name == kind and all(each in columns for each in answers):
+            return answers
+    return ()

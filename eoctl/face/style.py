@@ -1,0 +1,95 @@
+"""Colours by severity and state, and when there are any; how wide the terminal is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import NamedTuple
+
+NARROW = 80  # columns, where nobody says how many there are
+
+
+class Color(StrEnum):
+    """What `--color` takes."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class Look(NamedTuple):
+    """How the reports of one command are shown; nothing of it reaches a machine but `columns`.
+
+    Attributes:
+        columns: names of those that are wanted, in this order; empty: those that answer and as
+            many more as fit.
+        has_all: all columns, whatever the width.
+        is_utc: times are in UTC, not in the zone of this machine.
+        color: when there are colours.
+        has_pager: output that is longer than the screen goes through a pager.
+    """
+
+    columns: tuple[str, ...] = ()
+    has_all: bool = False
+    is_utc: bool = False
+    color: Color = Color.AUTO
+    has_pager: bool = False
+
+
+BAD, DOUBTFUL, GOOD, FAINT, HEADING = "bold red", "yellow", "green", "dim", "bold"
+# Word -> its style, of severities and states of all reports.
+_STYLES = {
+    BAD: (
+        "error", "corrupt", "torn", "unreadable", "refuses", "refused", "failed", "hanging", "late",
+        "diverged", "differs", "missing", "lost", "extra", "dies", "stale", "broken", "deletes",
+        "unclean",
+    ),
+    DOUBTFUL: (
+        "warning", "torn_tail", "preallocated", "open", "ongoing", "truncates", "expired",
+        "prepare_commit", "prepare_abort", "unfinished", "crashed", "renames", "only_disk",
+        "aborted", "partial",
+    ),
+    GOOD: (
+        "ok", "equal", "same", "clean", "applied", "committed", "done", "complete", "undone",
+        "nothing", "complete_commit", "complete_abort", "active",
+    ),
+    FAINT: ("unknown", "none", "-", "note"),
+}  # fmt: skip
+_STYLE_OF = {word: style for style, words in _STYLES.items() for word in words}
+
+
+def style_of(word: str) -> str:
+    """Return the style of a severity or a state; what is neither good nor bad has none."""
+    plain = word.lower().replace("-", "_")
+    first = plain.partition(" ")[0]  # of `truncates 1 file`
+    return _STYLE_OF.get(plain.replace(" ", "_")) or _STYLE_OF.get(first, "")
+
+
+def is_colored(color: Color) -> bool:
+    """Whether there are colours: those that were asked for, or a terminal that may have them."""
+    if color is not Color.AUTO:
+        return color is Color.ALWAYS
+    is_dumb = os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not is_dumb
+
+
+def screen_size() -> tuple[int, int]:
+    """Columns and rows of the terminal; 80 columns where nobody knows, 0 rows.
+
+    COLUMNS counts before what the terminal says, as it does for others.
+    """
+    columns, rows = _number("COLUMNS"), 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            size = os.get_terminal_size(stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            continue
+        columns, rows = columns or size.columns, size.lines
+        break
+    return columns or NARROW, rows
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,213 @@
+"""A table that fits: the columns that answer stay, more come as far as there is room.
+
+Where not even those that answer have room, each row is written as pairs of name and value, several
+to a line: nothing is left out then. Neither is it of a single row.
+
+Rich is imported here, for a table only.
+"""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eoctl.face.columns import Facts, Kind, facts_of, printable, readable
+from eoctl.face.style import FAINT, HEADING, is_colored, style_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.face.style import Look
+
+GAP = 2  # blanks between columns
+TEXT_WIDTH = 30  # what text can be broken to
+VALUE = "value"  # a column whose values are of the kinds that the first column names
+
+
+class Drawn(NamedTuple):
+    """A report as text.
+
+    Attributes:
+        text: lines.
+        left_out: columns that had no room.
+        is_table: it is one; else names and values.
+    """
+
+    text: str
+    left_out: tuple[str, ...] = ()
+    is_table: bool = True
+
+
+class _Column(NamedTuple):
+    name: str
+    facts: Facts
+    cells: list[str]
+    is_right: bool
+    least: int  # width
+    most: int
+
+
+def draw(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    answers: Sequence[str],
+    width: int,
+    look: Look,
+) -> Drawn:
+    """Draw rows in a width.
+
+    Args:
+        columns: names, as the report has them.
+        rows: a value for each.
+        answers: those that are never left out, in this order; none: all.
+        width: in characters.
+        look: as `Look`.
+    """
+    answers = [*columns] if look.has_all or not answers else answers
+    ranked: Sequence[str] = [*answers, *(each for each in columns if each not in answers)]
+    if not look.columns:
+        columns, rows, ranked = _with_directories(columns, rows, ranked)
+    built = [_column(columns, rows, name, look) for name in ranked]
+    count = sum(each in ranked for each in answers)
+    answering, more = built[:count], built[count:]
+    if rows and (_width(answering) > width or (len(rows) == 1 and more and _width(built) > width)):
+        return Drawn(_pairs(built, width, look), is_table=False)
+    more = [each for each in more if not rows or any(each.cells)]
+    left_out = [each.name for each in more]
+    widths = _spread([each.least for each in answering], answering, width)
+    shown = list(answering)
+    for each in more:
+        if sum(widths) + GAP * len(widths) + each.least <= width:
+            shown.append(each)
+            widths.append(each.least)
+            left_out.remove(each.name)
+    return Drawn(_table(shown, _spread(widths, shown, width), look), tuple(left_out))
+
+
+def _with_directories(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], ranked: Sequence[str]
+) -> tuple[Sequence[str], Sequence[Sequence[Any]], Sequence[str]]:
+    """Write topic and partition, where both are shown, as the one word that its directory is."""
+    if "topic" not in ranked or "partition" not in ranked:
+        return columns, rows, ranked
+    topic, partition = columns.index("topic"), columns.index("partition")
+    named = [
+        [
+            f"{row[topic]}-{row[partition]}" if place == partition and _is_one(row, topic, place)
+            else row[topic] if place == partition and row[partition] is None
+            else each
+            for place, each in enumerate(row)
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return columns, named, [each for each in ranked if each != "topic"]
+
+
+def _is_one(row: Sequence[Any], topic: int, partition: int) -> bool:
+    return bool(row[topic]) and row[partition] is not None
+
+
+def _column(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], name: str, look: Look
+) -> _Column:
+    place, facts = columns.index(name), facts_of(name)
+    values = [row[place] for row in rows]
+    kinds = [facts.kind] * len(rows)
+    if name == VALUE:
+        kinds = [facts_of(str(row[0]).rpartition(".")[2]).kind for row in rows]
+    cells = [
+        printable(readable(kind, value, is_utc=look.is_utc))
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+    # Text that happens to be numbers: those of what the table of columns does not know.
+    is_number = any(isinstance(each, int) for each in values) and all(
+        each is None or (isinstance(each, int | float) and not isinstance(each, bool))
+        for each in values
+    )
+    is_text = any(isinstance(each, str) for each in values)
+    is_right = (facts.is_right and not is_text) or (is_number and facts.kind is not Kind.TIME)
+    heading = max(map(len, facts.heading.split()))
+    most = max([heading, *map(cell_len, cells)])
+    least = most
+    if facts.kind is Kind.TEXT and not is_number:
+        words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        least = min(most, max(heading, words, TEXT_WIDTH))
+    return _Column(name=name, facts=facts, cells=cells, is_right=is_right, least=least, most=most)
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(each.least for each in columns) + GAP * (len(columns) - 1)
+
+
+def _spread(widths: list[int], columns: Sequence[_Column], width: int) -> list[int]:
+    """Give text what is left of the width, from the left to the right."""
+    room = width - sum(widths) - GAP * (len(widths) - 1)
+    spread = []
+    for each, now in zip(columns, widths, strict=True):
+        wider = max(0, min(each.most - now, room))
+        room -= wider
+        spread.append(now + wider)
+    return spread
+
+
+def _table(columns: Sequence[_Column], widths: Sequence[int], look: Look) -> str:
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=HEADING)
+    for column, width in zip(columns, widths, strict=True):
+        justify: Any = "right" if column.is_right else "left"
+        table.add_column(column.facts.heading, justify=justify, width=width, overflow="fold")
+    for cells in zip(*(each.cells for each in columns), strict=True):
+        table.add_row(*(_styled(each, cell) for each, cell in zip(columns, cells, strict=True)))
+    return _rendered(table, sum(widths) + GAP * len(widths), look)
+
+
+def _styled(column: _Column, cell: str) -> Text:
+    is_word = column.facts.kind in (Kind.SEVERITY, Kind.STATE)
+    return Text(cell, style_of(cell) if is_word or cell == "unknown" else "")
+
+
+def _pairs(columns: Sequence[_Column], width: int, look: Look) -> str:
+    """Write `name: value` of all that has one, several to a line as far as they fit.
+
+    What is longer than a line has its own and is not broken: paths and commands are to be copied.
+    """
+    lines: list[Text] = []
+    for number, cells in enumerate(zip(*(each.cells for each in columns), strict=True)):
+        if number:
+            lines.append(Text())
+        pending = Text()
+        for column, cell in zip(columns, cells, strict=True):
+            if not cell:
+                continue
+            pair = Text.assemble((f"{column.facts.heading}: ", FAINT), _styled(column, cell))
+            if pending and pending.cell_len + GAP + pair.cell_len > width:
+                lines.append(pending)
+                pending = Text(" " * GAP) + pair
+            else:
+                pending = pending + Text(" " * GAP) + pair if pending else pair
+        lines.append(pending)
+    longest = max((each.cell_len for each in lines), default=0)
+    return _rendered(Text("\n").join(lines), max(longest, width), look)
+
+
+def _rendered(what: Table | Text, width: int, look: Look) -> str:
+    file = StringIO()
+    console = Console(
+        file=file,
+        width=width,
+        force_terminal=True,
+        color_system="standard" if is_colored(look.color) else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(what, soft_wrap=isinstance(what, Text))
+    return re.sub(r" +$", "", file.getvalue(), flags=re.MULTILINE)

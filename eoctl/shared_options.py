@@ -1,0 +1,80 @@
+"""Options that every command takes: how its output looks; declared once, added by the program.
+
+    @with_shared
+    def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
+
+The command is given TEXT, JSONL or MSGPACK, as before; what else is asked for is done by
+`eoctl.output` and `eoctl.progress`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eoctl.face.style import Color, Look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Parameter -> what Typer is told of it, and its default.
+SHARED: dict[str, tuple[Any, Any]] = {
+    "columns": (
+        Annotated[
+            str | None,
+            typer.Option(metavar="A,B,C|all", help="Columns to show, in this order."),
+        ],
+        None,
+    ),
+    "utc": (Annotated[bool, typer.Option("--utc", help="Times of tables in UTC.")], False),
+    "color": (Annotated[Color, typer.Option(help="Colours in tables.")], Color.AUTO),
+    "no_pager": (
+        Annotated[bool, typer.Option("--no-pager", help="No pager for long output.")],
+        False,
+    ),
+    "no_progress": (
+        Annotated[bool, typer.Option("--no-progress", "-q", help="No progress on stderr.")],
+        False,
+    ),
+}
+# Commands that print records as they come, or change files: what they say is said at once.
+NEVER_PAGED = frozenset({"apply", "follow", "print_offset", "program", "dry_run"})
+
+
+def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Return a command that takes the shared options too, but for those that are its own."""
+    signature = inspect.signature(function, eval_str=True)
+    added = {name: each for name, each in SHARED.items() if name not in signature.parameters}
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> int | None:
+        from eoctl import output, progress
+
+        shared = {name: kwargs.pop(name) for name in added}
+        progress.allow(is_wanted=not shared["no_progress"])
+        names = [each.strip() for each in (shared.get("columns") or "").split(",") if each.strip()]
+        look = Look(
+            columns=() if names == ["all"] else tuple(names),
+            has_all=names == ["all"],
+            is_utc=shared["utc"],
+            color=shared["color"],
+            has_pager=not shared["no_pager"] and not any(kwargs.get(name) for name in NEVER_PAGED),
+        )
+        chosen = output.begin(kwargs.get("output"), look)
+        if "output" in kwargs:
+            kwargs["output"] = chosen
+        return function(*args, **kwargs)
+
+    parameters = [
+        each.replace(default=None) if each.name == "output" else each
+        for each in signature.parameters.values()
+    ]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for name, (hint, default) in added.items()
+    ]
+    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return wrapper

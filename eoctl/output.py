@@ -158,6 +158,11 @@ def finish() -> None:
         raise UsageError(f"--columns {','.join(absent)}: not among {there}")
 
 
+def look() -> Look:
+    """How the reports of this command are to be shown."""
+    return _Mode.look
+
+
 def draws_tables() -> bool:
     """Whether text for people is drawn as tables: of what has kafka-dump-log's lines, too."""
     return sys.stdout.isatty() if _Mode.is_table is None else _Mode.is_table

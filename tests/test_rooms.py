@@ -86,7 +86,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "recovery.fsck": {
         "recovery.changes", "recovery.checks", "recovery.replay", "recovery.rules",
-        "recovery.start",
+        "recovery.start", "recovery.truncate",
     },
     "recovery.replicas": {
         "recovery.audit", "recovery.changes", "recovery.rebuild", "recovery.replay",
@@ -127,7 +127,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.summaries", "recovery.transactions",
     },
     "eoctl.runs": {
-        "eoctl", "eoctl.dump", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+        "eoctl", "eoctl.dump", "eoctl.face", "eoctl.spark", "eoctl.clients.*", "recovery.*",
     },
     "eoctl.commands": {
         "eoctl", "eoctl.dump", "eoctl.runs", "eoctl.spark", "eoctl.clients.*", "recovery.*",

@@ -63,6 +63,9 @@ def command(
     now: Now = None,
     producer_id_expiration_ms: ProducerExpiryMs = None,
     fail_on: FailOn = Severity.WARNING,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="All fields, on a terminal too.")
+    ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Check partitions, or whole log dirs, against the rules a broker lives by.
@@ -86,7 +89,8 @@ def command(
         raise UsageError("no PATH given", next_step="eoctl check PATH...")
     if deep and fast:
         raise UsageError("--deep and --fast exclude each other")
-    from eoctl.runs.check import CheckRequest, run_check
+    from eoctl.runs.check import run_check
+    from eoctl.runs.check_run import CheckRequest
 
     return run_check(
         CheckRequest(
@@ -106,6 +110,7 @@ def command(
             resume=resume,
             is_one_node=server_properties is not None,
             broker_version=broker_version,
+            is_verbose=verbose,
         ),
         output,
     )

@@ -2,374 +2,69 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from contextlib import nullcontext
-from functools import partial
-from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from eoctl import __version__
-from eoctl.clock import parse_time_ms, resolve_now
-from eoctl.output import OutputFormat, Report, emit, flush, line, message, while_read
-from eoctl.runs.notes import notes_in_use
-from recovery.changes.file_facts import list_files
-from recovery.checks.absent import check_absent
-from recovery.checks.assignment import DELETES, SETS_ASIDE
-from recovery.checks.broker_version import parse_broker_version
-from recovery.checks.collector import Collector
-from recovery.checks.log_dirs import check_log_dirs
-from recovery.checks.partition_check import CheckOptions
+from eoctl.face.style import screen_size
+from eoctl.output import OutputFormat, Report, emit, line, message, while_read
+from eoctl.runs.check_run import of_topics, prepared
+from eoctl.runs.told import is_for_people, tell
 from recovery.checks.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
-from recovery.checks.replay_check import ReplayLimits
-from recovery.checks.unfinished import unfinished_changes
-from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
-from recovery.fsck.state import CheckState, key_of
-from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
-from recovery.rules.findings import Finding, Severity
+from recovery.fsck.one_pass import PartitionRow
+from recovery.rules.findings import Finding
 from recovery.start.changes import StartChange
-from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
-from recovery.work.processes import map_unordered
-from storage.dirs.discovery import discover
-from storage.errors import (
-    EXIT_ACCESS,
-    EXIT_FINDINGS,
-    EXIT_OK,
-    EXIT_SKIPPED,
-    AccessError,
-    UsageError,
-)
-from storage.file_names import METADATA_TOPIC, DirState
-from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from recovery.cluster.clusters import Clusters
-    from recovery.fsck.one_pass import CheckResult
-    from storage.dirs.discovery import Discovery, Selected
-    from storage.dirs.log_dir import LogDir
-
-
-class CheckRun:
-    """One check of everything that was asked for.
-
-    Attributes:
-        rows: of the partitions, in the order of the directories; complete after `findings`.
-        changes: what the next start changes.
-        notes: sentences for the end.
-    """
-
-    def __init__(
-        self,
-        found: Discovery,
-        selected: Sequence[Selected],
-        clusters: Clusters,
-        options: CheckOptions,
-        *,
-        jobs: int,
-        bytes_per_second: int,
-        fail_on: Severity,
-        is_one_node: bool,
-        topics: Sequence[str] = (),
-        state: CheckState | None = None,
-    ) -> None:
-        self.rows: list[PartitionRow] = []
-        self.changes: list[StartChange] = []
-        self.notes: list[str] = [_verified(options)]
-        self._found = found
-        self._clusters = clusters
-        # An --io-limit is shared by the processes that there are.
-        sizes_bytes = (each.log_bytes() for each in selected)
-        self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
-        self._version = options.broker_version
-        self._jobs = [
-            CheckJob(
-                selected=each,
-                image=clusters.image_for(each.log_dir),
-                options=options,
-                bytes_per_second=bytes_per_second // min(jobs, max(len(selected), 1)),
-            )
-            for each in selected
-        ]
-        self._fail_on = fail_on
-        self._is_one_node = is_one_node
-        self._topics = topics
-        self._state = state
-        self._predicts = options.predicts
-        self._clusters = clusters
-        self._started: dict[str, StartedOffsets] = {}
-        self._counts: Counter[Severity] = Counter()
-        self._unreadable_count = 0
-        self.notes += notes_in_use(found.log_dirs)
-
-    def findings(self) -> Iterator[Finding]:
-        """Check; give findings as they come, those of one directory together and in order."""
-        yield from self._of_log_dirs()
-        results: dict[int, CheckResult] = {}
-        keys: list[bytes] = []
-        if self._state is not None:
-            keys = [key_of(each) for each in self._jobs]
-            for number, (job, key) in enumerate(zip(self._jobs, keys, strict=True)):
-                known = self._state.take(job, key)
-                if known is not None:
-                    results[number] = known
-            if results:
-                self.notes.append(
-                    f"{_counted(len(results), 'partition')} as an earlier run found them"
-                )
-        try:
-            yield from self._in_order(results, keys)
-        finally:
-            if self._state is not None:
-                self._state.save()
-        if self._predicts:
-            self.changes += self._log_dir_changes()
-
-    def _log_dir_changes(self) -> Iterator[StartChange]:
-        """What the next start changes beside partitions, where all of a node's are known."""
-        nodes: dict[object, list[LogDir]] = {}
-        for log_dir in self._found.log_dirs:
-            meta = log_dir.meta
-            node = None if meta is None else (meta.cluster_id, meta.node_id)
-            nodes.setdefault(node, []).append(log_dir)
-        for log_dirs in nodes.values():
-            live = [
-                each.path
-                for log_dir in log_dirs
-                for each in log_dir.partitions
-                if each.name.state is DirState.LIVE and each.name.topic != METADATA_TOPIC
-            ]
-            if all(path in self._started for path in live):
-                started = {path: self._started[path] for path in live}
-                image = self._clusters.image_for(log_dirs[0])
-                yield from changed_log_dirs(log_dirs, image, started)
-
-    def _in_order(
-        self, results: dict[int, CheckResult], keys: Sequence[bytes]
-    ) -> Iterator[Finding]:
-        """Check what has no result yet, and take all results in the order of the directories."""
-        from eoctl.progress import Progress
-
-        numbers = [each for each in range(len(self._jobs)) if each not in results]
-        jobs = [self._jobs[each] for each in numbers]
-        sizes_bytes = [each.selected.log_bytes() for each in jobs]
-        jobs_count = self._jobs_count
-        if jobs:  # without what an earlier run found
-            jobs_count = _paying_jobs(jobs_count, sizes_bytes, jobs[0].options)
-        is_parallel = jobs_count > 1 and len(jobs) > 1
-        next_number = 0
-        with Progress("checking", sum(sizes_bytes)) as progress:
-            if is_parallel:
-                flush()
-                arrived = map_unordered(check_one, jobs, jobs_count)
-            else:
-                one = partial(check_one, on_bytes=progress.advance)
-                arrived = ((place, one(job)) for place, job in enumerate(jobs))
-            for place, result in chain(arrived, [(None, None)]):
-                if place is not None and result is not None:
-                    results[numbers[place]] = result
-                    if is_parallel:
-                        progress.advance(result.row.log_bytes or 0)
-                    if self._state is not None:
-                        self._state.add(jobs[place], keys[numbers[place]], result)
-                while next_number in results:
-                    yield from self._take(results.pop(next_number))
-                    next_number += 1
-
-    def _of_log_dirs(self) -> Iterator[Finding]:
-        """Check what a broker meets before it opens a partition."""
-        around = (str(Path(each.partition.path).parent) for each in self._found.selected)
-        for each in unfinished_changes([*(each.path for each in self._found.log_dirs), *around]):
-            self._counts[each.severity] += 1
-            yield each
-        collectors = {id(each): Collector(topics=self._topics) for each in self._found.log_dirs}
-        check_log_dirs(
-            self._found.log_dirs,
-            lambda each: collectors[id(each)],
-            is_one_node=self._is_one_node,
-            version=self._version,
-        )
-        check_absent(self._found.whole, self._clusters, lambda each: collectors[id(each)])
-        for collector in collectors.values():
-            self._counts += collector.severity_counts()
-            yield from collector.kept
-        for problem in self._found.problems:
-            if isinstance(problem, AccessError):
-                self.notes.append(str(problem))
-                self._unreadable_count += 1
-
-    def _take(self, result: CheckResult) -> Iterator[Finding]:
-        row = result.row
-        self.rows.append(row)
-        self.changes += result.changes
-        self._started[row.path] = StartedOffsets(
-            row.start_end_offset,
-            result.log_start_line,
-            is_refused=row.start_end_offset is None and row.start not in {SETS_ASIDE, DELETES},
-        )
-        self._counts[Severity.ERROR] += row.errors or 0
-        self._counts[Severity.WARNING] += row.warnings or 0
-        self._counts[Severity.NOTE] += row.notes or 0
-        self._unreadable_count += row.unreadable
-        self.notes += result.problems
-        listed = len(result.findings)
-        total = (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
-        if total > listed:
-            more = _counted(total - listed, "more finding")
-            self.notes.append(f"{row.path}: {more} of the same kinds")
-        yield from result.findings
-
-    def summary(self) -> str:
-        """One sentence."""
-        counts = self._counts
-        return (
-            f"{_counted(len(self.rows), 'partition')}: {_counted(counts[Severity.ERROR], 'error')},"
-            f" {_counted(counts[Severity.WARNING], 'warning')},"
-            f" {_counted(counts[Severity.NOTE], 'note')}"
-        )
-
-    @property
-    def status(self) -> int:
-        """Exit status."""
-        if any(count and each.rank >= self._fail_on.rank for each, count in self._counts.items()):
-            return EXIT_FINDINGS
-        if self._unreadable_count and all(row.batches is None for row in self.rows):
-            return EXIT_ACCESS
-        return EXIT_SKIPPED if self._unreadable_count else EXIT_OK
-
-
-def _verified(options: CheckOptions) -> str:
-    if options.deep:
-        return "verified: headers, checksums and records of all batches"
-    if options.verify_crc:
-        return "verified: headers and checksums of all batches; records were not decoded"
-    return "verified: headers of all batches; no checksums, no records"
-
-
-DEEP_TIMES = 8  # to decode records of large batches takes as long as reading so many more bytes
-
-
-def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -> int:
-    times = DEEP_TIMES if options.deep else 1
-    weights_bytes = (each * times for each in sizes_bytes)
-    return paying_jobs(jobs, weights_bytes, least_bytes=MIN_PARTITION_BYTES)
-
-
-class CheckRequest(NamedTuple):
-    """The options of a call, as given."""
-
-    paths: Sequence[str]
-    metadata_dir: str | None = None
-    is_deep: bool = False
-    is_fast: bool = False
-    topics: tuple[str, ...] = ()
-    since: str | None = None
-    predicts: bool = False
-    reclaims: bool = False
-    jobs: int | None = None
-    io_limit_mib: int = 0
-    now: str | None = None
-    expiration_ms: int | None = None
-    fail_on: Severity = Severity.WARNING
-    resume: str | None = None
-    is_one_node: bool = False
-    broker_version: str | None = None
+    from eoctl.runs.check_run import CheckRequest, CheckRun
+    from storage.dirs.discovery import Discovery
 
 
 def run_check(request: CheckRequest, output: OutputFormat) -> int:
-    """Check, print, and return the exit status."""
-    from recovery.cluster.clusters import Clusters, find_metadata
+    """Check, print, and return the exit status.
 
-    version = None
-    if request.broker_version is not None:
-        version = parse_broker_version(request.broker_version)
-    found = discover(request.paths)
-    metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
-    moment = resolve_now(request.now, [each.path for each in found.log_dirs])
-    state = None
-    if request.resume is not None:
-        state = CheckState(request.resume, f"eoctl {__version__}")
-    limits = ReplayLimits()
-    if request.expiration_ms is not None:
-        limits = limits._replace(expiration_ms=request.expiration_ms)
-    run = CheckRun(
-        found,
-        _wanted(found, request),
-        Clusters(found.log_dirs, metadata),
-        CheckOptions(
-            moment.ms,
-            verify_crc=not request.is_fast,
-            deep=request.is_deep,
-            limits=limits,
-            broker_version=version,
-            predicts=request.predicts,
-        ),
-        jobs=request.jobs or len(os.sched_getaffinity(0)),
-        bytes_per_second=request.io_limit_mib << 20,
-        fail_on=request.fail_on,
-        is_one_node=request.is_one_node,
-        topics=request.topics,
-        state=state,
-    )
-    run.notes.append(moment.describe())
-    if version is not None:
-        run.notes.append(f"what a start does is told of Kafka {version}")
-    reports: list[Report] = [
-        Report("finding", Finding._fields, run.findings(), is_whole=True),
-        Report("partition", PartitionRow._fields, run.rows),
-    ]
+    A person is told what it comes to, then a line for each finding; a program, and who asks for
+    it, gets all fields.
+    """
+    is_told = is_for_people(output) and not request.is_verbose
+    run, end_notes = prepared(request, keeps=is_told)
+    reports: list[Report] = []
+    if not is_told:
+        reports.append(Report("finding", Finding._fields, run.findings(), is_whole=True))
+        reports.append(Report("partition", PartitionRow._fields, run.rows))
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes, is_whole=True))
     if request.reclaims:
-        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(found, request)))
+        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(run.found, request)))
+    if is_told:
+        _tell(run, request)
     for place, report in enumerate(reports):
-        if place and output is OutputFormat.TEXT:
+        if (place or is_told) and output is OutputFormat.TEXT:
             line("")
-        with while_read(lambda: run.status, is_verdict=True) if not place else nullcontext():
+        is_first = not place and not is_told
+        with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(report, output)
-    for note in (*run.notes, *(() if state is None else state.notes), run.summary()):
+    notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
+    for note in (*notes, *end_notes(), *(() if is_told else (run.summary(),))):
         message(note)
     return run.status
 
 
-def _wanted(found: Discovery, request: CheckRequest) -> list[Selected]:
-    selected = _of_topics(found, request)
-    if request.topics and not selected:
-        raise UsageError(
-            f"no partition of {', '.join(request.topics)} there",
-            next_step="eoctl describe PATH...",
-        )
-    if request.since is not None:
-        since_ms = parse_time_ms(request.since)
-        selected = [each for each in selected if _changed_ms(each) >= since_ms]
-    return selected
+def _tell(run: CheckRun, request: CheckRequest) -> None:
+    """Say what a check comes to, on a terminal."""
+    from eoctl.runs.check_verdict import verdict_of_run
+    from eoctl.runs.check_words import lines
 
-
-def _of_topics(found: Discovery, request: CheckRequest) -> list[Selected]:
-    is_any = not request.topics
-    return [e for e in found.selected if is_any or e.partition.name.topic in request.topics]
-
-
-def _changed_ms(selected: Selected) -> int:
-    """When a file of a partition was last changed; what cannot be asked counts as changed now."""
-    newest_ns = 0
-    try:
-        for name in list_files(selected.partition.path).values():
-            newest_ns = max(newest_ns, name[1])
-    except AccessError:
-        return INT64_MAX
-    return newest_ns // 1_000_000
+    with while_read(lambda: run.status, is_verdict=True):
+        for _ in run.findings():
+            pass
+        tell(lines(verdict_of_run(run, request), screen_size()[0]))
 
 
 def _reclaimable(found: Discovery, request: CheckRequest) -> Iterator[Reclaimable]:
     """Of some topics only what is in their directories."""
     for log_dir in () if request.topics else found.log_dirs:
         yield from find_reclaimable_beside(log_dir)
-    for selected in _of_topics(found, request):
+    for selected in of_topics(found, request):
         yield from find_reclaimable(selected)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -1,6 +1,6 @@
 """One check of a directory from its beginning to its end.
 
-All checks, the prediction, and the state to go on from.
+All checks, the prediction, the state to go on from, and what it all comes to.
 
-From the entry down: state, one_pass.
+From the entry down: state, next_call, verdict, causes, start_cut, one_pass.
 """

@@ -300,7 +300,7 @@ class _Predictor:
         logs = [each for each in swaps if each.name.kind is FileKind.LOG]
         if logs:
             start = min(each.name.offset or 0 for each in logs)
-            end = max(_next_offset(each) for each in logs)
+            end = max(next_offset(each) for each in logs)
             kept = []
             for segment in self._segments:
                 if start <= segment.files.base_offset < end:
@@ -449,13 +449,17 @@ def _with_swaps(files: SegmentFiles, swaps: list[FileEntry]) -> SegmentFiles:
     )
 
 
-def _next_offset(entry: FileEntry) -> int:
-    next_offset = entry.name.offset or 0
+def next_offset(entry: FileEntry) -> int:
+    """Offset behind the last batch of a `.log`, by its headers; its base offset if it has none.
+
+    Raises AccessError: it cannot be read.
+    """
+    found = entry.name.offset or 0
     with open_segment(entry.path, base_offset=None) as segment:
         for table in segment.scan_tables(verify_crc=False, resume=False):
             if table.row_count:
-                next_offset = int(table.last_offset[-1]) + 1
-    return next_offset
+                found = int(table.last_offset[-1]) + 1
+    return found
 
 
 def action_on(

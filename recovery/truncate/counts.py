@@ -5,7 +5,7 @@ The records of a batch are only looked at where a bound lies inside of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,25 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable
     from storage.log.segment import Segment
+
+
+class FoundRecords(NamedTuple):
+    """The data records of the good batches in what goes, whatever else is in there.
+
+    Attributes:
+        acknowledged_count: those below the high watermark; None: it is not known.
+        is_least: some are not counted: what is damaged, and compressed batches of magic 0 and 1.
+        first_offset, last_offset: inclusive; None: there is no such batch.
+        first_ms, last_ms: by the headers of their batches; None: they have no timestamp.
+    """
+
+    records_count: int
+    acknowledged_count: int | None
+    is_least: bool
+    first_offset: int | None
+    last_offset: int | None
+    first_ms: int | None
+    last_ms: int | None
 
 
 class CutCounts:
@@ -39,6 +58,20 @@ class CutCounts:
         self._acknowledged_count: int | None = 0
         self._start_offset = start_offset
         self._high_watermark = high_watermark
+        self._found = FoundRecords(
+            records_count=0,
+            acknowledged_count=None if high_watermark is None else 0,
+            is_least=False,
+            first_offset=None,
+            last_offset=None,
+            first_ms=None,
+            last_ms=None,
+        )
+
+    @property
+    def found(self) -> FoundRecords:
+        """What was counted, also where something is damaged."""
+        return self._found._replace(is_least=self._found.is_least or not self.is_whole)
 
     @property
     def records_count(self) -> int | None:
@@ -82,13 +115,41 @@ class CutCounts:
             return
         is_plain = ~is_v2[rows] & (table.attributes[rows] & CODEC_MASK == 0)
         counts = np.where(is_plain, 1, table.records_count[rows].astype(np.int64))
-        self._records_count = _plus(
-            self._records_count, _count(segment, table, rows, counts, self._start_offset, None)
-        )
-        limit = self._high_watermark
+        count = _count(segment, table, rows, counts, self._start_offset, None)
+        self._records_count = _plus(self._records_count, count)
+        limit, acknowledged = self._high_watermark, None
         if limit is not None:
             acknowledged = _count(segment, table, rows, counts, self._start_offset, limit)
             self._acknowledged_count = _plus(self._acknowledged_count, acknowledged)
+        self._add_found(table, rows, count, acknowledged)
+
+    def _add_found(
+        self, table: HeaderTable, rows: Any, count: int | None, acknowledged: int | None
+    ) -> None:
+        found = self._found
+        inside = rows[table.last_offset[rows] >= self._start_offset]
+        if not len(inside):
+            return
+        first = max(int(table.base_offset[inside].min()), self._start_offset)
+        is_v2 = table.magic[inside] >= MAGIC_V2
+        begins_ms = np.where(is_v2, table.base_timestamp_ms[inside], table.max_timestamp_ms[inside])
+        ends_ms = table.max_timestamp_ms[inside]
+        first_ms = [*begins_ms[begins_ms >= 0].tolist(), *_known(found.first_ms)]
+        last_ms = [*ends_ms[ends_ms >= 0].tolist(), *_known(found.last_ms)]
+        total = found.acknowledged_count
+        self._found = FoundRecords(
+            records_count=found.records_count + (count or 0),
+            acknowledged_count=None if total is None else total + (acknowledged or 0),
+            is_least=found.is_least or count is None,
+            first_offset=min([first, *_known(found.first_offset)]),
+            last_offset=max([int(table.last_offset[inside].max()), *_known(found.last_offset)]),
+            first_ms=min(first_ms, default=None),
+            last_ms=max(last_ms, default=None),
+        )
+
+
+def _known(value: int | None) -> tuple[int, ...]:
+    return () if value is None else (value,)
 
 
 def _plus(left: int | None, right: int | None) -> int | None:

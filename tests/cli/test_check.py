@@ -127,7 +127,7 @@ def test_after_a_crash_damage_is_cut(killed: Path, eoctl: Callable[..., Any]) ->
 
 def test_a_narrow_terminal_leaves_nothing_out_of_a_finding(kafka: Path) -> None:
     """Neither the place, nor what a broker does, nor the way out."""
-    shown = in_80_columns("check", "kafka", "--topic", "txn", "--now", "dir")
+    shown = in_80_columns("check", "-v", "kafka", "--topic", "txn", "--now", "dir")
     assert "check id: TXO-1  severity: note" in shown
     for words in (f"path: kafka/txn-0/{LOG}", "base offset: 311", "broker action: nothing"):
         assert words in shown

@@ -1,0 +1,164 @@
+"""What to run after a check: one call, that of the worst which was found.
+
+None of these calls changes anything by itself: a repair or a rebuild shows its plan, and what it
+costs in records, before it is told to apply it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.fsck.verdict import Answer, NextCall, is_below, is_log_damage, is_missing
+from recovery.rules.catalogue import rule_of
+from recovery.rules.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recovery.fsck.causes import PlacedFinding
+    from recovery.fsck.one_pass import PartitionRow
+    from recovery.fsck.start_cut import StartCut
+    from recovery.fsck.verdict import Held, NodeStart, Obstacle
+    from recovery.rules.findings import Finding
+
+_REPAIR = ("eoctl", "repair")
+_DERIVED = (("eoctl", "rebuild"), ("eoctl", "recover-state"))
+
+
+class Found(NamedTuple):
+    """What was found; `paths` and `metadata_dir` as they were given."""
+
+    paths: tuple[str, ...]
+    metadata_dir: str | None
+    findings: Sequence[PlacedFinding]
+    rows: Sequence[PartitionRow]
+    starts: Sequence[NodeStart]
+    cuts: Sequence[StartCut]
+    held: Sequence[Held]
+
+
+def next_call(found: Found) -> NextCall | None:
+    """Choose it; None: there is nothing to do."""
+    for choose in (_unfinished, _refused, _repaired, _derived, _ended, _given, _other):
+        call = choose(found)
+        if call is not None:
+            return call
+    return None
+
+
+def _unfinished(found: Found) -> NextCall | None:
+    for _, each in found.findings:
+        if each.check_id == "JNL-2":
+            return _by_fix(each, "a change of eoctl has not ended; before a broker starts")
+    return None
+
+
+def _refused(found: Found) -> NextCall | None:
+    """What no repair of a partition puts right."""
+    for start in found.starts:
+        for each in start.obstacles if start.answer is Answer.NO else ():
+            is_partition = any(is_below(each.path, row.path) for row in found.rows)
+            if is_partition and _words(each.command)[:2] == _REPAIR:
+                continue
+            if each.command or each.fix:
+                return _call(each.command, each.fix, "it keeps the broker from starting")
+    return None
+
+
+def _repaired(found: Found) -> NextCall | None:
+    """What costs records, or has cost some."""
+    # What a crash has left of an unfinished write a start cuts by itself, and nothing is lost.
+    directories = {each.path for each in found.cuts if each.records_count or each.is_least}
+    for directory, each in found.findings:
+        needs = is_log_damage(each) or is_missing(each) or each.severity is not Severity.NOTE
+        if needs and _words(each.fix)[:2] == _REPAIR:
+            if not directory:
+                return _by_fix(each, "shows what it changes")
+            directories.add(directory)
+    for dead in _dead(found.starts):
+        directories |= {row.path for row in found.rows if is_below(dead.path, row.path)}
+    if not directories:
+        return None
+    given = () if found.metadata_dir is None else ("--metadata-dir", found.metadata_dir)
+    words = (*_REPAIR, *given, *_paths(found, directories))
+    why = "compares what can be kept; changes nothing"
+    reads_bytes = _bytes_of(found, directories)
+    return NextCall(words=words, sentence="", why=why, reads_bytes=reads_bytes)
+
+
+def _dead(starts: Sequence[NodeStart]) -> list[Obstacle]:
+    return [one for each in starts if each.answer is Answer.NO for one in each.obstacles]
+
+
+def _derived(found: Found) -> NextCall | None:
+    """Files that are derived from the log, and wrong."""
+    directories, names = set(), set()
+    for directory, each in found.findings:
+        words = _words(each.fix)
+        if each.severity is not Severity.NOTE and words[:2] in _DERIVED and directory:
+            directories.add(directory)
+            names.add(words[1])
+    if not directories:
+        return None
+    name = "rebuild" if "rebuild" in names else "recover-state"
+    words = ("eoctl", name, *_paths(found, directories))
+    why = "shows what it derives anew from the log; loses nothing"
+    reads_bytes = _bytes_of(found, directories)
+    return NextCall(words=words, sentence="", why=why, reads_bytes=reads_bytes)
+
+
+def _ended(found: Found) -> NextCall | None:
+    directories = {each.path for each in found.held if each.is_late}
+    if not directories:
+        return None
+    words = ("eoctl", "txn", "hanging", *_paths(found, directories))
+    return NextCall(words, "", "who ends them, and how")
+
+
+def _given(found: Found) -> NextCall | None:
+    """A check of the whole node, where only a part of it was looked at."""
+    for start in found.starts:
+        if start.answer is Answer.UNKNOWN and start.obstacles:
+            first = start.obstacles[0]
+            if first.command or first.fix:
+                return _call(first.command, first.fix, "it may keep the broker from starting")
+            if "not given" in first.what or "only some" in first.what:
+                sentence = "check all log dirs of the node: --server-properties FILE"
+                return NextCall((), sentence, "whether it starts is not known before")
+    return None
+
+
+def _other(found: Found) -> NextCall | None:
+    graver = sorted(found.findings, key=lambda each: -each.finding.severity.rank)
+    for _, each in graver:
+        if each.severity is Severity.NOTE:
+            continue
+        words = each.fix or rule_of(each.check_id).fix
+        if words and not words.startswith("None"):
+            return _by_fix(each, "")
+    return None
+
+
+def _by_fix(finding: Finding, why: str) -> NextCall:
+    return _call(finding.fix, rule_of(finding.check_id).fix, why)
+
+
+def _call(command: str, sentence: str, why: str) -> NextCall:
+    """A command without its --apply: what it changes is looked at first."""
+    words = tuple(each for each in _words(command) if each != "--apply")
+    return NextCall(words, "" if words else sentence, why)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    return tuple(shlex.split(command))
+
+
+def _paths(found: Found, directories: set[str]) -> tuple[str, ...]:
+    """Name the one directory, else what the call was given."""
+    return tuple(directories) if len(directories) == 1 else found.paths
+
+
+def _bytes_of(found: Found, directories: set[str]) -> int:
+    rows = found.rows if len(directories) > 1 else [e for e in found.rows if e.path in directories]
+    return sum(each.log_bytes or 0 for each in rows)

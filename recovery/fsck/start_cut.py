@@ -1,0 +1,155 @@
+"""What the next start takes from a log: the records, whether they were acknowledged, and of when.
+
+A check tells which `.log` files a start cuts or deletes. What was in them is counted here, in the
+bytes that go and in no others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.start.changes import StartAction
+from recovery.start.prediction import DELETES_SOON, next_offset
+from recovery.truncate.counts import CutCounts
+from storage.dirs.partition_files import SegmentFiles
+from storage.errors import EoctlError
+from storage.file_names import FileKind, FileSuffix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recovery.fsck.one_pass import PartitionRow
+    from recovery.start.changes import StartChange
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import FileEntry
+
+WHOLE_DIRECTORY = frozenset({SETS_ASIDE, DELETES, DELETES_SOON})
+
+
+class StartCut(NamedTuple):
+    """What a start takes from one partition.
+
+    Attributes:
+        is_hidden: nothing is cut, but the broker takes a lower log end, and writes there again.
+        records_count: data records that can be read, in what goes.
+        acknowledged_count: of them below the checkpointed high watermark; None: it is not known.
+        is_least: something in there cannot be read, so that both are the least there are.
+        log_bytes: that go, preallocated zeros left out.
+        first_offset, last_offset: of the good batches that go; None: there is none.
+        first_ms, last_ms: least and greatest timestamp of their records; None: they have none.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    is_hidden: bool
+    records_count: int
+    acknowledged_count: int | None
+    is_least: bool
+    log_bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    first_ms: int | None
+    last_ms: int | None
+
+
+def start_cut(
+    partition: Partition, row: PartitionRow, changes: Iterable[StartChange]
+) -> StartCut | None:
+    """Count what a start takes from a partition; None: nothing.
+
+    What it deletes or sets aside as a whole, by what the cluster has decided, is not counted.
+
+    Args:
+        partition: as it was checked.
+        row: what the check says of it.
+        changes: those of the start in this directory.
+    """
+    if row.start in WHOLE_DIRECTORY:
+        return None
+    parts = _cut_parts(partition, list(changes))
+    is_hidden = False
+    start_offset = 0
+    ends = (row.start_end_offset, row.end_offset)
+    if not parts and ends[0] is not None and ends[1] is not None and ends[0] < ends[1]:
+        # The index of the last segment leads the broker to a lower end (REC-11).
+        is_hidden, start_offset = True, ends[0]
+        parts = [(each, 0) for each in partition.segments]
+    if not parts:
+        return None
+    counts = CutCounts(start_offset, partition.high_watermark)
+    is_read = True
+    for files, start_pos in parts:
+        try:
+            counts.add_segment(files, start_pos, is_active=partition.is_active(files), notes=[])
+        except EoctlError:
+            is_read = False
+    found = counts.found
+    if not counts.log_bytes and is_read:
+        return None  # preallocated zeros
+    return StartCut(
+        topic=partition.topic,
+        partition=partition.partition,
+        path=partition.path,
+        is_hidden=is_hidden,
+        records_count=found.records_count,
+        acknowledged_count=found.acknowledged_count,
+        is_least=found.is_least or not is_read,
+        log_bytes=0 if is_hidden else counts.log_bytes,
+        first_offset=found.first_offset,
+        last_offset=found.last_offset,
+        first_ms=found.first_ms,
+        last_ms=found.last_ms,
+    )
+
+
+def _cut_parts(
+    partition: Partition, changes: Sequence[StartChange]
+) -> list[tuple[SegmentFiles, int]]:
+    """Find the segments that lose something, and from which position on."""
+    swapped = _swapped_range(partition)
+    by_path = {each.log.path: each for each in partition.segments}
+    parts = []
+    for each in changes:
+        if each.action not in {StartAction.TRUNCATES, StartAction.DELETES}:
+            continue
+        files = by_path.get(each.path) or _swapped_in(partition, each.path)
+        if files is None:
+            continue  # an index, or what a deletion or the cleaner has left
+        if each.action is StartAction.TRUNCATES:
+            parts.append((files, each.size_bytes or 0))
+        elif swapped is None or not swapped[0] <= files.base_offset < swapped[1]:
+            parts.append((files, 0))
+    return sorted(parts, key=lambda each: each[0].base_offset)
+
+
+def _swapped_in(partition: Partition, path: str) -> SegmentFiles | None:
+    """Find the segment that gets this name first, and is cut then (REC-4)."""
+    for entry in _swapped_logs(partition):
+        if entry.path == f"{path}{FileSuffix.SWAP}":
+            return SegmentFiles(
+                base_offset=entry.name.offset or 0,
+                log=entry,
+                offset_index=None,
+                time_index=None,
+                txn_index=None,
+                snapshot=None,
+            )
+    return None
+
+
+def _swapped_range(partition: Partition) -> tuple[int, int] | None:
+    """Tell the offsets of the segments that replace others: what they replace is not lost."""
+    logs = _swapped_logs(partition)
+    if not logs:
+        return None
+    return min(each.name.offset or 0 for each in logs), max(map(next_offset, logs))
+
+
+def _swapped_logs(partition: Partition) -> list[FileEntry]:
+    return [
+        each
+        for each in partition.files.others
+        if each.name.suffix is FileSuffix.SWAP and each.name.kind is FileKind.LOG
+    ]

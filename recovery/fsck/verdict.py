@@ -1,0 +1,331 @@
+"""What a check comes to: will the broker start, what goes then, what is lost, held, to be done.
+
+Values only, nothing is printed: `eoctl.runs.check_words` makes lines of them. Every number is one
+of the findings and rows of the same check, or is counted in the bytes that they name.
+
+A start is foretold only where all of it was looked at. What stands in the way of saying yes is
+listed: a log dir of the node, or its metadata log, that was not given; files that could not be
+read; checksums that were not looked at; another release; a broker that runs.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.log_dir_release import REFUSES
+from recovery.checks.log_dirs import LOSES_LOG_DIR
+from recovery.fsck.causes import fold
+from recovery.fsck.start_cut import WHOLE_DIRECTORY
+from recovery.rules.catalogue import rule_of
+from recovery.rules.findings import Severity
+from storage.dirs.log_dir import StoppedState
+from storage.file_names import METADATA_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from recovery.fsck.causes import Folded, PlacedFinding
+    from recovery.fsck.one_pass import PartitionRow
+    from recovery.fsck.start_cut import StartCut
+    from recovery.rules.findings import Finding
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
+
+UNKNOWN_START = "unknown"  # of a partition that could not be read
+# Without these the others start: the replica is not served, or is gone already.
+NOT_SERVED = frozenset({SETS_ASIDE, DELETES})
+_APART = WHOLE_DIRECTORY | {UNKNOWN_START}
+_REFUSING = frozenset({REFUSES, CANNOT_LOAD, LOADS_NOTHING})
+_OFFLINE = frozenset({LOSES_LOG_DIR, f"{REFUSES}, or {LOSES_LOG_DIR}"})
+_LOG_DAMAGE = frozenset({"BAT", "SEG"})
+
+
+class Answer(StrEnum):
+    """Whether a broker starts."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Obstacle(NamedTuple):
+    """What keeps a broker from starting, or one from saying that it will.
+
+    Attributes:
+        path: of the file or directory; "" where it is of the call as a whole.
+        what: why.
+        check_id: the rule; "" if there is none.
+        command: what puts it right; "" if no command does.
+        fix: else what to do, in words; "" if that is not known.
+    """
+
+    path: str
+    what: str
+    check_id: str = ""
+    command: str = ""
+    fix: str = ""
+
+
+class NodeStart(NamedTuple):
+    """The next start of one node.
+
+    Attributes:
+        node_id: None: not known.
+        obstacles: to NO what it dies of; to UNKNOWN why nothing can be said.
+        offline: log dirs that it goes on without, and why.
+    """
+
+    node_id: int | None
+    log_dirs: tuple[str, ...]
+    answer: Answer
+    obstacles: tuple[Obstacle, ...] = ()
+    offline: tuple[Obstacle, ...] = ()
+
+
+class NodeFacts(NamedTuple):
+    """What is known of a node, for `node_start`.
+
+    Attributes:
+        log_dirs: of it, among those of the call.
+        whole_paths: those that were asked for as a whole.
+        rows: of its partitions.
+        findings: in its log dirs and partitions.
+        image: of its cluster; None: without metadata.
+        release_problems: why the release that is assumed is none for these log dirs.
+        gaps: what of the whole call was not looked at, in words.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    whole_paths: frozenset[str]
+    rows: tuple[PartitionRow, ...]
+    findings: tuple[PlacedFinding, ...]
+    image: ClusterImage | None
+    release_problems: tuple[Obstacle, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+class Held(NamedTuple):
+    """A partition whose read_committed readers wait for an open transaction.
+
+    Attributes:
+        first_offset: of the oldest one: the last stable offset.
+        end_offset: behind the last good batch; None: not known.
+        since_ms: timestamp of its first batch; None: it has none, or cannot be read.
+        is_late: older than any transaction may be.
+        open_count: transactions that are open here; `is_least`: so many at least.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    first_offset: int
+    end_offset: int | None
+    since_ms: int | None
+    is_late: bool
+    open_count: int
+    is_least: bool = False
+
+
+class Checked(NamedTuple):
+    """What a check looked at.
+
+    Attributes:
+        partitions_count: with or without findings; `clean_count` of them have none at all.
+        unread_count: files, or parts of them, that could not be read.
+        unlisted_count: findings that were counted, but not listed.
+        log_bytes: that were read.
+        is_deep, is_fast: how.
+        skipped_count: partitions of the same PATHs that were left out as it was asked for.
+    """
+
+    partitions_count: int
+    clean_count: int
+    unread_count: int
+    unlisted_count: int
+    log_bytes: int
+    is_deep: bool
+    is_fast: bool
+    skipped_count: int = 0
+
+
+class NextCall(NamedTuple):
+    """What to do first: a command, by its words, or a sentence; and why."""
+
+    words: tuple[str, ...]
+    sentence: str
+    why: str
+    reads_bytes: int = 0
+
+
+class Verdict(NamedTuple):
+    """The whole of it; build it by name.
+
+    Attributes:
+        release: whose start it is.
+        cuts: what the start takes, partition by partition.
+        not_served: partitions that it sets aside or deletes as none of its own.
+        missing: findings of what was acknowledged and is not there; partitions that are gone.
+        damaged: findings of logs that are damaged.
+        listed: all findings, consequences under their causes, the gravest first.
+    """
+
+    release: str
+    starts: tuple[NodeStart, ...]
+    cuts: tuple[StartCut, ...]
+    not_served: tuple[PartitionRow, ...]
+    missing: tuple[Finding, ...]
+    damaged: tuple[Finding, ...]
+    held: tuple[Held, ...]
+    listed: tuple[Folded, ...]
+    checked: Checked
+    call: NextCall | None
+
+    @property
+    def answer(self) -> Answer:
+        """Of all nodes together: no if one does not start, yes only if all do."""
+        answers = {each.answer for each in self.starts}
+        if Answer.NO in answers:
+            return Answer.NO
+        return Answer.YES if answers == {Answer.YES} else Answer.UNKNOWN
+
+
+def node_start(facts: NodeFacts) -> NodeStart:
+    """Tell whether a node starts."""
+    meta = facts.log_dirs[0].meta
+    refusals, doubts = _of_findings(facts)
+    offline = _offline(facts)
+    lost_dirs = {each.path for each in facts.log_dirs} & set(offline)
+    others = _not_given(facts)
+    if offline and len(lost_dirs) == len(facts.log_dirs):
+        (doubts if others else refusals).extend(offline.values())
+    gone_on_without = () if refusals else tuple(offline.values())
+    doubts += [*facts.release_problems, *(Obstacle("", each) for each in facts.gaps), *others]
+    answer = Answer.NO if refusals else Answer.UNKNOWN if doubts else Answer.YES
+    return NodeStart(
+        node_id=None if meta is None else meta.node_id,
+        log_dirs=tuple(each.path for each in facts.log_dirs),
+        answer=answer,
+        obstacles=_once(refusals or doubts),
+        offline=gone_on_without,
+    )
+
+
+def _of_findings(facts: NodeFacts) -> tuple[list[Obstacle], list[Obstacle]]:
+    """What a broker dies of for certain, and what it may die of.
+
+    Of a partition that is loaded the prediction knows better than a rule in general.
+    """
+    refusals, doubts = [], []
+    loaded = {row.path for row in facts.rows if row.start_end_offset is not None}
+    for directory, each in facts.findings:
+        action = each.broker_action
+        if directory in loaded:
+            continue
+        if action in _REFUSING:
+            what = each.message if action == REFUSES else f"{action}: {each.message}"
+            refusals.append(_obstacle(each, what))
+        elif action not in _OFFLINE and ("refuse" in action or "does not start" in action):
+            doubts.append(_obstacle(each, f"{each.message}: it {action}"))
+    for row in facts.rows:
+        is_loaded = row.start_end_offset is not None or row.start in {*_APART, *_OFFLINE}
+        if row.start == UNKNOWN_START:
+            doubts.append(Obstacle(row.path, "cannot be read"))
+        elif not is_loaded and not any(is_below(each.path, row.path) for each in refusals):
+            refusals.append(Obstacle(row.path, row.start.removeprefix(f"{row.path}/")))
+    return refusals, doubts
+
+
+def is_below(path: str, directory: str) -> bool:
+    """Whether a path is a directory, or lies in it; as they were given."""
+    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+
+
+def _offline(facts: NodeFacts) -> dict[str, Obstacle]:
+    """Log dirs that a start takes offline, and why."""
+    found: dict[str, Obstacle] = {}
+    for _, each in facts.findings:
+        if each.broker_action not in _OFFLINE:
+            continue
+        for log_dir in facts.log_dirs:
+            if is_below(each.path, log_dir.path):
+                found.setdefault(log_dir.path, _obstacle(each, each.message))
+    return found
+
+
+def _not_given(facts: NodeFacts) -> list[Obstacle]:
+    """What of the node was not looked at."""
+    found = []
+    for each in facts.log_dirs:
+        if each.path not in facts.whole_paths:
+            found.append(Obstacle(each.path, "only some of its partitions were checked"))
+        if each.stopped is StoppedState.LIVE:
+            found.append(Obstacle(each.path, "a broker is running on it"))
+        elif each.stopped is StoppedState.UNKNOWN:
+            found.append(Obstacle(each.path, "how it was stopped is not known"))
+        elif each.meta is None:
+            found.append(Obstacle(each.path, "which node it is of is not known"))
+    meta = facts.log_dirs[0].meta
+    is_kraft = meta is not None and meta.version == 1
+    if is_kraft and not any(row.topic == METADATA_TOPIC for row in facts.rows):
+        found.append(Obstacle("", f"its {METADATA_TOPIC}-0 was not given"))
+    elif meta is not None and facts.image is not None and meta.node_id is not None:
+        broker = facts.image.brokers.get(meta.node_id)
+        given = {each.meta.directory_id for each in facts.log_dirs if each.meta is not None}
+        absent = [] if broker is None else [each for each in broker.log_dirs if each not in given]
+        if absent:
+            found.append(Obstacle("", f"{len(absent)} of its log dirs not given"))
+    return found
+
+
+def _obstacle(finding: Finding, what: str) -> Obstacle:
+    return Obstacle(
+        path=finding.path,
+        what=what,
+        check_id=finding.check_id,
+        command=finding.fix,
+        fix=rule_of(finding.check_id).fix,
+    )
+
+
+def _once(obstacles: Iterable[Obstacle]) -> tuple[Obstacle, ...]:
+    return tuple(dict.fromkeys(obstacles))
+
+
+def is_missing(finding: Finding) -> bool:
+    """Whether it tells of what was acknowledged and is not there."""
+    return finding.check_id in {"OFS-3", "DIR-8"} and finding.severity is Severity.ERROR
+
+
+def is_log_damage(finding: Finding) -> bool:
+    """Whether records of a log are damaged by it, or can no longer be read."""
+    return finding.severity is Severity.ERROR and rule_of(finding.check_id).family in _LOG_DAMAGE
+
+
+def verdict_of(
+    *,
+    release: str,
+    starts: Sequence[NodeStart],
+    findings: Sequence[PlacedFinding],
+    rows: Sequence[PartitionRow],
+    cuts: Sequence[StartCut],
+    held: Sequence[Held],
+    checked: Checked,
+    call: NextCall | None,
+) -> Verdict:
+    """Put together what was found; only findings and rows are looked at here."""
+    plain = [each.finding for each in findings]
+    return Verdict(
+        release=release,
+        starts=tuple(starts),
+        cuts=tuple(sorted(cuts, key=lambda each: -each.records_count)),
+        not_served=tuple(row for row in rows if row.start in NOT_SERVED),
+        missing=tuple(filter(is_missing, plain)),
+        damaged=tuple(filter(is_log_damage, plain)),
+        held=tuple(sorted(held, key=lambda each: (not each.is_late, each.since_ms or 0))),
+        listed=tuple(fold(findings)),
+        checked=checked,
+        call=call,
+    )

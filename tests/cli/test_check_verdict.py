@@ -1,0 +1,236 @@
+"""What `eoctl check` tells a person first: the answer, true, in six lines of 80 columns."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.runs.check_run import CheckRequest, prepared
+from eoctl.runs.check_verdict import verdict_of_run
+from eoctl.runs.check_words import top
+from eoctl.runs.told import said_line
+from recovery.fsck.verdict import Answer
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from tests.terminal import on_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from recovery.fsck.verdict import Verdict
+
+LOG = "00000000000000000000.log"
+ONE_LINE = 80
+
+
+def verdict(*paths: object, **options: Any) -> Verdict:
+    request = CheckRequest(tuple(map(str, paths)), jobs=1, **options)
+    run, _ = prepared(request, keeps=True)
+    for _ in run.findings():
+        pass
+    return verdict_of_run(run, request)
+
+
+def rows_of(outcome: Any, kind: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def flip(path: Path, pos: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[pos] ^= 0x10
+    path.write_bytes(data)
+
+
+def cut(path: Path, count_bytes: int) -> None:
+    path.write_bytes(path.read_bytes()[:-count_bytes])
+
+
+def top_of(found: Verdict) -> list[str]:
+    shown = [said_line(each).text for each in top(found, ONE_LINE)]
+    assert 3 <= len(shown) <= 6, shown
+    # A command is there to be pasted, and is never cut.
+    assert all(len(each) <= ONE_LINE or each.startswith("Next") for each in shown), shown
+    return shown
+
+
+def call_of(found: Verdict) -> tuple[str, ...]:
+    assert found.call is not None
+    return found.call.words
+
+
+# --- will it start --------------------------------------------------------------------------------
+
+
+def test_a_clean_node_starts_and_loses_nothing(kafka: Path) -> None:
+    found = verdict(kafka, now="dir")
+    assert found.answer is Answer.YES
+    assert not found.cuts
+    assert not found.missing
+    shown = top_of(found)
+    assert shown[0] == "Start   Kafka 4.3.1 will start, as far as its files tell, and cuts nothing"
+    assert shown[1] == "Lost    nothing: no damaged batch, none missing below the high watermarks"
+    assert shown[2].startswith("Held    txn-0 stops at 311 of 329 since 2026-11-2")
+    assert shown[2].endswith(", 1 more; not late")
+    assert len(shown) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "why"),
+    [
+        ({}, "kafka/plain-0", "only some of its partitions were checked"),
+        ({"is_fast": True}, "kafka", "--fast"),
+        ({"topics": ("plain",)}, "kafka", "partitions were left out"),
+    ],
+)
+def test_what_was_not_looked_at_is_no_yes(
+    kafka: Path, options: dict[str, Any], path: str, why: str
+) -> None:
+    found = verdict(kafka.parent / path, now="dir", **options)
+    assert found.answer is Answer.UNKNOWN
+    start = next(each for each in top_of(found) if each.startswith("Start"))
+    assert start.startswith("Start   unknown: ")
+    assert any(why in each.what for each in found.starts[0].obstacles)
+
+
+def test_another_log_dir_of_the_node_is_missed(golden: Callable[[str], Path]) -> None:
+    both = golden("kafka-4.3.1-two-dirs")
+    assert verdict(both / "one").answer is Answer.UNKNOWN
+    assert verdict(both / "one", both / "two").answer is Answer.YES
+
+
+def test_a_log_dir_of_an_old_release_is_no_yes(golden: Callable[[str], Path]) -> None:
+    """Nobody said which release starts, and the newest one cannot read it."""
+    old = golden("kafka-1.1.1")
+    found = verdict(old / "one", old / "two")
+    assert found.answer is not Answer.YES
+    asked = verdict(old / "one", old / "two", broker_version="4.3")
+    assert asked.answer is not Answer.YES
+
+
+def test_a_running_broker_is_no_yes(kafka: Path) -> None:
+    from tests.changes import held
+
+    with held(kafka):
+        assert verdict(kafka).answer is Answer.UNKNOWN
+
+
+def test_what_it_dies_of_comes_first(kafka: Path) -> None:
+    (kafka / "plain-0" / "abc.log").write_bytes(b"")
+    found = verdict(kafka)
+    assert found.answer is Answer.NO
+    first = top_of(found)[0]
+    assert first.startswith("Start   Kafka 4.3.1 will NOT start: ")
+    assert "abc.log" in first
+    assert call_of(found)[:2] == ("eoctl", "repair")
+
+
+def test_several_nodes(diverged: Path) -> None:
+    brokers = [diverged / f"broker-{each}" for each in (1, 2, 3)]
+    assert verdict(*brokers).answer is Answer.YES
+    (brokers[1] / "meta.properties").write_text("version=1\nnode.id=x\ncluster.id=c\n")
+    found = verdict(*brokers)
+    assert found.answer is not Answer.YES
+    # Nobody knows any more whether that is another node's, or of one of the others.
+    assert "a node" in top_of(found)[0]
+    assert "will NOT start" in top_of(found)[0]
+
+
+# --- what goes, what is lost ----------------------------------------------------------------------
+
+
+def test_what_a_start_cuts(killed: Path, eoctl: Callable[..., Any]) -> None:
+    flip(killed / "plain-0" / LOG, 2000)  # in the first batch
+    found = verdict(killed)
+    [gone] = found.cuts
+    rows = rows_of(eoctl("check", "--output", "jsonl", killed), "partition")
+    row = next(each for each in rows if each["path"].endswith("plain-0"))
+    # All that is on disk, but for the damaged batch: what goes is the offsets that the row says.
+    records = [
+        record.offset
+        for placed in Partition.of(select_partition(killed / "plain-0")).read(0)
+        if placed.batch.crc_ok
+        for record in placed.segment.records(placed.batch)
+    ]
+    assert gone.records_count == len(records)
+    assert (gone.first_offset, gone.last_offset) == (records[0], records[-1])
+    assert gone.last_offset == row["end_offset"] - 1
+    assert row["start_end_offset"] == 0
+    assert gone.acknowledged_count == len(records)  # the high watermark is the end
+    assert gone.is_least
+    shown = top_of(found)
+    assert shown[0] == "Start   Kafka 4.3.1 will start, and takes away what follows"
+    assert shown[1].startswith(
+        f"Cuts    at least {len(records)} records of plain, all acknowledged"
+    )
+    assert call_of(found) == ("eoctl", "repair", str(killed / "plain-0"))
+
+
+def test_what_a_crash_tore_costs_nothing(killed: Path) -> None:
+    """The broker cuts an unfinished write by itself: there is nothing to repair."""
+    point = (killed / "plain-0" / LOG).stat().st_size
+    with (killed / "plain-0" / LOG).open("ab") as log:
+        log.write((killed / "plain-0" / LOG).read_bytes()[:100])
+    found = verdict(killed, now="dir")
+    [gone] = found.cuts
+    assert (gone.records_count, gone.log_bytes, gone.is_least) == (0, 100, False)
+    assert point
+    assert found.call is None or found.call.words[1] != "repair"
+    assert "100 B of plain-0, which hold no whole record" in "\n".join(top_of(found))
+
+
+def test_what_is_missing_and_what_follows_from_it(kafka: Path, eoctl: Callable[..., Any]) -> None:
+    cut(kafka / "txn-0" / LOG, 500)
+    found = verdict(kafka, now="dir")
+    rows = rows_of(eoctl("check", "--now", "dir", "--output", "jsonl", kafka), "finding")
+    everything = [each.finding for each in found.listed]
+    everything += [one for each in found.listed for one in each.consequences]
+    assert sorted(each.check_id for each in everything) == sorted(r["check_id"] for r in rows)
+    torn = next(each for each in found.listed if each.finding.check_id == "SEG-6")
+    assert {each.check_id for each in torn.consequences} >= {"EPC-2", "OFS-2", "SNP-3"}
+    assert not {each.check_id for each in torn.consequences} & {"OFS-3", "TXO-1"}
+    [missing] = found.missing
+    assert (missing.base_offset, missing.last_offset) == (318, 328)
+    assert "11 acknowledged offsets missing" in top_of(found)[0]
+
+
+def test_an_index_of_a_sound_log_is_a_finding_of_its_own(kafka: Path) -> None:
+    flip(kafka / "idem-none-0" / LOG.replace(".log", ".index"), 7)
+    flip(kafka / "plain-0" / LOG, 2000)
+    roots = [each.finding for each in verdict(kafka).listed]
+    families = {each.check_id.partition("-")[0] for each in roots if each.topic == "idem-none"}
+    assert "IDX" in families
+
+
+# --- on a terminal --------------------------------------------------------------------------------
+
+
+def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> None:
+    flip(killed / "plain-0" / LOG, 2000)
+    screen = on_terminal("check", "killed")
+    assert screen.status == 1
+    assert screen.lines[0].startswith("Start   Kafka 4.3.1 will start, and takes away")
+    assert all(len(each) <= ONE_LINE for each in screen.lines[:20])
+    assert "clean   21 partitions without a finding" in screen.text
+    assert "not shown: rows of 24 partitions; -v or --output jsonl" in screen.text
+    assert "check_id: BAT-1" in on_terminal("check", "-v", "killed").text.replace(" id", "_id")
+    piped = eoctl("check", "--now", "dir", "killed")
+    assert piped.text.startswith("check_id\tseverity\tpath")
+    assert eoctl("check", "--now", "dir", "-v", "killed").stdout == piped.stdout
+
+
+def test_the_next_call_works_as_it_stands(
+    killed: Path, eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    spaced = tmp_path / "a log dir"
+    shutil.move(killed, spaced)
+    flip(spaced / "plain-0" / LOG, 2000)
+    line = next(each for each in on_terminal("check", "a log dir").lines if "Next" in each)
+    words = shlex.split(line.removeprefix("Next"), comments=True)
+    assert words == ["eoctl", "repair", "a log dir/plain-0"]
+    assert eoctl(*words[1:]).status in {0, 5}

@@ -136,8 +136,10 @@ def hanging(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
-    from eoctl.output import Report, emit, use_format
-    from eoctl.runs.txn_readers import HANGING_COLUMNS, hanging_row
+    import sys
+
+    from eoctl.output import Report, emit, line, use_format
+    from eoctl.runs.txn_readers import HANGING_COLUMNS, HOW_TO_END, hanging_lines, hanging_row
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
@@ -148,11 +150,16 @@ def hanging(
         world.notes.append(
             f"{len(opened) - len(found)} more are open, and not late by that clock: eoctl txn list"
         )
+    if found:
+        world.notes.append(HOW_TO_END)
+    if output is OutputFormat.TEXT and sys.stdout.isatty():
+        for told in hanging_lines(world, found):
+            line(told)
     emit(
         Report(
             kind="hanging",
             columns=HANGING_COLUMNS,
-            rows=map(hanging_row, found),
+            rows=[hanging_row(world, each) for each in found],
             notes=world.notes,
             is_whole=True,
         ),

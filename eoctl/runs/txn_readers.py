@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clock import resolve_now
+from eoctl.clock import format_time_ms, resolve_now
 from eoctl.progress import Progress
 from eoctl.runs.notes import first_of
+from eoctl.runs.txn_calls import offline_command
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
@@ -36,6 +37,11 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
 
+TOLD_COUNT = 3  # of what hangs, in lines
+HOW_TO_END = (
+    "offline_command is for stopped brokers and shows its plan, --apply does it;"
+    " abort_command is for running ones"
+)
 VERIFIED = (
     "verified: headers and checksums of what a broker replays at its next start, records of"
     " __transaction_state; records of other topics were not decompressed"
@@ -252,7 +258,8 @@ LIST_COLUMNS = (
 HANGING_COLUMNS = (
     *(*PLACE, "first_offset", "last_offset", "age_ms", "verdict"),
     *("coordinator_partition", "coordinator_status", "coordinator_epoch"),
-    *("holds_last_stable_offset", "held_offsets_count", "reason", "abort_command", "path"),
+    *("holds_last_stable_offset", "held_offsets_count", "reason", "abort_command"),
+    *("offline_command", "last_timestamp_ms", "path"),
 )
 
 
@@ -289,7 +296,7 @@ def _place(found: OpenTransaction | Ended, epoch: int) -> tuple[Any, ...]:
     return (*ids, epoch, found.transactional_id, found.first_offset)
 
 
-def hanging_row(found: OpenTransaction) -> tuple[Any, ...]:
+def hanging_row(world: TxnWorld, found: OpenTransaction) -> tuple[Any, ...]:
     """Return a row of HANGING_COLUMNS."""
     return (
         *_place(found, found.producer_epoch),
@@ -303,8 +310,28 @@ def hanging_row(found: OpenTransaction) -> tuple[Any, ...]:
         found.held_offsets_count,
         found.reason,
         abort_command(found),
+        offline_command(found, world.options),
+        known(found.last_timestamp_ms),
         found.path,
     )
+
+
+def hanging_lines(world: TxnWorld, found: Sequence[OpenTransaction]) -> Iterator[str]:
+    """Say what hangs, since when, and how to end it, in two lines each; the oldest ones first."""
+    oldest = sorted(found, key=lambda each: (each.last_timestamp_ms, each.path))
+    for each in oldest[:TOLD_COUNT]:
+        since = "a time unknown"
+        if each.last_timestamp_ms >= 0:
+            since = format_time_ms(each.last_timestamp_ms).partition(".")[0] + "Z"
+        whose = each.transactional_id or f"producer {each.producer_id}"
+        yield (
+            f"{each.topic}-{each.partition}: {each.verdict}: {whose} since {since},"
+            f" {each.held_offsets_count:,} offsets held"
+        )
+        call = offline_command(each, world.options)
+        yield f"  {call or f'not to be ended from here: {each.reason}'}"
+    if len(oldest) > TOLD_COUNT:
+        yield f"and {len(oldest) - TOLD_COUNT:,} more"
 
 
 def known(value: int) -> int | None:

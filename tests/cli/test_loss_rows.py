@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +14,10 @@ from recovery.loss.rows import LossRow, LossSummary
 from tests.cli.test_loss import LOSSES, cut_batches, kafka
 from tests.damage.planted import layout
 from tests.doubled_logs import Said, Sent, write_log
+from tests.on_terminal import on_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 FINDINGS, SKIPPED = 1, 5
@@ -249,27 +247,6 @@ def test_what_cannot_be_read_is_no_clean_answer(
 
 
 # --- as an operator asks --------------------------------------------------------------------------
-
-
-def on_terminal(*arguments: object, columns: int = 80) -> tuple[int, list[str]]:
-    """Call `eoctl` on a terminal; returns its status and the lines of its stdout and stderr."""
-    ours, its = pty.openpty()
-    env = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "eoctl", *map(str, arguments)]
-    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=env) as process:
-        os.close(its)
-        text = b"".join(_read(ours))
-    os.close(ours)
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
-    return process.returncode, plain.replace("\r\n", "\n").split("\n")
-
-
-def _read(descriptor: int) -> Iterator[bytes]:
-    try:
-        while data := os.read(descriptor, 1 << 16):
-            yield data
-    except OSError:  # the other side is closed
-        return
 
 
 def test_is_this_copy_complete(kafka: Callable[..., Path]) -> None:

@@ -132,12 +132,14 @@ def test_hanging_text(kafka: Path, eoctl: Callable) -> None:
         "topic | partition | producer_id | producer_epoch | transactional_id | first_offset"
         " | last_offset | age_ms | verdict | coordinator_partition | coordinator_status"
         " | coordinator_epoch | holds_last_stable_offset | held_offsets_count | reason"
-        " | abort_command | path",
+        " | abort_command | offline_command | last_timestamp_ms | path",
         "txn | 0 | 40 | 0 | open-1 | 311 | 317 | 3659355 | hanging | 2 | Empty | unknown | yes | 18"
-        f" | the coordinator has it as Empty | {call} 0 --start-offset 311 | kafka/txn-0",
+        f" | the coordinator has it as Empty | {call} 0 --start-offset 311 | eoctl txn abort"
+        f" kafka/txn-0 --producer-id 40 {' '.join(LATE)} | 1795229940645 | kafka/txn-0",
         "txn | 1 | 41 | 0 | open-2 | 282 | 284 | 3658814 | overdue | 1 | Ongoing | unknown | yes"
         " | 12 | the coordinator has it as Ongoing and lists the partition"
-        f" | {call} 1 --start-offset 282 | kafka/txn-1",
+        f" | {call} 1 --start-offset 282 | eoctl txn complete kafka --transactional-id open-2"
+        f" {' '.join(LATE)} | 1795229941186 | kafka/txn-1",
     )
     assert "now is 2026-11-21T04:00:00.000Z (as given)" in outcome.errors
     assert eoctl("txn", "hanging", "kafka", *LATE, "--fail-on", "error").status == 0

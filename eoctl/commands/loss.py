@@ -13,6 +13,7 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from eoctl.runs.loss import LossRun
 
+TERMINAL_KEY = 16  # characters of a key
 TERMINAL_ROWS = 20  # of each kind, unless told otherwise
 
 
@@ -35,16 +36,14 @@ def command(
     Lost is what was acknowledged, or lies in damaged bytes, and cannot be read; what lies below
     the log start is not.
     """
-    import sys
-
-    from eoctl.output import use_format, while_read
+    from eoctl.output import draws_tables, use_format, while_read
     from eoctl.runs.loss import LossRun
 
     use_format(output)
     wanted = given_paths(paths, server_properties)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl loss PATH...")
-    is_drawn = output is OutputFormat.TEXT and sys.stdout.isatty()
+    is_drawn = output is OutputFormat.TEXT and draws_tables()
     if limit is None and is_drawn:
         limit = TERMINAL_ROWS
     run = LossRun(wanted, limit=limit, spill_dir=spill_dir)
@@ -67,11 +66,11 @@ def _draw(run: LossRun) -> None:
         line(each)
     for kind, columns, drawn in (
         ("partition", LossSummary._fields, run.concerned),
-        ("loss", LossRow._fields, [*map(as_text, rows)]),
+        ("loss", LossRow._fields, [as_text(each, TERMINAL_KEY) for each in rows]),
     ):
         if drawn:
             line("")
-            report = Report(kind=kind, columns=columns, rows=drawn, is_whole=True)
+            report = Report(kind=kind, columns=columns, rows=drawn)
             emit(report, OutputFormat.TEXT)
     for note in run.notes:
         message(note)

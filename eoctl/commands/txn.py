@@ -136,9 +136,7 @@ def hanging(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
-    import sys
-
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import Report, draws_tables, emit, line, use_format
     from eoctl.runs.txn_readers import HANGING_COLUMNS, HOW_TO_END, hanging_lines, hanging_row
 
     use_format(output)
@@ -152,7 +150,7 @@ def hanging(
         )
     if found:
         world.notes.append(HOW_TO_END)
-    if output is OutputFormat.TEXT and sys.stdout.isatty():
+    if output is OutputFormat.TEXT and draws_tables():
         for told in hanging_lines(world, found):
             line(told)
     emit(

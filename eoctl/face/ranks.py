@@ -35,9 +35,16 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                      "verdict")),
     ("transactional_id", ("transactional_id", "producer_id", "producer_epoch", "status",
                           "partitions", "last_update_timestamp_ms")),
+    ("hanging", (*PLACE, "transactional_id", "verdict", "last_timestamp_ms",
+                 "held_offsets_count", "first_offset")),
     # duplicates
     ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
                    "repeat_last_offset")),
+    # loss
+    ("loss", ("kind", *PLACE, "base_offset", "last_offset", "first_key", "producer_id",
+              "check_id")),
+    ("partition", (*PLACE, "lost_offsets", "duplicate_records", "aborted_records",
+                   "open_records", "records")),
     # producers
     ("partition", (*PLACE, "producers_count", "live_count", "expired_count",
                    "open_transactions_count", "heap_bytes")),

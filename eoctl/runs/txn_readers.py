@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import format_time_ms, resolve_now
 from eoctl.progress import Progress
 from eoctl.runs.notes import first_of
-from eoctl.runs.txn_calls import offline_command
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
-from recovery.transactions.open_transactions import OpenTransaction, abort_command, find_open
+from recovery.transactions.open_transactions import (
+    OpenTransaction,
+    Verdict,
+    abort_command,
+    find_open,
+)
 from recovery.transactions.pairs import NO_DATA, read_ended
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import read_log_dir
@@ -26,6 +33,7 @@ from storage.errors import (
     RefusedError,
 )
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
+from storage.formats.transaction_state import TransactionStatus
 from storage.kernels.protocol import VerdictKind
 from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
@@ -332,6 +340,41 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransaction]) -> Iterator
         yield f"  {call or f'not to be ended from here: {each.reason}'}"
     if len(oldest) > TOLD_COUNT:
         yield f"and {len(oldest) - TOLD_COUNT:,} more"
+
+
+def offline_command(found: OpenTransaction, options: TxnOptions) -> str | None:
+    """Return the call that ends a transaction, with the clock and the directories of this one.
+
+    What its coordinator lists is completed where the coordinator's partition lies beside it, so
+    that all partitions of the transaction and the id come out alike. What no coordinator will end
+    is aborted here. None: nothing says yet what it should become.
+    """
+    is_listed = found.verdict in {Verdict.ONGOING, Verdict.OVERDUE}
+    if is_listed and found.transactional_id is not None:
+        log_dir = os.path.dirname(found.path) or "."  # noqa: PTH120 - as it was given
+        name = f"{TRANSACTION_STATE_TOPIC}-{found.coordinator_partition}"
+        if Path(log_dir, name).is_dir():
+            call = ["eoctl", "txn", "complete", log_dir, "--transactional-id"]
+            return shlex.join([*call, found.transactional_id, *_metadata(options), *_now(options)])
+    is_decided = found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label
+    if found.verdict is Verdict.HANGING or (found.verdict is Verdict.OVERDUE and not is_decided):
+        call = ["eoctl", "txn", "abort", found.path, "--producer-id", str(found.producer_id)]
+        if found.verdict is Verdict.OVERDUE:
+            call.append("--force-overdue")
+        for each in options.coordinator_dirs:
+            call += ["--coordinator-dir", each]
+        if options.max_timeout_ms != DEFAULT_MAX_TIMEOUT_MS:
+            call += ["--transaction-max-timeout-ms", str(options.max_timeout_ms)]
+        return shlex.join([*call, *_metadata(options), *_now(options)])
+    return None
+
+
+def _metadata(options: TxnOptions) -> list[str]:
+    return [] if options.metadata_dir is None else ["--metadata-dir", options.metadata_dir]
+
+
+def _now(options: TxnOptions) -> list[str]:
+    return [] if options.now is None else ["--now", options.now]
 
 
 def known(value: int) -> int | None:

@@ -163,6 +163,11 @@ def look() -> Look:
     return _Mode.look
 
 
+def is_paged() -> bool:
+    """Whether a pager has the terminal."""
+    return _Mode.screen is not None and _Mode.screen.is_paged
+
+
 def draws_tables() -> bool:
     """Whether text for people is drawn as tables: of what has kafka-dump-log's lines, too."""
     return sys.stdout.isatty() if _Mode.is_table is None else _Mode.is_table

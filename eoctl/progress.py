@@ -1,47 +1,57 @@
-"""Progress on stderr, for anything longer than a second and only for a terminal."""
+"""Progress on stderr, whenever that is a terminal: what is read, how much, how fast, how long yet.
+
+All readers of files tell of what they read (`storage.files.read_watch`), so every command that
+takes long has a line; `Progress` adds what it does, and how much there is. The line is cleared
+before anything else is written, and drawn again when the command goes on in silence.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from eoctl import output
+from eoctl.face.columns import printable
+from eoctl.face.style import screen_size
+from eoctl.face.units import duration_text, size_text
+from storage.errors import EoctlError
+from storage.files import read_watch
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+    from storage.dirs.discovery import Selected
 
-QUIET_SECONDS = 1.0
-
-
-class _Wanted:
-    """What `--no-progress` says."""
-
-    is_wanted = True
-
-
-def allow(*, is_wanted: bool) -> None:
-    """Say whether progress is drawn at all in this command."""
-    _Wanted.is_wanted = is_wanted
+QUIET_SECONDS = 0.5  # before the first line, and after everything that was written
+EVERY_SECONDS = 0.1
+BAR_WIDTH = 20
+MIN_RATE_SECONDS = 1.0  # of a part, before its rate says anything
+CLEAR = b"\r\x1b[K"
+SECONDS_MAX = 100 * 3600  # what takes longer is not foretold
 
 
 class Progress:
-    """Counts bytes; draws nothing in the first second, in a pipe, or when stdout is a terminal too.
+    """A part of a command, within `with`: what it does, and how many bytes there are to do.
 
-    (A bar between the lines of a dump on the same terminal would spoil both.)
+    Args:
+        what: a verb: "checking".
+        total_bytes: None: nobody knows; a function is asked where something is drawn.
     """
 
-    def __init__(self, what: str, total_bytes: int | None = None) -> None:
+    def __init__(self, what: str, total_bytes: int | Callable[[], int] | None = None) -> None:
         self.what = what
-        self.total_bytes = total_bytes
+        self._total_bytes = total_bytes
         self.done_bytes = 0
-        self._wanted = _Wanted.is_wanted and sys.stderr.isatty() and not sys.stdout.isatty()
-        self._started = time.monotonic()
-        self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
+        self.label = ""
+        self.started = time.monotonic()
+        self.read_before_bytes = 0
 
     def __enter__(self) -> Self:
+        _Meter.begin(self)
         return self
 
     def __exit__(
@@ -50,33 +60,190 @@ class Progress:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        _Meter.end(self)
+
+    @property
+    def total_bytes(self) -> int | None:
+        """How much there is to do."""
+        if callable(self._total_bytes):
+            self._total_bytes = self._total_bytes()
+        return self._total_bytes
+
+    @total_bytes.setter
+    def total_bytes(self, total_bytes: int | None) -> None:
+        self._total_bytes = total_bytes
 
     def advance(self, count_bytes: int) -> None:
         """Say that so many more bytes are done."""
         self.done_bytes += count_bytes
-        if not self._wanted:
+        _Meter.draw()
+
+    def tell(self, label: str) -> None:
+        """Say what is being done, where that is no file that is read here."""
+        self.label = label
+        _Meter.draw()
+
+
+def log_bytes(selected: Iterable[Selected]) -> int:
+    """How much there is to read of partitions, as far as they can be listed."""
+    return sum(each.log_bytes() for each in selected)
+
+
+def start(*, is_wanted: bool) -> None:
+    """Begin a command; without a terminal nothing is drawn, and nobody is told of reads."""
+    _Meter.stop()
+    if is_wanted and _is_terminal():
+        _Meter.drawn = _Line()
+        read_watch.watch(_Meter.drawn)
+
+
+def stop() -> None:
+    """End a command: the line is cleared."""
+    _Meter.stop()
+
+
+def _is_terminal() -> bool:
+    """Whether a person sees stderr, and this process may write there."""
+    try:
+        fd = sys.stderr.fileno()
+        if not os.isatty(fd) or os.environ.get("TERM") == "dumb":
+            return False
+        with suppress(OSError):  # a terminal that controls nobody
+            return os.tcgetpgrp(fd) == os.getpgrp()
+    except (OSError, ValueError, AttributeError):
+        return False
+    return True
+
+
+class _Meter:
+    """Where progress is shown, of all parts of the command that runs."""
+
+    drawn: _Line | None = None
+
+    @classmethod
+    def begin(cls, part: Progress) -> None:
+        if cls.drawn is not None:
+            cls.drawn.begin(part)
+
+    @classmethod
+    def end(cls, part: Progress) -> None:
+        if cls.drawn is not None:
+            cls.drawn.end(part)
+
+    @classmethod
+    def draw(cls) -> None:
+        if cls.drawn is not None:
+            cls.drawn.draw()
+
+    @classmethod
+    def stop(cls) -> None:
+        if cls.drawn is not None:
+            cls.drawn.clear()
+            cls.drawn = None
+            read_watch.watch(None)
+
+
+class _Line:
+    """The line; is told of reads."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._parts = [Progress("reading")]
+        self._count = read_watch.LogCount()
+        self._elsewhere_bytes = 0
+        self._path = ""
+        self._is_drawn = False
+        self._quiet_since = time.monotonic()
+        self._drawn_at = 0.0
+        output.clear_before_writing(self._make_room)
+
+    # -- what is told
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        """As of `Watcher`."""
+        self._count.read(path, pos, count)
+        self._path = path
+        self.draw()
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        """As of `Watcher`."""
+        self._elsewhere_bytes += count
+        self._path = path
+        self.draw()
+
+    @property
+    def _read_bytes(self) -> int:
+        return self._count.count_bytes + self._elsewhere_bytes
+
+    def begin(self, part: Progress) -> None:
+        part.read_before_bytes = self._read_bytes
+        part.started = time.monotonic()
+        self._parts.append(part)
+
+    def end(self, part: Progress) -> None:
+        if part in self._parts:
+            self._parts.remove(part)
+        self.clear()
+
+    # -- what is drawn
+
+    def draw(self) -> None:
+        """Draw, unless that was just done, or something else was written just now."""
+        now = time.monotonic()
+        if now - self._drawn_at < EVERY_SECONDS or now - self._quiet_since < QUIET_SECONDS:
             return
-        if self._bar is None:
-            if time.monotonic() - self._started < QUIET_SECONDS:
-                return
-            self._start()
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=self.done_bytes)
+        if os.getpid() != self._pid or output.is_paged():  # of a process that was forked
+            return
+        self._drawn_at = now
+        if sys.stdout.isatty():
+            with suppress(EoctlError):  # raised again by who writes the next row
+                output.flush()
+        text = self._text(now, screen_size()[0] - 1)
+        self._write(b"\r" + text.encode("utf-8", "replace") + b"\x1b[K")
+        self._is_drawn = True
 
-    def _start(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-        from rich.progress import Progress as RichProgress
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._is_drawn and os.getpid() == self._pid:
+            self._is_drawn = False
+            self._write(CLEAR)
 
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TransferSpeedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task(self.what, total=self.total_bytes)
-        self._bar.start()
+    def _make_room(self) -> None:
+        self.clear()
+        self._quiet_since = time.monotonic()
+
+    @staticmethod
+    def _write(data: bytes) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+
+    def _text(self, now: float, width: int) -> str:
+        """As much of the line as fits: the file goes first, then the bar."""
+        part = self._parts[-1]
+        total, seconds = part.total_bytes, now - part.started
+        # What is done is told when it is done; what is read of it is known before.
+        read_bytes = self._read_bytes - part.read_before_bytes
+        done = max(part.done_bytes, read_bytes if total is None else min(read_bytes, total))
+        told, bar = [], ""
+        if total:
+            filled = min(done * BAR_WIDTH // total, BAR_WIDTH)
+            bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
+            told.append(f"{min(100 * done // total, 100)}%")
+            told.append(f"{size_text(done)} of {size_text(total)}")
+        elif done:
+            told.append(size_text(done))
+        if done and seconds > MIN_RATE_SECONDS:
+            rate = done / seconds
+            told.append(f"{size_text(rate)}/s")
+            left = (total - done) / rate if total else 0
+            if 1 <= left < SECONDS_MAX:
+                told.append(f"{duration_text(round(left) * 1000)} left")
+        # The file and its directory, which is the partition.
+        *around, name = self._path.split("/")[-2:]
+        places = [part.label] if part.label else ["/".join([*around, name]), "".join(around)]
+        for words in (*([each, bar] for each in places), [places[-1]], []):
+            line = "  ".join(filter(None, [part.what, *map(printable, words), *told]))
+            if len(line) <= width:
+                return line
+        return line[:width]

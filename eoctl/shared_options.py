@@ -54,7 +54,6 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         from eoctl import output, progress
 
         shared = {name: kwargs.pop(name) for name in added}
-        progress.allow(is_wanted=not shared["no_progress"])
         names = [each.strip() for each in (shared.get("columns") or "").split(",") if each.strip()]
         look = Look(
             columns=() if names == ["all"] else tuple(names),
@@ -66,7 +65,11 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         chosen = output.begin(kwargs.get("output"), look)
         if "output" in kwargs:
             kwargs["output"] = chosen
-        return function(*args, **kwargs)
+        progress.start(is_wanted=not shared["no_progress"])
+        try:
+            return function(*args, **kwargs)
+        finally:
+            progress.stop()
 
     parameters = [
         each.replace(default=None) if each.name == "output" else each

@@ -100,13 +100,13 @@ class _Run:
         return EXIT_SKIPPED if self.is_unreadable else EXIT_OK
 
     def descriptions(self) -> Iterator[Description]:
-        from eoctl.progress import Progress
+        from eoctl.progress import Progress, log_bytes
         from recovery.cluster.remote_segments import RemoteSegments
         from recovery.look.describe import describe_partition, unlisted
         from storage.dirs.partition import Partition
 
         remote = RemoteSegments(self._found.log_dirs)
-        with Progress("reading") as progress:
+        with Progress("reading", lambda: log_bytes(self._found.selected)) as progress:
             for selected in self._found.selected:
                 try:
                     image = self._clusters.image_for(selected.log_dir)

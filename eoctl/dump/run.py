@@ -45,7 +45,7 @@ def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
     session = Session(options)
     files = list(expand(paths, session))
     with (
-        Progress("dump", _total_bytes(files)) as progress,
+        Progress("dumping", _total_bytes(files)) as progress,
         output.while_read(lambda: session.exit_status),
     ):
         for path in files:

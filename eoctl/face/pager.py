@@ -42,6 +42,11 @@ class Screen:
         self._pager: subprocess.Popen[bytes] | None = None
         self._is_over = False
 
+    @property
+    def is_paged(self) -> bool:
+        """Whether a pager has the terminal."""
+        return self._pager is not None
+
     def put(self, stream: IO[bytes], data: bytes | bytearray | memoryview) -> bool:
         """Take what goes to a stream; False: it has to be written there, nobody else has it.
 

@@ -62,9 +62,9 @@ class DuplicatesRun:
 
     def rows(self) -> Iterator[Duplicate]:
         """Search. Raises AccessError when temporary files cannot be written."""
-        from eoctl.progress import Progress
+        from eoctl.progress import Progress, log_bytes
 
-        with Progress("reading") as progress:
+        with Progress("reading", lambda: log_bytes(self._found.selected)) as progress:
             search = DuplicateSearch(
                 self._found.selected,
                 self._options,

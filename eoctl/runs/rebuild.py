@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.output import Report, emit, error, flush, while_read
+from eoctl.progress import Progress, log_bytes
 from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.plan import absolute_path
 from recovery.rebuild.many import rebuild_many
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from recovery.rebuild.diff import FileDifference
     from recovery.rebuild.many import RebuildJob, RebuildResult
     from recovery.replay.price import RecoveryPrice
+    from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
 
 
@@ -93,7 +95,7 @@ class RebuildRun:
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
         flush()  # processes are started now
-        for result in rebuild_many(self._work, self._processes):
+        for result in self._results():
             self._note(result)
             if result.error is not None:
                 self._has_failed = True
@@ -107,6 +109,15 @@ class RebuildRun:
                     each.content is not None and each.disk_bytes
                 )
                 yield _row(result, each, is_written=each.name in names)
+
+    def _selected(self) -> list[Selected]:
+        return [each.selected for each in self._work]
+
+    def _results(self) -> Iterator[RebuildResult]:
+        with Progress("rebuilding", lambda: log_bytes(self._selected())) as progress:
+            for result in rebuild_many(self._work, self._processes):
+                progress.advance(result.log_bytes)
+                yield result
 
     # -- files are written in place
 
@@ -128,7 +139,7 @@ class RebuildRun:
 
         return ChangeCommand(
             name="rebuild",
-            selected=lambda: [each.selected for each in self._work],
+            selected=self._selected,
             arguments=lambda: [_arguments(each.selected.partition.path) for each in self._work],
             plan=plan,
             is_by_partition=len(self._work) > 1,
@@ -161,7 +172,7 @@ class RebuildRun:
             RefusedError: damage.
             EoctlError: a partition cannot be read.
         """
-        for result in rebuild_many(self._work, self._processes):
+        for result in self._results():
             self._note(result)
             if result.error is not None:
                 raise result.error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.clock import resolve_now
 from eoctl.dump.index_text import producer_line
 from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
+from eoctl.progress import Progress
 from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.plan import absolute_path
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
@@ -65,9 +66,10 @@ class _StateView:
         moment = resolve_now(options.now, log_dirs)
         clock = Clock.at(moment.ms, options.expiration_ms)
         partition = Partition.of(selected)
-        self.recovered = recover_state(
-            partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
-        )
+        with Progress("replaying", partition.files.log_bytes if options.from_scratch else None):
+            self.recovered = recover_state(
+                partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
+            )
         within = (each.within(0, options.at_offset) for each in partition.not_given())
         not_given = [each for each in within if each is not None]
         self._is_short = any(not_given)

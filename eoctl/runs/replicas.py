@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.progress import Progress
+from eoctl.progress import Progress, log_bytes
 from eoctl.replica_paths import (
     moment_of,
     node_id_of,
@@ -107,7 +107,7 @@ class CompareRun:
         require_one_topic(partitions)
         self.notes += told_of_use(partitions)
         self._tails: dict[tuple[str, int], Tail] = {}
-        with Progress("reading") as progress:
+        with Progress("reading", lambda: log_bytes(selected)) as progress:
             self._logs = [read_replica(each, on_bytes=progress.advance) for each in partitions]
         for log in self._logs:
             self.notes += log.notes

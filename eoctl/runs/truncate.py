@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
 from eoctl.output import Report, emit
+from eoctl.progress import Progress
 from eoctl.replica_paths import select_replicas
 from eoctl.runs.change_command import ChangeCommand, Planned
 from recovery.changes.changeable import require_same_segments
@@ -106,10 +107,15 @@ def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
         name="truncate",
         selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
         arguments=lambda: [arguments_of(path, options)],
-        plan=lambda: _planned(plan_run(path, options)),
+        plan=lambda: _planned(_with_progress(path, options)),
         # In what is there now its target may mean nothing more.
         if_done=_planned(PlannedTruncation(None, (), ())),
     )
+
+
+def _with_progress(path: str, options: TruncateOptions) -> PlannedTruncation:
+    with Progress("planning"):
+        return plan_run(path, options)
 
 
 def _planned(found: PlannedTruncation) -> Planned:

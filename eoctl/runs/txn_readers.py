@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import format_time_ms, resolve_now
-from eoctl.progress import Progress
+from eoctl.progress import Progress, log_bytes
 from eoctl.runs.notes import first_of
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
@@ -159,7 +159,7 @@ class TxnWorld:
 
     def each_partition(self, read: Callable[[Partition, Progress], Iterator[Any]]) -> Iterator[Any]:
         """Give what `read` gives for each live partition; what cannot be read is told."""
-        with Progress("reading") as progress:
+        with Progress("reading", lambda: log_bytes(self.found.selected)) as progress:
             for selected in self.found.selected:
                 name = selected.partition.name
                 if name.state is not DirState.LIVE or name.topic == METADATA_TOPIC:

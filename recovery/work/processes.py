@@ -3,7 +3,8 @@
 The processes are forked, which takes no time, or started anew where this one runs threads (Arrow
 does). They end when the iteration does, also when it is given up or this process is killed, and
 leave an interrupt to this process. One that dies is replaced, and what it had to do is done again;
-results that have come stay.
+results that have come stay. Where somebody watches what this process reads, he is told of what they
+read, too (`storage.files.read_watch`).
 
 All values go to a process once, when it starts: a fork has them already. What is handed out are
 their numbers. Values of one call share much (the log dir around a partition, its checkpoints, the
@@ -17,11 +18,13 @@ import selectors
 import signal
 import sys
 import threading
+import time
 from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from storage.errors import EXIT_ACCESS, EoctlError
+from storage.files import read_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +39,7 @@ ATTEMPTS_COUNT = 3  # for a value whose processes die
 # process. With few values each would hold some that another could begin with.
 MAX_AHEAD_COUNT = 8
 VALUES_PER_AHEAD = 64
+TELL_SECONDS = 0.2  # between what a process tells of what it reads
 
 
 def map_unordered(
@@ -126,6 +130,10 @@ class _Crew:
             except WorkerLostError:
                 self._replace(worker)
                 continue
+            if isinstance(value, _Read):
+                if (watcher := read_watch.watcher()) is not None:
+                    watcher.read_elsewhere(value.path, value.read_bytes)
+                continue
             if not is_right:
                 raise value
             number = worker.numbers.popleft()
@@ -175,7 +183,9 @@ class _Worker:
         context: BaseContext = multiprocessing.get_context(method)
         self.connection, theirs = context.Pipe()
         self.process = context.Process(  # type: ignore[attr-defined]
-            target=_work, args=(function, values, theirs, os.getpid()), daemon=True
+            target=_work,
+            args=(function, values, theirs, os.getpid(), read_watch.watcher() is not None),
+            daemon=True,
         )
         # Children inherit what is blocked: an interrupt is for this process, which ends them. The
         # first start would begin with the tracker's, which takes the block away again.
@@ -209,10 +219,44 @@ class _Worker:
         self.process.join()
 
 
+class _Read(NamedTuple):
+    """What a process has read of logs since it told of it last."""
+
+    path: str
+    read_bytes: int
+
+
+class _Teller:
+    """Watches what a process reads, and tells the one that it works for."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._count = read_watch.LogCount()
+        self._told_bytes = 0
+        self._told_at = time.monotonic()
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        self._count.read(path, pos, count)
+        now = time.monotonic()
+        if now - self._told_at >= TELL_SECONDS:
+            told, self._told_bytes = self._told_bytes, self._count.count_bytes
+            self._told_at = now
+            with suppress(OSError):  # nobody waits for it any more
+                self._connection.send((True, _Read(path, self._told_bytes - told)))
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        """Nothing: it has no processes of its own."""
+
+
 def _work(
-    function: Callable[[Any], Any], values: Sequence[Any], connection: Connection, parent_pid: int
+    function: Callable[[Any], Any],
+    values: Sequence[Any],
+    connection: Connection,
+    parent_pid: int,
+    is_watched: bool,
 ) -> None:
     end_with(parent_pid)
+    read_watch.watch(_Teller(connection) if is_watched else None)
     while True:
         try:
             number = connection.recv()

@@ -26,6 +26,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from storage.errors import AccessError
+from storage.files import read_watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,6 +161,8 @@ class PositionedFile:
         """Fill `view` from `pos` on. Never raises for what the disk does."""
         bad: list[Unreadable] = []
         count = self._fill(view, pos, bad)
+        if (watcher := read_watch.watcher()) is not None:
+            watcher.read(self.path, pos, count)
         return Reading(count, tuple(bad))
 
     def read_at(self, pos: int, count: int) -> PositionedRead:

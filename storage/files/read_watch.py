@@ -1,0 +1,59 @@
+"""Who is told what is read of files in this process, for progress; nobody, as a rule.
+
+Every reader of files comes by here, so that no command has to count for itself.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+# Readers skip what they need not see; beyond that it is another part of the file.
+GAP_BYTES = 32 << 20
+LOG_SUFFIX = ".log"
+
+
+class Watcher(Protocol):
+    """Is told of reads."""
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        """So many bytes of a file were read, from a position on."""
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        """So many bytes of logs, this one at last, were read by a process that works for this."""
+
+
+class _Watch:
+    watcher: Watcher | None = None
+
+
+def watch(watcher: Watcher | None) -> None:
+    """Tell it of all reads from now on; None: nobody any more."""
+    _Watch.watcher = watcher
+
+
+def watcher() -> Watcher | None:
+    """Who is told now."""
+    return _Watch.watcher
+
+
+class LogCount:
+    """How many bytes of logs were read: what is read again at once counts once.
+
+    Attributes:
+        count_bytes: so far.
+    """
+
+    def __init__(self) -> None:
+        self.count_bytes = 0
+        self._path = ""
+        self._end_pos = 0
+
+    def read(self, path: str, pos: int, count: int) -> None:
+        """As of `Watcher`; of logs only."""
+        if not path.endswith(LOG_SUFFIX):
+            return
+        if path != self._path or pos > self._end_pos + GAP_BYTES:
+            self._path, self._end_pos = path, pos
+        if pos + count > self._end_pos:
+            self.count_bytes += pos + count - self._end_pos
+            self._end_pos = pos + count

@@ -35,6 +35,9 @@ demo:
 	scripts/setup-env.sh demo
 	scripts/demo.sh
 
+# Asserts are rewritten for pytest: without its cache of that each process would do it again (10 s).
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+
 # Java, Maven and mandoc come from outside. The tests that need a missing one are left out, and
 # pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
 test: env
@@ -42,7 +45,7 @@ test: env
 	scripts/require-tool.sh mandoc >/dev/null || :
 	scripts/fetch-kafka-libs.sh || :
 	$(BIN)/python -m tests.kafka.classes || :
-	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory lint
 
 # What `make test` draws a share of is tried whole here: see docs/testing.md.
@@ -50,12 +53,12 @@ test-all: test-whole mutants lint
 
 test-whole: env kafka-libs
 	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 \
-		EOCTL_LEASE_SECONDS=20 EOCTL_REQUIRE=java,broker $(BIN)/pytest -n 2 --dist worksteal \
+		EOCTL_LEASE_SECONDS=20 EOCTL_REQUIRE=java,broker $(PYTEST) -n 2 --dist worksteal \
 		--hypothesis-profile=ci $(PYTEST_ARGS)
 
 check-fast: lint
 	names=$$($(BIN)/python -m tests.changed) && { [ -z "$$names" ] || \
-		$(BIN)/pytest -n 2 --dist worksteal -q -x -m "not broker and not slow" $$names; }
+		$(PYTEST) -n 2 --dist worksteal -q -x -m "not broker and not slow" $$names; }
 
 lint: env
 	$(BIN)/ruff check .

@@ -129,4 +129,6 @@ def readable(kind: Kind, value: Any, *, is_utc: bool = False) -> str:
 
 def printable(cell: str) -> str:
     """Escape what a terminal, or a reader of columns, would act on."""
+    if cell.isprintable():
+        return cell
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cell)

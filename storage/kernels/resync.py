@@ -68,11 +68,15 @@ BUDGET_BYTES = 64 << 20
 BUDGET_PER_BYTE = 16
 CHAIN_STEP_BYTES = 64  # what following one length costs, in bytes of budget
 MAGIC_POS = PREFIX_BYTES - 1
-# Of what a v2 checksum covers: attributes and the last offset delta. Matches at the first byte.
-_LOOSE_HEADER = re.compile(rb"(?=[\s\S]{8}[\x00-\x7f][\s\S]{12}\x00[\x00-\x7f][\x00-\x7f])")
-# Length, magic and attributes of an old message.
+# Of what a v2 checksum covers: attributes, the last offset delta, and a count of records that is
+# not 0, or each byte of a stretch of zeros would match. Matches at the first byte.
+_LOOSE_HEADER = re.compile(
+    rb"(?=[\s\S]{8}[\x00-\x7f][\s\S]{12}\x00[\x00-\x7f][\x00-\x7f]"
+    rb"[\s\S]{33}(?!\x00{4})[\x00-\x7f][\s\S]{3})"
+)
+# Length, which is not 0, magic and attributes of an old message.
 _LOOSE_LEGACY_HEADER = re.compile(
-    rb"(?=[\s\S]{8}[\x00-\x7f][\s\S]{7}[\x00\x01][\x00-\x0f][\s\S]{8})"
+    rb"(?=[\s\S]{8}(?!\x00{4})[\x00-\x7f][\s\S]{7}[\x00\x01][\x00-\x0f][\s\S]{8})"
 )
 _HEADER_BYTES = (LEGACY_HEADER_BYTES, LEGACY_HEADER_BYTES, HEADER_BYTES)  # by magic
 MAX_KNOWN_SEARCHES = 8  # with different lower bounds

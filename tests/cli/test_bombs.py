@@ -69,6 +69,7 @@ def test_memory_is_bounded(command: str, partition: Path, tmp_path: Path) -> Non
     assert peak_mib < MOST_MIB
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("huge", [False, True])
 @pytest.mark.parametrize(
     "command", ["dump-segment --print-data-log", "consume", "duplicates", "check --deep"]

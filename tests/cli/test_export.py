@@ -268,6 +268,7 @@ def many(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("jobs", "how", "wanted"),
     [("1", signal.SIGKILL, 11), ("2", signal.SIGINT, 5), ("2", signal.SIGKILL, 20)],
@@ -385,6 +386,7 @@ pyarrow.fs.FileSystem = FileSystem
 """
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_uris_with_several_processes(kafka: Path, tmp_path: Path, isolation: str) -> None:
     """Python itself prepares each process, so that all of them know of another file system."""

@@ -109,6 +109,7 @@ CASES = [
 ]
 
 
+@pytest.mark.share(16)
 @pytest.mark.parametrize(("command", "shape"), CASES)
 def test_a_hole_is_told_of_as_zeros_are(
     command: str,

@@ -43,6 +43,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_small_job_starts_no_process(
     command: str,

@@ -81,6 +81,7 @@ def test_golden_states(
     check_state(outcome, golden, state)
 
 
+@pytest.mark.share(1)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")

@@ -111,6 +111,7 @@ def check(root: Path, state: CrashState, *, is_commit: bool) -> None:
         assert epoch >= 2  # one was raised by the end, one by the next session
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_commit", [True, False])
 def test_every_crash_state(
     scratch: Path,
@@ -151,6 +152,7 @@ def leave_decided(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         begun.prepare(monkeypatch, is_commit=True)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("is_decided", [True, False])
 def test_every_crash_state_of_a_completion(
     scratch: Path,

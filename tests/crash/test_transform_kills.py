@@ -75,6 +75,7 @@ def require_exactly_once(root: Path, wanted: list[bytes]) -> None:
     assert (committed.group, committed.offset, committed.is_pending) == (GROUP, end_offset, False)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("version", [1, 2])
 def test_killed_at_any_moment_and_begun_again(
     scratch: Path, version: int, server: KillServer

@@ -214,6 +214,7 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_crash_state(scratch: Path, name: str) -> None:
     report = check_scenario(SCENARIOS[name], scratch, combinations_max=COMBINATIONS_MAX, share=60)
@@ -238,6 +239,7 @@ NOT_MISSED = {
 }
 
 
+@pytest.mark.share(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_MISSED)
 def test_each_fsync_is_needed(scratch: Path, name: str) -> None:

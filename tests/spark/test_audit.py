@@ -62,6 +62,7 @@ def check_engines(eoctl: Callable[..., Any], *call: object, split_bytes: int) ->
     assert len(one.stdout.splitlines()) > 100
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("split_bytes", [1, 128 << 20])
 def test_real_directories(
     eoctl: Callable[..., Any], golden: Callable[[str], Path], split_bytes: int
@@ -74,6 +75,7 @@ def test_real_directories(
     check_engines(eoctl, *paths, split_bytes=split_bytes)
 
 
+@pytest.mark.share(1)
 @pytest.mark.parametrize("split_bytes", [1, 200, 1 << 20])
 def test_planted_faults(eoctl: Callable[..., Any], tmp_path: Path, split_bytes: int) -> None:
     """Several worlds at once: copies of partitions that have little in common."""

@@ -12,7 +12,7 @@ from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.runs.replicas import CompareRun
+    from eoctl.runs.replicas import Compared
 
 
 class ReplicasAction(StrEnum):
@@ -32,7 +32,8 @@ class RuleName(StrEnum):
 def command(
     action: Annotated[ReplicasAction, typer.Argument(metavar="compare|rejoin", help="What to do.")],
     paths: Annotated[
-        list[str], typer.Argument(metavar="DIR...", help="Directories of one partition.")
+        list[str],
+        typer.Argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
     ],
     leader: Annotated[
         str | None, typer.Option(metavar="DIR", help="rejoin: the copy that DIR is to follow.")
@@ -56,8 +57,9 @@ def command(
 ) -> int:
     """Compare copies of one partition from several brokers, or make one follow another.
 
-    compare: where they part, by leader epochs and by checksums, and what each choice of a leader
-    loses. rejoin: cut DIR as a follower would be, then append what the leader has, as bytes.
+    compare: where they part, what each choice of a leader loses, and which one should lead; of
+    log dirs all partitions that they share. rejoin: cut DIR as a follower would be, then append
+    what the leader has, as bytes.
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
@@ -72,12 +74,12 @@ def command(
         broker_is_stopped=broker_is_stopped,
     )
     if action is ReplicasAction.COMPARE:
-        from eoctl.runs.replicas import CompareRun
+        from eoctl.runs.replicas import compare
 
         is_changing = change != ChangeOptions()
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
             raise UsageError("compare changes nothing: that option goes with rejoin only")
-        run = CompareRun(paths, now=now, expiration_ms=producer_expiry_ms)
+        run = compare(paths, now=now, expiration_ms=producer_expiry_ms)
         _report_comparison(run, output)
         return run.status
     from eoctl.runs.change_command import run_change
@@ -101,9 +103,16 @@ def command(
     return run_change(rejoin_command(paths[0], wanted), change, output)
 
 
-def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
-    from eoctl.output import Report, emit, line, message
-    from eoctl.runs.replicas import ChoiceRow, ComparisonRow, LostTransactionRow, ReplicaRow
+def _report_comparison(run: Compared, output: OutputFormat) -> None:
+    from eoctl.output import Report, draws_tables, emit, line, message
+    from eoctl.runs.replicas import (
+        ChoiceRow,
+        ComparisonRow,
+        LostTransactionRow,
+        RecommendationRow,
+        ReplicaRow,
+        recommendation_lines,
+    )
 
     reports = [
         Report("replica", ReplicaRow._fields, run.replicas, is_whole=True),
@@ -114,6 +123,18 @@ def _report_comparison(run: CompareRun, output: OutputFormat) -> None:
         reports.append(
             Report("transaction", LostTransactionRow._fields, run.transactions, is_whole=True)
         )
+    reports.append(
+        Report(
+            kind="recommendation",
+            columns=RecommendationRow._fields,
+            rows=run.recommendations,
+            is_whole=True,
+        )
+    )
+    if output is OutputFormat.TEXT and draws_tables():
+        for told in recommendation_lines(run.recommendations):
+            line(told)
+        line("")
     for number, each in enumerate(reports):
         if number and output is OutputFormat.TEXT:
             line("")

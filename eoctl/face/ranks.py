@@ -45,6 +45,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
               "check_id")),
     ("partition", (*PLACE, "lost_offsets", "duplicate_records", "aborted_records",
                    "open_records", "records")),
+    ("recommendation", (*PLACE, "leader", "leader_epoch", "end_offset", "lost_records_count",
+                        "lost_acknowledged_records_count")),
     # producers
     ("partition", (*PLACE, "producers_count", "live_count", "expired_count",
                    "open_transactions_count", "heap_bytes")),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import combinations, permutations
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from eoctl.clock import resolve_now
 from eoctl.progress import Progress, log_bytes
 from eoctl.replica_paths import (
     moment_of,
@@ -21,20 +23,62 @@ from recovery.replicas.compare import (
     price_tail,
     read_replica,
 )
+from recovery.replicas.recommend import Cost, recommend, standing_of
 from recovery.replicas.rejoin import require_follow_offset
+from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
     EXIT_SKIPPED,
+    AccessError,
+    FormatError,
     RefusedError,
     UsageError,
 )
+from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from eoctl.clock import Now
     from recovery.replicas.compare import Comparison, ReplicaLog, Tail
+    from storage.file_names import TopicPartition
+
+
+TOLD_COUNT = 2  # of partitions, in lines
+
+
+class Compared(Protocol):
+    """What was compared, in rows."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences for people."""
+
+    @property
+    def replicas(self) -> list[ReplicaRow]:
+        """The copies."""
+
+    @property
+    def comparisons(self) -> list[ComparisonRow]:
+        """Two of them each."""
+
+    @property
+    def choices(self) -> list[ChoiceRow]:
+        """What each leader costs."""
+
+    @property
+    def transactions(self) -> list[LostTransactionRow]:
+        """What is cut of these."""
+
+    @property
+    def recommendations(self) -> list[RecommendationRow]:
+        """Which copies should lead."""
+
+    @property
+    def status(self) -> int:
+        """Exit status."""
 
 
 class ReplicaRow(NamedTuple):
@@ -90,19 +134,45 @@ class LostTransactionRow(NamedTuple):
     outcome: str
 
 
+class RecommendationRow(NamedTuple):
+    """The copy that should lead, and what that costs: summed over the others. None: not known."""
+
+    topic: str
+    partition: int
+    leader: str
+    broker: int | None
+    leader_epoch: int
+    end_offset: int
+    lost_records_count: int | None
+    lost_acknowledged_records_count: int | None
+    lost_acknowledged_offsets_count: int | None
+    is_sound: bool
+    reason: str
+    cheaper_leader: str | None
+    cheaper_acknowledged_records_count: int | None
+
+
 class CompareRun:
     """Compares copies; rows are complete once it is made."""
 
-    def __init__(self, paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        now: str | None,
+        expiration_ms: int | None,
+        moment: Now | None = None,
+    ) -> None:
+        """Compare. With a `moment` that is the clock, and it is not told again."""
         if len(paths) < 2:
             raise UsageError(
                 f"{len(paths)} directories, two are needed",
                 next_step="eoctl replicas compare DIR DIR...",
             )
         selected = select_replicas(paths)
-        moment = moment_of(selected, now)
-        self._clock = Clock.at(moment.ms, expiration_ms)
-        self.notes: list[str] = [moment.describe()]
+        clock = moment_of(selected, now) if moment is None else moment
+        self._clock = Clock.at(clock.ms, expiration_ms)
+        self.notes: list[str] = [clock.describe()] if moment is None else []
         partitions = [Partition.of(each) for each in selected]
         require_one_topic(partitions)
         self.notes += told_of_use(partitions)
@@ -122,6 +192,7 @@ class CompareRun:
         for _, _, each in found:
             self.notes += each.notes
         self.choices = [self._choice(*pair) for pair in permutations(self._logs, 2)]
+        self.recommendations = [self._recommended(nodes)]
         self.transactions = [row for key in self._tails for row in self._transactions(*key)]
         self.notes.append(
             "verified: headers and checksums of all batches; records were not decompressed"
@@ -175,6 +246,40 @@ class CompareRun:
             acknowledged_end_offset=acknowledged,
         )
 
+    def _recommended(self, nodes: Mapping[str, int | None]) -> RecommendationRow:
+        found = recommend([standing_of(each, self._cost(each.path)) for each in self._logs])
+        best, cheaper = found.leader, found.cheaper
+        first = self._logs[0].partition
+        return RecommendationRow(
+            topic=first.topic,
+            partition=first.partition,
+            leader=best.path,
+            broker=nodes[best.path],
+            leader_epoch=best.leader_epoch,
+            end_offset=best.end_offset,
+            lost_records_count=best.cost.records_count,
+            lost_acknowledged_records_count=best.cost.acknowledged_records_count,
+            lost_acknowledged_offsets_count=best.cost.acknowledged_offsets_count,
+            is_sound=best.is_sound,
+            reason=found.reason,
+            cheaper_leader=None if cheaper is None else cheaper.path,
+            cheaper_acknowledged_records_count=None
+            if cheaper is None
+            else cheaper.cost.acknowledged_records_count,
+        )
+
+    def _cost(self, leader: str) -> Cost:
+        """What the others lose when one leads."""
+        empty = {each.path for each in self._logs if each.end_offset <= each.start_offset}
+        own = [
+            each for each in self.choices if each.leader == leader and each.follower not in empty
+        ]
+        return Cost(
+            records_count=_sum(each.lost_records_count for each in own),
+            acknowledged_records_count=_sum(each.lost_acknowledged_records_count for each in own),
+            acknowledged_offsets_count=_sum(each.lost_acknowledged_offsets_count for each in own),
+        )
+
     def _transactions(self, path: str, offset: int) -> Iterator[LostTransactionRow]:
         for each in self._tails[path, offset].transactions or ():
             yield LostTransactionRow(
@@ -186,6 +291,118 @@ class CompareRun:
                 ended_by=each.kind,
                 outcome=each.outcome,
             )
+
+
+class CompareDirsRun:
+    """Compares the copies of all partitions that several log dirs share, one after the other."""
+
+    def __init__(self, paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> None:
+        copies: dict[TopicPartition, list[str]] = {}
+        moment = resolve_now(now, paths)
+        self.notes: list[str] = [moment.describe()]
+        self._statuses: set[int] = set()
+        for path in paths:
+            found = discover([path])
+            self._tell(map(str, found.problems))
+            for each in found.selected:
+                name = each.partition.name
+                if name.state is DirState.LIVE and name.topic != METADATA_TOPIC:
+                    copies.setdefault(each.partition.topic_partition, []).append(
+                        each.partition.path
+                    )
+        shared = {key: own for key, own in copies.items() if len(own) > 1}
+        if not shared:
+            raise UsageError(
+                f"{', '.join(paths)}: no partition is in two of them",
+                next_step="eoctl replicas compare LOG-DIR LOG-DIR..., of different brokers",
+            )
+        self.replicas: list[ReplicaRow] = []
+        self.comparisons: list[ComparisonRow] = []
+        self.choices: list[ChoiceRow] = []
+        self.transactions: list[LostTransactionRow] = []
+        self.recommendations: list[RecommendationRow] = []
+        for key in sorted(shared):
+            try:
+                run = CompareRun(shared[key], now=now, expiration_ms=expiration_ms, moment=moment)
+            except (AccessError, FormatError, RefusedError, UsageError) as exc:
+                self._tell([f"{key}: not compared: {exc}"])
+                continue
+            self.replicas += run.replicas
+            self.comparisons += run.comparisons
+            self.choices += run.choices
+            self.transactions += run.transactions
+            self.recommendations += run.recommendations
+            self.notes += run.notes
+            self._statuses.add(run.status)
+        if alone := len(copies) - len(shared):
+            self.notes.append(f"{alone} partitions are in one of the directories only")
+        self.notes = list(dict.fromkeys(self.notes))
+
+    def _tell(self, problems: Iterable[str]) -> None:
+        told = list(problems)
+        self.notes += told
+        if told:
+            self._statuses.add(EXIT_SKIPPED)
+
+    @property
+    def status(self) -> int:
+        """1: some differ; 5: something could not be compared."""
+        graver = (EXIT_FINDINGS, EXIT_SKIPPED)
+        return next((each for each in graver if each in self._statuses), EXIT_OK)
+
+
+def compare(paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> Compared:
+    """Compare directories of one partition, or log dirs: all partitions that they share.
+
+    Raises:
+        UsageError: they are neither, or share nothing.
+        RefusedError, AccessError: the one partition cannot be compared.
+    """
+    are_log_dirs = len(paths) > 1 and all(
+        Path(each).is_dir() and discover([each]).whole for each in paths
+    )
+    run = CompareDirsRun if are_log_dirs else CompareRun
+    return run(paths, now=now, expiration_ms=expiration_ms)
+
+
+def recommendation_lines(rows: Sequence[RecommendationRow]) -> Iterator[str]:
+    """Say which copies should lead: the dear ones first, a few lines each."""
+    ranked = sorted(rows, key=_dearness)
+    for each in ranked[:TOLD_COUNT]:
+        broker = "" if each.broker is None else f"broker {each.broker}, "
+        yield f"{each.topic}-{each.partition}: leader {broker}{each.leader}"
+        lost = _count_of(each.lost_records_count)
+        acknowledged = _count_of(each.lost_acknowledged_records_count)
+        yield f"  {each.reason}"
+        yield f"  lost by the others: {lost} records, {acknowledged} acknowledged"
+        if each.cheaper_leader is not None:
+            yield (
+                f"  {each.cheaper_leader} would cost"
+                f" {_count_of(each.cheaper_acknowledged_records_count)} acknowledged, and has an"
+                " older log"
+            )
+    if len(ranked) > TOLD_COUNT:
+        yield f"and {len(ranked) - TOLD_COUNT:,} more partitions"
+
+
+def _dearness(row: RecommendationRow) -> tuple[int, int, str, int]:
+    unknown = 1 << 62
+    acknowledged, lost = row.lost_acknowledged_records_count, row.lost_records_count
+    return (
+        -(unknown if acknowledged is None else acknowledged),
+        -(unknown if lost is None else lost),
+        row.topic,
+        row.partition,
+    )
+
+
+def _count_of(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(each or 0 for each in known)
 
 
 def _told_of_missing(logs: Sequence[ReplicaLog]) -> Iterator[str]:

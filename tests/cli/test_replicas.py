@@ -30,6 +30,7 @@ from tests.diverged_logs import (
     log_of,
     write_epochs,
 )
+from tests.on_terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +102,13 @@ TEXT = "\n".join(
             "broker-1/div-0 | 36 | 2001 | 55 | 58 | commit | removed",
             "broker-1/div-0 | 36 | 2001 | 67 | 69 | abort | removed",
         ),
+        table(
+            "topic | partition | leader | broker | leader_epoch | end_offset | lost_records_count"
+            " | lost_acknowledged_records_count | lost_acknowledged_offsets_count | is_sound"
+            " | reason | cheaper_leader | cheaper_acknowledged_records_count",
+            "div | 0 | broker-2/div-0 | 2 | 1 | 66 | 33 | 0 | 1 | yes"
+            " | leader epoch 1, the others have 0 at most | unknown | unknown",
+        ),
     ]
 )
 
@@ -118,7 +126,7 @@ def test_rows(diverged: Path, eoctl: Callable) -> None:
     rows = rows_of(eoctl(*COMPARE, *JSONL))
     assert rows == unpacked(eoctl(*COMPARE, "--output", "msgpack"))
     kinds = [each["kind"] for each in rows]
-    assert [kinds.count(each) for each in dict.fromkeys(kinds)] == [3, 3, 6, 3]
+    assert [kinds.count(each) for each in dict.fromkeys(kinds)] == [3, 3, 6, 3, 1]
     assert rows[3]["divergence_offset"] == 36
 
 
@@ -592,3 +600,108 @@ def test_80_columns(diverged: Path) -> None:
     shown = in_80_columns(*call)
     assert "not shown" not in shown
     assert "lost acknowledged offsets: " in shown
+
+
+# --- which one should lead ------------------------------------------------------------------------
+
+
+def test_the_recommended_leader_is_whom_the_brokers_elected(
+    diverged: Path, eoctl: Callable
+) -> None:
+    """broker-2 led in the end; what the others lost is what its choice costs."""
+    outcome = eoctl(*COMPARE, *JSONL)
+    row = only(outcome, "recommendation")
+    assert (row["leader"], row["broker"], row["leader_epoch"]) == ("broker-2/div-0", 2, 1)
+    assert (row["end_offset"], row["is_sound"], row["cheaper_leader"]) == (66, True, None)
+    own = [each for each in rows_of(outcome, "choice") if each["leader"] == "broker-2/div-0"]
+    for name in ("lost_records_count", "lost_acknowledged_records_count"):
+        assert row[name] == sum(each[name] for each in own)
+    assert row["reason"] == "leader epoch 1, the others have 0 at most"
+    assert rows_of(outcome)[-1]["kind"] == "recommendation"
+
+
+def test_of_one_epoch_the_longest_log_leads(diverged: Path, eoctl: Callable) -> None:
+    paths = ("broker-3/div-0", "broker-1/div-0")
+    row = only(eoctl("replicas", "compare", *paths, *JSONL), "recommendation")
+    assert row["leader"] == "broker-1/div-0"
+    assert row["reason"] == "leader epoch 0, and the longest log of it: 73, not 36"
+    assert (row["lost_records_count"], row["lost_acknowledged_records_count"]) == (0, 0)
+
+
+def test_damage_counts_against_a_leader(diverged: Path, eoctl: Callable) -> None:
+    """What lies behind it goes when its broker starts: of that end and epoch it is."""
+    log = diverged / "broker-2" / "div-0" / LOG_NAME
+    data = bytearray(log.read_bytes())
+    batch = next(each for each in read_batches(bytes(data)) if each.leader_epoch == 1)
+    data[batch.pos + 70] ^= 1
+    log.write_bytes(data)
+    row = only(eoctl(*COMPARE, *JSONL), "recommendation")
+    assert (row["leader"], row["end_offset"], row["leader_epoch"]) == ("broker-1/div-0", 73, 0)
+    assert (
+        row["reason"] == f"leader epoch 0, and the longest log of it: 73, not {batch.base_offset}"
+    )
+
+
+def test_of_equal_copies_the_sound_one_leads(after: Path, eoctl: Callable, tmp_path: Path) -> None:
+    one, other = (after / f"broker-{each}" / "div-0" for each in (1, 2))
+    row = only(eoctl("replicas", "compare", one, other, *JSONL), "recommendation")
+    assert row["reason"] == "leader epoch 1 up to 66, as the other one: any of them may lead"
+    assert (row["lost_records_count"], row["lost_acknowledged_records_count"]) == (0, 0)
+
+
+def test_a_cheaper_leader_is_named(diverged: Path, eoctl: Callable) -> None:
+    """One with an older epoch may cost fewer acknowledged records: the operator is told."""
+    for path in (diverged / "broker-1").glob("replication-offset-checkpoint"):
+        path.chmod(0o644)
+        path.write_text(path.read_text().replace("div 0 37", "div 0 73"))
+    outcome = eoctl(*COMPARE, *JSONL)
+    row = only(outcome, "recommendation")
+    assert row["leader"] == "broker-2/div-0"
+    assert row["lost_acknowledged_records_count"] > row["cheaper_acknowledged_records_count"] == 0
+    assert row["cheaper_leader"] == "broker-1/div-0"
+
+
+def test_log_dirs_are_compared_by_what_they_share(diverged: Path, eoctl: Callable) -> None:
+    """As each partition by itself; one clock, told once."""
+    outcome = eoctl("replicas", "compare", "broker-1", "broker-2", "broker-3", "--now", 0, *JSONL)
+    found = {(row["topic"], row["partition"]): row for row in rows_of(outcome, "recommendation")}
+    assert set(found) == {
+        (each.name.rpartition("-")[0], int(each.name.rpartition("-")[2]))
+        for each in (diverged / "broker-1").iterdir()
+        if each.is_dir() and each.name != "__cluster_metadata-0"
+    }
+    for (topic, number), row in found.items():
+        own = [f"broker-{each}/{topic}-{number}" for each in (1, 2, 3)]
+        alone = eoctl("replicas", "compare", *own, "--now", 0, *JSONL)
+        assert only(alone, "recommendation") == row
+        for kind in ("replica", "comparison", "choice", "transaction"):
+            key = {"replica": "path", "comparison": "one", "choice": "follower"}.get(
+                kind, "follower"
+            )
+            assert rows_of(alone, kind) == [
+                each for each in rows_of(outcome, kind) if each[key] in own
+            ]
+    assert outcome.status == 1
+    assert outcome.errors.count("now is") == 1
+    lone = eoctl("replicas", "compare", "broker-1", "broker-1/div-0")
+    assert lone.status == 2
+
+
+def test_a_partition_that_cannot_be_compared_does_not_stop_the_others(
+    diverged: Path, eoctl: Callable
+) -> None:
+    path = diverged / "broker-2" / "calm-0" / "partition.metadata"
+    path.chmod(0o644)
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    outcome = eoctl("replicas", "compare", "broker-2", "broker-3", *JSONL)
+    assert "calm" not in {row["topic"] for row in rows_of(outcome, "recommendation")}
+    assert "calm-0: not compared" in outcome.errors
+    assert outcome.status == 5
+
+
+def test_which_replica_leads(diverged: Path) -> None:
+    status, lines = on_terminal("replicas", "compare", "broker-1", "broker-2", "broker-3")
+    seen = "\n".join(lines[:10])
+    assert status == 1
+    assert "div-0: leader broker 2, broker-2/div-0" in seen
+    assert "lost by the others: 33 records, 0 acknowledged" in seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -130,13 +131,21 @@ TransactionTimeoutMs = Annotated[
 FailOn = Annotated[Severity, typer.Option(help="Exit with 1 for findings from this severity on.")]
 EngineChoice = Annotated[EngineName, typer.Option("--engine", help="Processes here, or Spark.")]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Processes of the local engine.")
+    int | None,
+    typer.Option(
+        "--jobs", "-j", min=0, metavar="N", help="Processes at most; 0: one for each processor [0]."
+    ),
 ]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Where Spark runs [local[*,4]].")]
 Conf = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
+
+
+def process_count(jobs: int | None) -> int:
+    """How many processes `--jobs` asks for: without it one for each processor we may use."""
+    return jobs or len(os.sched_getaffinity(0))
 
 
 def given_paths(paths: Iterable[str] | None, server_properties: str | None) -> list[str]:

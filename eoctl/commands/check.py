@@ -8,6 +8,7 @@ import typer
 
 from eoctl.options import (
     FailOn,
+    Jobs,
     MetadataDir,
     Now,
     Output,
@@ -15,6 +16,7 @@ from eoctl.options import (
     ProducerExpiryMs,
     ServerProperties,
     given_paths,
+    process_count,
 )
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
@@ -50,9 +52,7 @@ def command(
         str | None,
         typer.Option(metavar="FILE", help="Keep results there; take those that still hold."),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Partitions at once [processors].")
-    ] = None,
+    jobs: Jobs = None,
     io_limit: Annotated[
         int, typer.Option(metavar="MIB", min=0, help="Read at most so many MiB a second.")
     ] = 0,
@@ -102,7 +102,7 @@ def command(
             since=since,
             predicts=predict,
             reclaims=reclaim,
-            jobs=jobs,
+            jobs=process_count(jobs),
             io_limit_mib=io_limit,
             now=now,
             expiration_ms=producer_id_expiration_ms,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import KafkaOutput  # noqa: TC001 - Typer reads the annotation
+from eoctl.options import Jobs, KafkaOutput, process_count
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -91,9 +91,7 @@ def command(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on as the active segment grows and rolls.")
     ] = False,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=0, help="Processes for large logs; 0: all cores.")
-    ] = 0,
+    jobs: Jobs = None,
     output: KafkaOutput = OutputFormat.TEXT,
 ) -> int:
     """Print the files of a log directory, each as its name says.
@@ -149,7 +147,7 @@ def command(
         value_decoder=parse_decoder_class(value_decoder_class or "StringDecoder"),
         selection=selection,
         show_secrets=show_secrets,
-        jobs=jobs,
+        jobs=process_count(jobs),
     )
     all_paths = [*(paths or []), *_listed(files or [])]
     if not all_paths:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from storage.errors import AccessError, UsageError
 from storage.limits import INT32_MAX
@@ -42,7 +41,7 @@ def command(
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
+    jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Rebuild what a broker derives from the .log files, and show what differs on disk.
@@ -87,7 +86,7 @@ def command(
     absent = lost_partitions(found.whole)
     run = RebuildRun(
         work,
-        jobs or len(os.sched_getaffinity(0)),
+        options.process_count(jobs),
         [*notes, *map(str, absent)],
         # A partition that cannot be opened was not derived; one without its log start may be wrong.
         is_short=bool(absent) or any(isinstance(each, AccessError) for each in found.problems),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from recovery.repair.strategies import Strategy  # noqa: TC001
 from storage.limits import INT32_MAX
@@ -42,7 +41,7 @@ def command(
     no_backup: options.NoBackup = False,
     i_accept_the_loss: options.AcceptLoss = False,
     broker_is_stopped: options.BrokerIsStopped = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: all cores.")] = 0,
+    jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Mend damaged partitions: as a broker would, keeping every good batch, or by refetching.
@@ -73,5 +72,5 @@ def command(
         replicated=replicated,
     )
     wanted.check(is_kept=apply or save_plan is not None)
-    jobs = jobs or len(os.sched_getaffinity(0))
-    return run_change(repair_command(RepairRun(paths, wanted), jobs), change, output)
+    run = RepairRun(paths, wanted)
+    return run_change(repair_command(run, options.process_count(jobs)), change, output)

@@ -51,7 +51,7 @@ class DumpOptions(NamedTuple):
     value_decoder: ValueDecoder = ValueDecoder.STRING
     selection: Selection = Selection()
     show_secrets: bool = False
-    jobs: int = 0  # 0: as many as this machine has processors
+    jobs: int = 1
 
     def end_pos(self, file_bytes: int) -> int:
         """How far a log of this size is looked at."""

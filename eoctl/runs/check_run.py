@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from functools import partial
 from itertools import chain
@@ -62,7 +61,7 @@ class CheckRequest(NamedTuple):
     since: str | None = None
     predicts: bool = False
     reclaims: bool = False
-    jobs: int | None = None
+    jobs: int = 1
     io_limit_mib: int = 0
     now: str | None = None
     expiration_ms: int | None = None
@@ -318,7 +317,7 @@ def prepared(request: CheckRequest, *, keeps: bool) -> tuple[CheckRun, Callable[
             broker_version=version,
             predicts=request.predicts,
         ),
-        jobs=request.jobs or len(os.sched_getaffinity(0)),
+        jobs=request.jobs,
         bytes_per_second=request.io_limit_mib << 20,
         fail_on=request.fail_on,
         is_one_node=request.is_one_node,

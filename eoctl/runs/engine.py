@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
-from eoctl.options import EngineName
+from eoctl.options import EngineName, process_count
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError
 
@@ -74,7 +73,7 @@ def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
 
 def jobs_of(options: EngineOptions) -> int:
     """Return how many processes the local engine has."""
-    return options.jobs or len(os.sched_getaffinity(0))
+    return process_count(options.jobs)
 
 
 def anywhere(function: Callable[[T], R]) -> Callable[[T], R]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.text import pipeline
@@ -55,7 +54,7 @@ def render_log(
     end_offset: int | None = None,
     resume: bool = False,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-    jobs: int = 0,
+    jobs: int = 1,
     fd: int | None = None,
 ) -> LogDumpResult:
     """Write the lines of all batches, and with `deep` of their records; nothing else.
@@ -75,7 +74,7 @@ def render_log(
         end_offset: as in `Segment.scan`.
         resume: as in `Segment.scan`; False ends where the broker's reader ends.
         max_batch_bytes: a batch that would decompress to more is an error.
-        jobs: processes to use, at most two; 0: as many as there are processors.
+        jobs: processes to use, at most two.
         fd: where `write` writes to, with nothing of it waiting in a buffer. Only with it, and for
             a large file, a second process is used.
 
@@ -90,7 +89,7 @@ def render_log(
         options = LineOptions(print_data=print_data, skip_record_metadata=skip_record_metadata)
         renderer = DeepRenderer(segment, write, options, max_batch_bytes, on_error)
     baton = pipeline.FIRST_BATON
-    if fd is not None and end_pos >= TWO_PROCESSES_MIN_BYTES and _process_count(jobs) > 1:
+    if fd is not None and end_pos >= TWO_PROCESSES_MIN_BYTES and jobs > 1:
         baton = pipeline.render_with_two(segment, renderer, fd, end_pos, end_offset)
     # What comes next may contradict the offset of a batch that is written already.
     start_pos, last_offset, leader_epoch = baton.sure
@@ -124,7 +123,3 @@ def _parts_from(pos: int, scan: BulkScan) -> Iterator[BulkWindow | ScannedBatch]
                 yield part._replace(table=rows_of(part.table, first, part.table.row_count))
         elif part.pos >= pos:
             yield as_it_stands(scan, part)
-
-
-def _process_count(jobs: int) -> int:
-    return jobs or len(os.sched_getaffinity(0))

@@ -325,3 +325,19 @@ def test_a_report_that_stays_whole_on_a_narrow_terminal() -> None:
         "\n"
         "first: x  second: 22  the fourth: unknown\n"
     )
+
+
+@pytest.mark.parametrize("jobs", ["0", "1", "2"])
+@pytest.mark.parametrize(
+    "command",
+    ["check", "dump-segment", "rebuild", "repair", "spark-audit --engine local", "export --to %"],
+)
+def test_jobs_is_one_option(
+    command: str, jobs: str, eoctl: Callable, golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """0 is one for each processor, in every command."""
+    words = command.replace("%", str(tmp_path / "out")).split()
+    path = golden("kafka-4.3.1") / "clean" / "plain-0"
+    outcome = eoctl(*words, path, "--jobs", jobs)
+    assert outcome.status == 0, outcome.errors
+    assert eoctl(words[0], "--jobs", "-1", path).status == 2

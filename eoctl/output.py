@@ -62,7 +62,6 @@ class Report(NamedTuple):
     rows: Iterable[Sequence[Any]]
     notes: Sequence[str] = ()
     answers: Sequence[str] = ()
-    is_whole: bool = False
 
 
 class _Mode:
@@ -493,7 +492,7 @@ def _emit_plain(report: Report) -> None:
 
 def _emit_table(report: Report) -> None:
     """Draw a table that fits; what is left out is said in one line."""
-    from eoctl.face.ranks import answers_of
+    from eoctl.face.ranks import answers_of, noun_of
     from eoctl.face.table import draw
 
     wanted = chosen_columns(report.columns)
@@ -502,10 +501,13 @@ def _emit_table(report: Report) -> None:
     look, width = _Mode.look, screen_size()[0]
     # Those that were asked for by name answer, all of them.
     answers: Sequence[str] = wanted
-    if not look.columns and not report.is_whole:
+    if not look.columns:
         answers = report.answers or answers_of(report.kind, report.columns)
     places = [report.columns.index(name) for name in wanted]
     rows = [[row[place] for place in places] for row in report.rows]
+    if not rows:
+        line(f"no {noun_of(report.kind)}")
+        return
     drawn = draw(wanted, rows, answers=answers, width=width, look=look)
     write(_utf8(drawn.text))
     if drawn.left_out:

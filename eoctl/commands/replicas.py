@@ -115,20 +115,17 @@ def _report_comparison(run: Compared, output: OutputFormat) -> None:
     )
 
     reports = [
-        Report("replica", ReplicaRow._fields, run.replicas, is_whole=True),
-        Report("comparison", ComparisonRow._fields, run.comparisons, is_whole=True),
-        Report("choice", ChoiceRow._fields, run.choices, is_whole=True),
+        Report("replica", ReplicaRow._fields, run.replicas),
+        Report("comparison", ComparisonRow._fields, run.comparisons),
+        Report("choice", ChoiceRow._fields, run.choices),
     ]
     if run.transactions:
-        reports.append(
-            Report("transaction", LostTransactionRow._fields, run.transactions, is_whole=True)
-        )
+        reports.append(Report("transaction", LostTransactionRow._fields, run.transactions))
     reports.append(
         Report(
             kind="recommendation",
             columns=RecommendationRow._fields,
             rows=run.recommendations,
-            is_whole=True,
         )
     )
     if output is OutputFormat.TEXT and draws_tables():

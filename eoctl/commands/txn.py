@@ -108,7 +108,7 @@ def describe(
     world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
     found = find_ids(world, transactional_id, producer_id)
     id_rows = [id_row(world, *each) for each in found]
-    emit(Report("transactional_id", ID_COLUMNS, id_rows, is_whole=True), output)
+    emit(Report("transactional_id", ID_COLUMNS, id_rows), output)
     names = {record.transactional_id for _, record in found}
     if transactional_id is not None and not found:
         world.notes.append(where_it_would_be(world, transactional_id))
@@ -159,7 +159,6 @@ def hanging(
             columns=HANGING_COLUMNS,
             rows=[hanging_row(world, each) for each in found],
             notes=world.notes,
-            is_whole=True,
         ),
         output,
     )
@@ -192,7 +191,6 @@ def torn(
             columns=TORN_COLUMNS,
             rows=rows,
             notes=world.notes,
-            is_whole=True,
         ),
         output,
     )

@@ -60,7 +60,6 @@ _HEADINGS = {
     "high_watermark": "HW",
     "last_stable_offset": "LSO",
     "log_bytes": "log size",
-    "open_transactions_count": "open txns",
     "size_bytes": "size",
 }
 RIGHT = frozenset({Kind.COUNT, Kind.NUMBER, Kind.BYTES, Kind.DURATION})
@@ -88,8 +87,8 @@ def facts_of(name: str) -> Facts:
     """Return what a column of this name holds; what no row of the table knows is text."""
     found = (kind for pattern, kind in _KINDS if re.fullmatch(pattern, name))
     kind = next(found, Kind.TEXT)
-    heading = _HEADINGS.get(name) or re.sub(r"(_ms|_counts?)$", "", name).replace("_", " ")
-    return Facts(kind, heading)
+    plain = re.sub(r"_(ms|counts?)$", "", name).replace("_", " ")
+    return Facts(kind, _HEADINGS.get(name) or re.sub(r" transactions$", " txns", plain))
 
 
 def find_column(wanted: str, columns: Sequence[str]) -> str | None:

@@ -30,9 +30,13 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # locate
     ("location", (*PLACE, "offset", "timestamp_ms", "segment_base_offset", "batch_pos", "path")),
     # txn
-    ("transaction", (*PLACE, "producer_id", "first_offset", "age_ms", "verdict", "abort_command")),
     ("transaction", (*PLACE, "producer_id", "transactional_id", "first_offset", "state",
                      "verdict")),
+    ("torn_transaction", ("why", "transactional_id", "producer_id", *PLACE, "committed_in",
+                          "aborted_in", "open_in", "not_here")),
+    ("transaction_stats", (*PLACE, "committed_count", "aborted_count", "open_count",
+                           "last_stable_offset", "oldest_open_age_ms")),
+    ("abort", (*PLACE, "producer_id", "transactional_id", "first_offset", "verdict", "applied")),
     ("transactional_id", ("transactional_id", "producer_id", "producer_epoch", "status",
                           "partitions", "last_update_timestamp_ms")),
     ("hanging", (*PLACE, "transactional_id", "verdict", "last_timestamp_ms",
@@ -64,8 +68,7 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("truncation", ("path", "target_offset", "log_end_offset", "end_after_restart", "applied")),
     ("repair", ("path", "strategy", "lost_offsets_count", "lost_ranges_count", "lost_bytes",
                 "applied")),
-    ("step", ("action", "file", "before_bytes", "after_bytes", "reason")),
-    ("file", ("file", "before_bytes", "after_bytes")),
+    ("step", ("action", "file", "reason")),
     ("journal", ("plan_id", "status", "command", "applied_at_ms", "kept_bytes")),
     # spark-audit
     ("partition", (*PLACE, "records", "committed_transactions", "aborted_transactions",
@@ -82,6 +85,15 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replica", (*PLACE, "is_equal", "first_different_offset", "broker", "other_broker")),
     ("corrupt-range", (*PLACE, "finding", "check_id", "start_pos", "end_pos", "reason")),
 )  # fmt: skip
+
+
+# What a row is, where the kind does not say it.
+NOUNS = {"hanging": "hanging transaction", "step": "change"}
+
+
+def noun_of(kind: str) -> str:
+    """Return what a row of a report of a kind is, in words."""
+    return NOUNS.get(kind, kind.replace("_", " ").replace("-", " "))
 
 
 def answers_of(kind: str, columns: Collection[str]) -> tuple[str, ...]:

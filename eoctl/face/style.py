@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from enum import StrEnum
 from typing import NamedTuple
@@ -43,7 +44,7 @@ _STYLES = {
     BAD: (
         "error", "corrupt", "torn", "unreadable", "refuses", "refused", "failed", "hanging", "late",
         "diverged", "differs", "missing", "lost", "extra", "dies", "stale", "broken", "deletes",
-        "unclean",
+        "unclean", "overdue",
     ),
     DOUBTFUL: (
         "warning", "torn_tail", "preallocated", "open", "ongoing", "truncates", "expired",
@@ -56,14 +57,14 @@ _STYLES = {
     ),
     FAINT: ("unknown", "none", "-", "note"),
 }  # fmt: skip
-_STYLE_OF = {word: style for style, words in _STYLES.items() for word in words}
+_STYLE_OF = {word.replace("_", ""): style for style, words in _STYLES.items() for word in words}
 
 
 def style_of(word: str) -> str:
     """Return the style of a severity or a state; what is neither good nor bad has none."""
-    plain = word.lower().replace("-", "_")
-    first = plain.partition(" ")[0]  # of `truncates 1 file`
-    return _STYLE_OF.get(plain.replace(" ", "_")) or _STYLE_OF.get(first, "")
+    first = word.partition(" ")[0]  # of `truncates 1 file`
+    plain = (re.sub(r"[ _-]", "", each.lower()) or each for each in (word, first))
+    return next((_STYLE_OF[each] for each in plain if each in _STYLE_OF), "")
 
 
 def is_colored(color: Color) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eoctl.face.style import Look
 
 GAP = 2  # blanks between columns
-TEXT_WIDTH = 30  # what text can be broken to
+TEXT_WIDTH = 24  # what text can be broken to
 VALUE = "value"  # a column whose values are of the kinds that the first column names
 
 
@@ -131,7 +131,7 @@ def _column(
         each is None or (isinstance(each, int | float) and not isinstance(each, bool))
         for each in values
     )
-    is_text = any(isinstance(each, str) for each in values)
+    is_text = any(isinstance(each, str | list | tuple) for each in values)
     is_right = (facts.is_right and not is_text) or (is_number and facts.kind is not Kind.TIME)
     heading = max(map(len, facts.heading.split()))
     most = max([heading, *map(cell_len, cells)])
@@ -158,10 +158,12 @@ def _spread(widths: list[int], columns: Sequence[_Column], width: int) -> list[i
 
 
 def _table(columns: Sequence[_Column], widths: Sequence[int], look: Look) -> str:
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style=HEADING)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="")
     for column, width in zip(columns, widths, strict=True):
         justify: Any = "right" if column.is_right else "left"
-        table.add_column(column.facts.heading, justify=justify, width=width, overflow="fold")
+        table.add_column(
+            Text(column.facts.heading, HEADING), justify=justify, width=width, overflow="fold"
+        )
     for cells in zip(*(each.cells for each in columns), strict=True):
         table.add_row(*(_styled(each, cell) for each, cell in zip(columns, cells, strict=True)))
     return _rendered(table, sum(widths) + GAP * len(widths), look)

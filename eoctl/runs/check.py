@@ -31,10 +31,10 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     run, end_notes = prepared(request, keeps=is_told)
     reports: list[Report] = []
     if not is_told:
-        reports.append(Report("finding", Finding._fields, run.findings(), is_whole=True))
+        reports.append(Report("finding", Finding._fields, run.findings()))
         reports.append(Report("partition", PartitionRow._fields, run.rows))
     if request.predicts:
-        reports.append(Report("start_change", StartChange._fields, run.changes, is_whole=True))
+        reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
         reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(run.found, request)))
     if is_told:

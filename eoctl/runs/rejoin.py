@@ -95,7 +95,7 @@ def rejoin_command(path: str, options: RejoinOptions) -> ChangeCommand:
 def _planned(found: PlannedRejoin, rule: FollowRule) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         rows = [each._replace(applied=done.is_applied) for each in found.rows]
-        emit(Report(kind="rejoin", columns=RejoinRow._fields, rows=rows, is_whole=True), output)
+        emit(Report(kind="rejoin", columns=RejoinRow._fields, rows=rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

@@ -315,7 +315,7 @@ def _planned(found: PlannedAbort) -> Planned:
     def show(done: Done, output: OutputFormat) -> None:
         given = [{**each, "applied": done.is_applied} for each in found.rows]
         rows = [tuple(each[name] for name in ABORT_COLUMNS) for each in given]
-        emit(Report(kind="abort", columns=ABORT_COLUMNS, rows=rows, is_whole=True), output)
+        emit(Report(kind="abort", columns=ABORT_COLUMNS, rows=rows), output)
 
     return Planned(
         plans=() if found.plan is None else (found.plan,),

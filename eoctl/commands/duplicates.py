@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,7 +13,18 @@ from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
 from storage.errors import UsageError
 
+T = TypeVar("T")
+
 MIB = 1 << 20
+NULL = "null"
+TERMINAL_GROUPS = 20  # unless told otherwise
+TERMINAL_COPIES = 2  # offsets, and sessions
+TERMINAL_BYTES = 12  # characters of a key, and of a value
+
+
+if TYPE_CHECKING:
+    from eoctl.runs.duplicates import DuplicatesRun
+    from recovery.duplicates.groups import DuplicateGroup
 
 
 class Kind(StrEnum):
@@ -46,6 +57,9 @@ def command(
     isolation: Annotated[
         Isolation, typer.Option(help="Look at all batches, or at committed ones.")
     ] = Isolation.READ_UNCOMMITTED,
+    grouped: Annotated[
+        bool, typer.Option("--grouped", help="One row for all copies, as in a table.")
+    ] = False,
     limit: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Print no more; all are counted.")
     ] = None,
@@ -66,10 +80,10 @@ def command(
     Suspected: two records say the same within the window, and no session kept retries out.
     """
     from eoctl.clock import parse_duration_ms
-    from eoctl.output import Report, emit, use_format, while_read
+    from eoctl.output import draws_tables, use_format, while_read
     from eoctl.runs.duplicates import DuplicatesRun
     from recovery.duplicates.record_digests import parse_record_id
-    from recovery.duplicates.rows import Duplicate, DuplicateKind
+    from recovery.duplicates.rows import DuplicateKind
     from recovery.duplicates.search import DuplicateOptions
     from recovery.duplicates.spill import spill_space
     from storage.dirs.discovery import discover
@@ -78,6 +92,8 @@ def command(
     kinds = frozenset(DuplicateKind) if kind is Kind.ALL else {DuplicateKind(kind.value)}
     if DuplicateKind.SUSPECTED not in kinds and (across_partitions or record_id is not None):
         raise UsageError("--id and --across-partitions look for suspected ones, not --kind proved")
+    is_drawn = output is OutputFormat.TEXT and draws_tables()
+    is_grouped = is_drawn or grouped
     options = DuplicateOptions(
         kinds=frozenset(kinds),
         window_ms=parse_duration_ms(window),
@@ -85,6 +101,7 @@ def command(
         min_bytes=min_bytes,
         is_across_partitions=across_partitions,
         is_committed_only=isolation is Isolation.READ_COMMITTED,
+        is_by_group=is_grouped,
     )
     wanted = given_paths(paths, server_properties)
     if not wanted:
@@ -92,8 +109,66 @@ def command(
     space = spill_space(spill_dir, memory * MIB)
     run = DuplicatesRun(discover(wanted), wanted, options, space, limit=limit, fail_on=fail_on)
     with while_read(lambda: run.status, is_verdict=True):
-        emit(
-            Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),
-            output,
-        )
+        if not is_grouped:
+            _report_pairs(run, output)
+        elif is_drawn:
+            _draw_groups(run, TERMINAL_GROUPS if limit is None else limit)
+        else:
+            _report_groups(run, output)
     return run.status
+
+
+def _report_pairs(run: DuplicatesRun, output: OutputFormat) -> None:
+    from eoctl.output import Report, emit
+    from recovery.duplicates.rows import Duplicate
+
+    emit(
+        Report(kind="duplicate", columns=Duplicate._fields, rows=run.rows(), notes=run.notes),
+        output,
+    )
+
+
+def _report_groups(run: DuplicatesRun, output: OutputFormat) -> None:
+    from eoctl.output import Report, emit
+    from recovery.duplicates.groups import DuplicateGroup
+
+    found = run.groups()
+    rows = map(_worded, found) if output is OutputFormat.TEXT else found
+    columns = DuplicateGroup._fields
+    emit(Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes), output)
+
+
+def _draw_groups(run: DuplicatesRun, count: int) -> None:
+    """The largest ones: nobody reads a million rows on a terminal."""
+    from eoctl.output import Report, emit
+    from recovery.duplicates.groups import DuplicateGroup
+
+    rows = [_drawn(each) for each in run.largest_groups(count)]
+    columns = DuplicateGroup._fields
+    report = Report(kind="duplicate-group", columns=columns, rows=rows, notes=run.notes)
+    emit(report, OutputFormat.TEXT)
+
+
+def _worded(group: DuplicateGroup, most: int | None = None) -> tuple[Any, ...]:
+    """A row of text; that a key or value is null is known where the payload is."""
+    from eoctl.runs.bytes_text import row_as_text
+
+    if group.is_same_payload is not None:
+        null = NULL.encode()
+        group = group._replace(
+            key=null if group.key is None else group.key,
+            value=null if group.value is None else group.value,
+        )
+    return row_as_text(group, most)
+
+
+def _drawn(group: DuplicateGroup) -> tuple[Any, ...]:
+    """A row for a terminal: what is long is cut."""
+    return _worded(
+        group._replace(offsets=_short(group.offsets), sessions=_short(group.sessions)),
+        TERMINAL_BYTES,
+    )
+
+
+def _short(values: tuple[T, ...]) -> tuple[T | str, ...]:
+    return values if len(values) <= TERMINAL_COPIES else (*values[:TERMINAL_COPIES], "...")

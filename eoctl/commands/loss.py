@@ -58,7 +58,7 @@ def command(
 def _draw(run: LossRun) -> None:
     """On a terminal the answer comes first."""
     from eoctl.output import Report, emit, line, message
-    from eoctl.runs.loss import as_text
+    from eoctl.runs.bytes_text import row_as_text
     from recovery.loss.rows import LossKind, LossRow, LossSummary
 
     rows = sorted(run.rows(), key=lambda each: [*LossKind].index(each.kind))
@@ -66,7 +66,7 @@ def _draw(run: LossRun) -> None:
         line(each)
     for kind, columns, drawn in (
         ("partition", LossSummary._fields, run.concerned),
-        ("loss", LossRow._fields, [as_text(each, TERMINAL_KEY) for each in rows]),
+        ("loss", LossRow._fields, [row_as_text(each, TERMINAL_KEY) for each in rows]),
     ):
         if drawn:
             line("")
@@ -79,12 +79,12 @@ def _draw(run: LossRun) -> None:
 def _stream(run: LossRun, output: OutputFormat) -> None:
     """Rows as they are found, then what they come to."""
     from eoctl.output import Report, emit, line
-    from eoctl.runs.loss import as_text
+    from eoctl.runs.bytes_text import row_as_text
     from recovery.loss.rows import LossRow, LossSummary
 
     rows = run.rows()
     is_text = output is OutputFormat.TEXT
-    emit(Report("loss", LossRow._fields, map(as_text, rows) if is_text else rows), output)
+    emit(Report("loss", LossRow._fields, map(row_as_text, rows) if is_text else rows), output)
     if is_text:
         line("")
     summaries = Report(

@@ -44,6 +44,7 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # duplicates
     ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
                    "repeat_last_offset")),
+    ("duplicate-group", ("kind", *PLACE, "copies_count", "key", "value", "offsets", "sessions")),
     # loss
     ("loss", ("kind", *PLACE, "base_offset", "last_offset", "first_key", "producer_id",
               "check_id")),

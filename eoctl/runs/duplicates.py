@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.runs.notes import notes_in_use
 from recovery.cluster.absent import lost_partitions
+from recovery.duplicates.contents import RecordFinder
+from recovery.duplicates.groups import DuplicateGroup, groups_of
 from recovery.duplicates.rows import DuplicateKind
 from recovery.duplicates.search import DuplicateSearch
 from recovery.rules.findings import Severity
@@ -62,6 +65,39 @@ class DuplicatesRun:
 
     def rows(self) -> Iterator[Duplicate]:
         """Search. Raises AccessError when temporary files cannot be written."""
+        yield from self._searched(self._limit)
+        count = sum(self._counts.values())
+        if self._limit is not None and self._limit < count:
+            self.notes.append(f"{self._limit} of them are printed (--limit)")
+
+    def groups(self) -> Iterator[DuplicateGroup]:
+        """Search, and give a row for all copies of one batch or record. Raises as `rows`."""
+        count = 0
+        for each in groups_of(self._searched(None), RecordFinder()):
+            count += 1
+            if self._limit is None or count <= self._limit:
+                yield each
+        if self._limit is not None and self._limit < count:
+            self.notes.append(f"{self._limit} of {count} groups are printed (--limit)")
+
+    def largest_groups(self, count: int) -> list[DuplicateGroup]:
+        """Search, and return the groups with most copies, proved ones first. Raises as `rows`."""
+        found = 0
+
+        def counted() -> Iterator[DuplicateGroup]:
+            nonlocal found
+            for each in groups_of(self._searched(None), RecordFinder()):
+                found += 1
+                yield each
+
+        largest = nsmallest(count, counted(), key=_weight)
+        if found > len(largest):
+            self.notes.append(
+                f"{len(largest)} of {found} groups are printed, those with most copies (--limit)"
+            )
+        return largest
+
+    def _searched(self, limit: int | None) -> Iterator[Duplicate]:
         from eoctl.progress import Progress, log_bytes
 
         with Progress("reading", lambda: log_bytes(self._found.selected)) as progress:
@@ -72,18 +108,13 @@ class DuplicatesRun:
                 asked_for=self._is_asked_for,
                 on_bytes=progress.advance,
             )
-            shown = 0
             self._counts = search.counts
-            for each in search.duplicates(self._limit):
-                yield each
-                shown += 1
+            yield from search.duplicates(limit)
         self._is_all_skipped = search.is_skipped and not search.opened_count
         self._is_skipped = self._is_skipped or search.is_skipped or search.is_short
         self.notes += search.notes
         counts = [f"{count} {kind}" for kind, count in search.counts.items()]
         self.notes.append(f"duplicates: {', '.join(counts)}")
-        if shown < sum(search.counts.values()):
-            self.notes.append(f"{shown} of them are printed (--limit)")
 
     @property
     def status(self) -> int:
@@ -97,6 +128,12 @@ class DuplicatesRun:
 
     def _is_asked_for(self, selected: Selected) -> bool:
         return os.path.realpath(selected.partition.path) in self._asked_for
+
+
+def _weight(group: DuplicateGroup) -> tuple[int, int, str, int, int]:
+    kind = [*DuplicateKind].index(group.kind)
+    partition = -1 if group.partition is None else group.partition
+    return kind, -group.copies_count, group.topic, partition, group.base_offset
 
 
 def _directory_of(path: str) -> str:

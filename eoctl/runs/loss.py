@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eoctl.progress import Progress
 from recovery.duplicates.spill import spill_space
@@ -111,20 +111,6 @@ class LossRun:
         if self._survey.is_lost:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self._survey.is_short else EXIT_OK
-
-
-def as_text(row: LossRow, most: int | None = None) -> tuple[Any, ...]:
-    """Return a row whose keys are text, of at most so many characters."""
-    return tuple(key_text(value, most) if isinstance(value, bytes) else value for value in row)
-
-
-def key_text(key: bytes, most: int | None = None) -> str:
-    """Return bytes as text: as they are where they are UTF-8, else as hexadecimal digits."""
-    try:
-        text = key.decode("utf-8")
-    except UnicodeDecodeError:
-        text = f"0x{key.hex()}"
-    return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _is_concerned(found: LossSummary) -> bool:

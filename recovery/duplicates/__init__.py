@@ -2,6 +2,6 @@
 
 Proved by producer ids and sequences, or suspected by their contents.
 
-From the entry down: search, batch_outcomes, payloads, proved, suspected, record_digests, rows,
-scan, spill, contents.
+From the entry down: search, groups, batch_outcomes, payloads, proved, suspected, record_digests,
+rows, scan, spill, contents.
 """

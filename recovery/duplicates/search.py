@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.duplicates.batch_outcomes import OutcomeReader, outcome_sorter
+from recovery.duplicates.groups import by_group
 from recovery.duplicates.payloads import PairReporter
 from recovery.duplicates.proved import batch_sorter, proved_pairs, sequenced_rows
 from recovery.duplicates.record_digests import Digester
@@ -57,6 +58,7 @@ class DuplicateOptions(NamedTuple):
         min_bytes: see `Digester`.
         is_across_partitions: suspected ones may have their first copy in another partition.
         is_committed_only: see above.
+        is_by_group: pairs of one group follow each other, instead of being in order of offsets.
     """
 
     kinds: frozenset[DuplicateKind] = frozenset(DuplicateKind)
@@ -65,6 +67,7 @@ class DuplicateOptions(NamedTuple):
     min_bytes: int = 1
     is_across_partitions: bool = False
     is_committed_only: bool = False
+    is_by_group: bool = False
 
 
 class DuplicateSearch:
@@ -199,13 +202,22 @@ class DuplicateSearch:
         self.spilled_bytes += pairs.spilled_bytes
         if self._left == 0:
             return
-        for rows in pairs.chunks():
-            for row in rows:
-                yield row
-                if self._left is not None:
-                    self._left -= 1
-                    if not self._left:
-                        return
+        for row in self._ordered(pairs, kind):
+            yield row
+            if self._left is not None:
+                self._left -= 1
+                if not self._left:
+                    return
+
+    def _ordered(self, pairs: Sorter, kind: DuplicateKind) -> Iterator[Any]:
+        if not self._options.is_by_group:
+            for rows in pairs.chunks():
+                yield from rows
+            return
+        with by_group(pairs, kind, self._space) as grouped:
+            for rows in grouped.chunks():
+                yield from rows["pair"]
+            self.spilled_bytes += grouped.spilled_bytes
 
     def _leave_out(self, notes: Iterable[str]) -> None:
         for each in notes:

@@ -88,6 +88,11 @@ class Sorter:
         self.spilled_bytes = 0
         self.peak_rows_count = 0
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        return self._dtype
+
     def __enter__(self) -> Self:
         return self
 

@@ -18,6 +18,7 @@ from eoctl.clock import parse_duration_ms
 from recovery.duplicates.rows import Duplicate
 from storage.errors import UsageError
 from tests.doubled_logs import Said, Sent, write_log
+from tests.on_terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,3 +297,85 @@ def test_an_interrupt(large: Path, tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=30) == 130
     assert list(spill.iterdir()) == []
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def grouped(eoctl: Callable[..., Any], *arguments: object) -> list[dict[str, Any]]:
+    outcome = eoctl("duplicates", *arguments, "--grouped", "--output", "jsonl")
+    return [json.loads(line) for line in outcome.text.splitlines()]
+
+
+def paired(eoctl: Callable[..., Any], *arguments: object) -> list[dict[str, Any]]:
+    outcome = eoctl("duplicates", *arguments, "--output", "jsonl")
+    return [json.loads(line) for line in outcome.text.splitlines()]
+
+
+def test_a_group_is_a_row(eoctl: Callable[..., Any], doubled: Path) -> None:
+    first, other = grouped(eoctl, doubled)
+    assert (first["kind"], first["copies_count"], first["offsets"]) == ("proved", 2, [0, 2])
+    assert (first["key"], first["value"], first["is_same_payload"]) == ("k", "a", False)
+    assert (first["sessions"], first["records_count"]) == (["7/0"], 2)
+    assert (other["kind"], other["copies_count"], other["offsets"]) == ("suspected", 2, [4, 6])
+    assert (other["key"], other["value"], other["is_same_payload"]) == ("order-1", "paid", True)
+    assert (other["sessions"], other["outcomes"]) == (["8/1", "9/0"], ["aborted", "committed"])
+    assert (other["first_timestamp_ms"], other["last_timestamp_ms"]) == (1_000, 61_000)
+
+
+def test_a_chain_is_one_group(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    """Runs of one session too; a pause longer than the window begins another one."""
+    times = [0, 100, 200, 300, 400, 2_000_000, 2_000_100]
+    batches = [
+        Sent(place // 2, 0, place % 2, (Said(time, b"k", b"v" * 100),))
+        for place, time in enumerate(times)
+    ]
+    path = write_log(tmp_path / "t-0", batches, cuts=[3])
+    pairs = paired(eoctl, path)
+    groups = grouped(eoctl, path)
+    assert [each["copies_count"] - 1 for each in groups] == [3, 1]
+    assert sum(each["copies_count"] - 1 for each in groups) == len(pairs)
+    assert [each["offsets"] for each in groups] == [[1, 2, 3, 4], [5, 6]]
+    assert {each["value"] for each in groups} == {"v" * 64}
+
+
+@pytest.mark.parametrize("memory", ["1", "256"])
+@pytest.mark.parametrize("more", [(), ("--across-partitions",), ("--id", "key")])
+def test_each_pair_is_in_one_group(
+    eoctl: Callable[..., Any],
+    golden: Callable[[str], Path],
+    more: tuple[str, ...],
+    memory: str,
+) -> None:
+    """Of a real log, by all ways to compare; with so little memory that rows go to disk."""
+    arguments = (golden("kafka-4.3.1") / "clean", *more, "--memory", memory)
+    pairs, groups = paired(eoctl, *arguments), grouped(eoctl, *arguments)
+    assert pairs != []
+    assert sum(each["copies_count"] - 1 for each in groups) == len(pairs)
+    for group in groups:
+        assert len(group["offsets"]) == min(group["copies_count"], 10)
+    firsts = {(each["path"], each["base_offset"]) for each in groups}
+    repeats = {(each["path"], each["repeat_base_offset"]) for each in pairs}
+    known = {(each["first_path"], each["first_base_offset"]) for each in pairs}
+    assert known - repeats <= firsts <= known
+
+
+def test_text_of_groups(eoctl: Callable[..., Any], doubled: Path) -> None:
+    lines = eoctl("duplicates", doubled, "--grouped").text.splitlines()
+    assert lines[0].split("\t")[:6] == [
+        *("kind", "topic", "partition", "copies_count", "base_offset", "offsets")
+    ]
+    assert len(lines) == 3
+    one = eoctl("duplicates", doubled, "--grouped", "--limit", "1")
+    assert len(one.text.splitlines()) == 2
+    assert "1 of 2 groups are printed" in one.errors
+
+
+def test_what_is_duplicated_by_key(doubled: Path) -> None:
+    status, lines = on_terminal("duplicates", doubled)
+    assert status == 1
+    assert [each.split()[:4] for each in lines if each.startswith(("proved", "suspected"))] == [
+        ["proved", "pay-3", "2", "k"],
+        ["suspected", "pay-3", "2", "order-1"],
+    ]
+    assert all(len(each) <= 80 for each in lines[:4])

@@ -13,7 +13,9 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
+from eoctl.help.command import HELP_NAMES, HelpfulCommand, HelpfulGroup
 from eoctl.interrupt import INTERRUPTED, begin, is_interrupt, say_interrupted
 from eoctl.shared_options import with_shared
 from storage.errors import (
@@ -116,9 +118,11 @@ def build_app(arguments: list[str]) -> typer.Typer:
     is_list_needed = arguments[:1] != [wanted] or wanted not in COMMANDS
     app = typer.Typer(
         name="eoctl",
+        cls=HelpfulGroup,
+        context_settings=HELP_NAMES,
         help="The fsck, the scalpel and the microscope for exactly-once Kafka logs.",
         epilog=EPILOG,
-        rich_markup_mode=None,  # Rich's help would cost as much time as all the rest of the start
+        rich_markup_mode=None,
         add_completion=False,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
@@ -130,9 +134,13 @@ def build_app(arguments: list[str]) -> typer.Typer:
             if hasattr(module, "SUBCOMMANDS"):
                 app.add_typer(_build_group(module.SUBCOMMANDS, entry, arguments), name=name)
             else:
-                app.command(name, short_help=entry.summary)(guarded(module.command))
+                app.command(name, cls=HelpfulCommand, short_help=entry.summary)(
+                    guarded(module.command)
+                )
         elif is_list_needed:
             app.command(name, short_help=entry.summary)(_placeholder)
+    if is_list_needed:
+        app.command("help", short_help="Show the help of a command.")(_placeholder)
     return app
 
 
@@ -142,12 +150,14 @@ def _build_group(
     """Build a command that has commands of its own; only the one called is more than a name."""
     wanted = wanted_command(arguments, 1)
     is_list_needed = arguments[1:2] != [wanted] or wanted not in functions
-    group = typer.Typer(help=entry.summary, rich_markup_mode=None, no_args_is_help=True)
+    group = typer.Typer(
+        cls=HelpfulGroup, help=entry.summary, rich_markup_mode=None, no_args_is_help=True
+    )
     for name, function in functions.items():
         if name != wanted and not is_list_needed:
             continue
         summary = (function.__doc__ or "").partition("\n")[0]
-        group.command(name, short_help=summary)(
+        group.command(name, cls=HelpfulCommand, short_help=summary)(
             guarded(function) if name == wanted else _placeholder
         )
     return group
@@ -280,22 +290,39 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     output.open_missing_streams()
     try:
-        app = build_app(arguments)
-        app(args=arguments, prog_name="eoctl")
+        app = build_app(plain_call(arguments))
+        sys.exit(app(args=plain_call(arguments), prog_name="eoctl", standalone_mode=False))
     except KeyboardInterrupt:
         say_interrupted()
         sys.exit(EXIT_INTERRUPTED)
+    except TyperException as exc:
+        sys.exit(_tell_usage(exc, arguments))
     except SystemExit as exc:
         if isinstance(exc.__context__, BrokenPipeError):  # Typer's end, with 1: findings
             output.discard_stdout()
             sys.exit(EXIT_OK)
         raise
     except OSError as exc:  # commands never let one through
-        if getattr(exc.__context__, "exit_code", None) == EXIT_USAGE:  # Typer's, with its words
-            output.discard_stderr()
-            sys.exit(EXIT_USAGE)
         failed = output.OutputError(exc)  # the help could not be written
         output.discard_stdout()
         output.error(failed)
         sys.exit(failed.exit_status)
-    sys.exit(EXIT_OK)
+
+
+def plain_call(arguments: list[str]) -> list[str]:
+    """Return the call that `eoctl help COMMAND` stands for."""
+    return [*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments
+
+
+def _tell_usage(exc: TyperException, arguments: list[str]) -> int:
+    """Say what is wrong with a call; without any argument that is the help."""
+    from eoctl import output
+    from eoctl.help.usage_errors import as_ours, asks_for_machine
+
+    if type(exc).__name__ == "NoArgsIsHelpError":
+        output.write_stderr(exc.format_message())
+        return EXIT_USAGE
+    is_machine = asks_for_machine(arguments)
+    output.use_format(output.OutputFormat.JSONL if is_machine else output.OutputFormat.TEXT)
+    output.error(as_ours(exc, plain_call(arguments)))
+    return EXIT_USAGE

@@ -64,6 +64,13 @@ ServerProperties = Annotated[
     typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
 ]
 TABLE_OR_TEXT = "table on a terminal, text in a pipe"
+Offsets = Annotated[
+    str | None, typer.Option(metavar="A..B", help="Only offsets A to B, both included.")
+]
+Times = Annotated[
+    str | None,
+    typer.Option(metavar="A..B", help="Only timestamps A to B, in ms or ISO 8601, both included."),
+]
 Output = Annotated[
     OutputFormat,
     typer.Option("--output", "-o", help="How to print.", show_default=TABLE_OR_TEXT),
@@ -120,7 +127,10 @@ TopicId = Annotated[
 ]
 SingleCopy = Annotated[bool, typer.Option("--single-copy", help="Other replicas do not count.")]
 TargetTopic = Annotated[
-    str | None, typer.Option(metavar="TOPIC", help="Write to all its partitions, by key.")
+    str | None,
+    typer.Option(
+        "--to-topic", "--topic", metavar="TOPIC", help="Write to all its partitions, by key."
+    ),
 ]
 PartitionsCount = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")

@@ -99,6 +99,7 @@ ROOMS: dict[str, set[str]] = {
     # The face: what people and programs are told.
     "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},
     "eoctl.face": set(),
+    "eoctl.help": {"eoctl"},
     "eoctl.text": set(),
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
@@ -132,7 +133,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.commands": {
         "eoctl", "eoctl.dump", "eoctl.runs", "eoctl.spark", "eoctl.clients.*", "recovery.*",
     },
-    "eoctl (program)": {"eoctl"},
+    "eoctl (program)": {"eoctl", "eoctl.help"},
 }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from eoctl.options import (
     Now,
     Output,
     Paths,
-    ProducerExpiryMs,
     ServerProperties,
     given_paths,
     process_count,
@@ -21,6 +20,18 @@ from eoctl.options import (
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
+
+CheckExpiryMs = Annotated[
+    int | None,
+    typer.Option(
+        "--producer-expiry-ms",
+        "--producer-id-expiration-ms",
+        min=0,
+        metavar="MS",
+        help="producer.id.expiration.ms of the broker.",
+        show_default="86400000",
+    ),
+]
 
 
 def command(
@@ -61,7 +72,7 @@ def command(
         typer.Option(metavar="ID", help="What a rule says, such as BAT-1, or all of BAT; no PATH."),
     ] = None,
     now: Now = None,
-    producer_id_expiration_ms: ProducerExpiryMs = None,
+    producer_expiry_ms: CheckExpiryMs = None,
     fail_on: FailOn = Severity.WARNING,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="All fields, on a terminal too.")
@@ -105,7 +116,7 @@ def command(
             jobs=process_count(jobs),
             io_limit_mib=io_limit,
             now=now,
-            expiration_ms=producer_id_expiration_ms,
+            expiration_ms=producer_expiry_ms,
             fail_on=fail_on,
             resume=resume,
             is_one_node=server_properties is not None,

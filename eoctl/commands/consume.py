@@ -22,6 +22,7 @@ def command(
     aborted_from: Annotated[
         AbortedSource, typer.Option(help="What says which transactions were aborted.")
     ] = AbortedSource.LOG,
+    offsets: options.Offsets = None,
     start: Annotated[
         str, typer.Option("--from", metavar="WHERE", help="earliest, latest, an offset, a time.")
     ] = "earliest",
@@ -102,6 +103,8 @@ def command(
     from eoctl.runs.consume import PrintOptions, consume
 
     use_format(output)
+    if offsets is not None:
+        start, until = _bounds(offsets, start, until)
     wanted = ConsumeOptions(
         start=parse_start(start),
         end=parse_end(until),
@@ -145,6 +148,20 @@ def command(
         key_separator=key_separator.encode("utf-8", "surrogateescape"),
     )
     return consume(path, wanted, PrintOptions(output, bytes_as, text), of_group)
+
+
+def _bounds(offsets: str, start: str, until: str) -> tuple[str, str]:
+    """Return `--from` and `--until` for `--offsets`. Raises UsageError."""
+    from eoctl.ranges import parse_offsets
+
+    if (start, until) != ("earliest", "log-end"):
+        raise UsageError(
+            "--offsets says where to begin and to end",
+            next_step="leave out --from and --until, or --offsets",
+        )
+    found = parse_offsets(offsets)
+    first = start if found.first is None else str(found.first)
+    return first, until if found.last is None else str(found.last + 1)
 
 
 def _check_position(

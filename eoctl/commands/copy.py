@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 def command(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --topic a log dir.")
+        str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
     ],
     destination: Annotated[
         str, typer.Argument(metavar="DST", help="Another one, which may not exist yet.")
     ],
     apply: options.Apply = False,
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Copy each partition to its number.")
+        str | None,
+        typer.Option(
+            "--to-topic",
+            "--topic",
+            metavar="TOPIC",
+            help="Copy each partition of this topic to the one of the same number.",
+        ),
     ] = None,
     isolation: Annotated[
         Isolation, typer.Option(help="What of the source is copied.")

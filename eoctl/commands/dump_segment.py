@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl.options import Jobs, KafkaOutput, process_count
+from eoctl.options import Jobs, KafkaOutput, Offsets, Times, process_count
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -73,12 +73,8 @@ def command(
     show_secrets: Annotated[
         bool, typer.Option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
     ] = False,
-    offsets: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Only offsets A to B, both included.")
-    ] = None,
-    times: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Only timestamps A to B (ms or ISO 8601).")
-    ] = None,
+    offsets: Offsets = None,
+    times: Times = None,
     producer_id: Annotated[int | None, typer.Option(help="Only batches of this producer.")] = None,
     producer_epoch: Annotated[int | None, typer.Option(help="Only batches of this epoch.")] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key (UTF-8).")] = None,
@@ -105,12 +101,13 @@ def command(
         DumpOptions,
         parse_decoder_class,
     )
-    from eoctl.dump.selection import Range, Selection, parse_range
+    from eoctl.dump.selection import Selection
+    from eoctl.ranges import parse_offsets, parse_times
     from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES
 
     selection = Selection(
-        offsets=Range() if offsets is None else parse_range(offsets, int, "--offsets"),
-        times_ms=Range() if times is None else parse_range(times, _time_ms, "--times"),
+        offsets=parse_offsets(offsets),
+        times_ms=parse_times(times),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
@@ -164,12 +161,6 @@ def command(
 def _listed(lists: list[str]) -> list[str]:
     """Split lists at their commas; an empty name is nobody's file, and the tool skips it too."""
     return [each for given in lists for each in given.split(",") if each]
-
-
-def _time_ms(text: str) -> int:
-    from eoctl.clock import parse_time_ms
-
-    return parse_time_ms(text)
 
 
 def _positive(option: str, value: int | None, default: int) -> int:

@@ -8,17 +8,21 @@ from typing import Annotated
 
 import typer
 
+from eoctl.clock import parse_time_ms
 from eoctl.options import (
     Conf,
     EngineChoice,
     EngineName,
     Jobs,
     Master,
+    Offsets,
     Output,
     ServerProperties,
+    Times,
     given_paths,
 )
 from eoctl.output import OutputFormat
+from eoctl.ranges import Range, parse_offsets, parse_times
 from recovery.export.options import ExportCodec, ExportFormat, ExportOptions, Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
@@ -54,19 +58,16 @@ def command(
     until: Annotated[
         Until, typer.Option(help="Up to the checkpointed high watermark, or to the end.")
     ] = Until.LOG_END,
+    offsets: Offsets = None,
+    times: Times = None,
     from_offset: Annotated[
-        int | None,
-        typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="From this one (log start)."),
+        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="Only what is below N.")
+        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
-    from_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only timestamps at or after it.")
-    ] = None,
-    to_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only timestamps before it.")
-    ] = None,
+    from_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
+    to_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an export that was interrupted.")
     ] = False,
@@ -80,7 +81,6 @@ def command(
 
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
-    from eoctl.clock import parse_time_ms
     from eoctl.output import Report, emit, use_format
     from eoctl.runs.engine import EngineOptions, EngineRun
     from eoctl.spark.session import parse_settings
@@ -103,6 +103,9 @@ def command(
         raise UsageError("--text is for JSON Lines: Parquet holds the bytes as they are")
     default_codec = ExportCodec.ZSTD if file_format is ExportFormat.PARQUET else ExportCodec.NONE
     names = RECORD_COLUMNS if columns is None else tuple(filter(None, columns.split(",")))
+    from_offset, to_offset = _bounds("--offsets", parse_offsets(offsets), from_offset, to_offset)
+    old_times = [None if each is None else parse_time_ms(each) for each in (from_time, to_time)]
+    from_time_ms, to_time_ms = _bounds("--times", parse_times(times), *old_times)
     options = ExportOptions(
         to=os.path.abspath(to),  # noqa: PTH100 - keeps symbolic links
         format=file_format,
@@ -113,8 +116,8 @@ def command(
         until=until,
         from_offset=from_offset,
         to_offset=to_offset,
-        from_time_ms=None if from_time is None else parse_time_ms(from_time),
-        to_time_ms=None if to_time is None else parse_time_ms(to_time),
+        from_time_ms=from_time_ms,
+        to_time_ms=to_time_ms,
     )
     check_columns(options)
     _check_requirements()
@@ -129,6 +132,17 @@ def command(
         run.export(wanted, engine_run, resume=resume)
     emit(Report(kind="export", columns=run.columns, rows=run.rows(), notes=run.notes), output)
     return run.status
+
+
+def _bounds(
+    option: str, found: Range, old_first: int | None, old_end: int | None
+) -> tuple[int | None, int | None]:
+    """The bounds of a range or of its old options, the second excluded. Raises UsageError."""
+    if found == Range():
+        return old_first, old_end
+    if old_first is not None or old_end is not None:
+        raise UsageError(f"{option} and its old names: one of them", next_step=f"{option} A..B")
+    return found.first, None if found.last is None else found.last + 1
 
 
 class ArrowMissingError(EoctlError):

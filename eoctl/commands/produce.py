@@ -35,7 +35,7 @@ def command(
         str,
         typer.Argument(
             metavar="PARTITION",
-            help="A directory TOPIC-N, which may not exist yet; with --topic a log dir.",
+            help="A directory TOPIC-N, which may not exist yet; with --to-topic a log dir.",
         ),
     ],
     file: Annotated[

@@ -347,7 +347,7 @@ def run(
     target: Annotated[
         str,
         typer.Option(
-            "--to", metavar="PARTITION", help="What is written to; with --topic a log dir."
+            "--to", metavar="PARTITION", help="What is written to; with --to-topic a log dir."
         ),
     ],
     program: Annotated[

@@ -79,7 +79,7 @@ def test_a_broker_goes_on_with_our_transactions(
 
     # Its own id, taken over by ours: four transactions, and the offsets of a group in them.
     outcome = eoctl(
-        *("txn", "run", log_dir / f"{SOURCE}-0", "--to", log_dir, "--topic", TARGET),
+        *("txn", "run", log_dir / f"{SOURCE}-0", "--to", log_dir, "--to-topic", TARGET),
         *("--exec", "tr a-z A-Z", "--transactional-id", IDS[0], "--group", "g"),
         *("--txn-records", 15, "--transaction-version", version, "--apply", "--output", "jsonl"),
     )

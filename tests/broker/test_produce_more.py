@@ -177,7 +177,9 @@ def produced(eoctl: Callable[..., Outcome], tmp_path: Path) -> Produced:
         """Append an input, as its plan says."""
         file.write_bytes(data)
         count, _ = TOPICS[topic]
-        place = [log_dir, file, "--topic", topic] if count > 1 else [log_dir / f"{topic}-0", file]
+        place = (
+            [log_dir, file, "--to-topic", topic] if count > 1 else [log_dir / f"{topic}-0", file]
+        )
         options = (*transactions.options(), "--index-max-bytes", INDEX_MAX_BYTES, *more)
         # The first run of a session draws its producer id, and with it where records without key go.
         draws_id = "--producer-session" in more and not session.exists()

@@ -69,7 +69,7 @@ def help_of(command: str, eoctl: Callable) -> str:
     outcome = eoctl(command, "--help")
     assert outcome.status == 0
     text: str = outcome.text
-    for name in re.findall(r"^  (\w+) ", text.partition("\nCommands:\n")[2], re.MULTILINE):
+    for name in re.findall(r"^  (\w+)  ", text.partition("\nCommands:\n")[2], re.MULTILINE):
         outcome = eoctl(command, name, "--help")
         assert outcome.status == 0
         text += outcome.text

@@ -482,7 +482,7 @@ def test_a_topic(eoctl: Eoctl, tmp_path: Path) -> None:
     source, target = make_log_dir(tmp_path / "source"), make_log_dir(tmp_path / "target")
     for number in range(3):
         write(source / f"t-{number}", *[None] * (number + 1))
-    call = ("copy", source, target, "--topic", "t", "--apply", *NEW_TOPIC, "--output", "jsonl")
+    call = ("copy", source, target, "--to-topic", "t", "--apply", *NEW_TOPIC, "--output", "jsonl")
     outcome = eoctl(*call)
     assert outcome.status == 0, outcome.errors
     rows = [each for each in rows_of(outcome.text) if each["kind"] == "copy"]
@@ -493,7 +493,7 @@ def test_a_topic(eoctl: Eoctl, tmp_path: Path) -> None:
         )
     assert all(json.loads(each)["records"] == 0 for each in eoctl(*call).text.splitlines()
                if '"kind":"copy"' in each)  # fmt: skip
-    outcome = eoctl("copy", source, target, "--topic", "none", "--apply")
+    outcome = eoctl("copy", source, target, "--to-topic", "none", "--apply")
     assert outcome.status == 2
 
 

@@ -124,7 +124,7 @@ def test_lines_and_text(eoctl: Callable[..., Any], kafka: Path, tmp_path: Path) 
     columns = "offset,key,value,headers"
     outcome = eoctl(
         "export", kafka / "plain-0", "--to", "out", "--format", "jsonl", "--text", "--columns",
-        columns, "--from-offset", "3", "--to-offset", "5",
+        columns, "--offsets", "3..4",
     )  # fmt: skip
     assert outcome.status == 0
     (path,) = (tmp_path / "out").rglob("topic=plain/partition=0/*.jsonl")
@@ -178,7 +178,7 @@ def test_an_unreadable_segment(eoctl: Callable[..., Any], tmp_path: Path) -> Non
         (["txn-0", "--to", "../out", "--columns", "nothing"], 2),
         (["txn-0", "--to", "../out", "--format", "jsonl", "--codec", "zstd"], 2),
         (["txn-0", "--to", "../out", "--text"], 2),
-        (["txn-0", "--to", "../out", "--from-time", "soon"], 2),
+        (["txn-0", "--to", "../out", "--times", "soon.."], 2),
         (["txn-0", "--to", "../out", "--engine", "abacus"], 2),
         (["txn-0", "--to", "s3://bucket/out"], 2),
         (["txn-0", "--to", "hdfs:/out"], 2),

@@ -249,7 +249,7 @@ def test_what_is_below_a_wrong_log_start_can_be_had(
     assert "log start 999 lies beyond the end 179" in outcome.errors
     for isolation in ("read_uncommitted", "read_committed"):
         outcome = eoctl(
-            *("export", log_dir, "--engine", "local", "--jobs", "1", "--from-offset", "0"),
+            *("export", log_dir, "--engine", "local", "--jobs", "1", "--offsets", "0.."),
             *("--to", tmp_path / isolation, "--isolation", isolation, "--output", "jsonl"),
         )
         rows = [json.loads(line) for line in outcome.text.splitlines()]
@@ -317,7 +317,7 @@ def test_a_copy_tells_what_its_source_lacks(
         arguments = ("copy", log_dir / name, target / name)
     else:
         (log_dir / "txn-0").mkdir()
-        arguments = ("copy", log_dir, target, "--topic", "txn")
+        arguments = ("copy", log_dir, target, "--to-topic", "txn")
     for more in ((), ("--apply",)):
         outcome = eoctl(*arguments, *NEW_TOPIC, *more)
         assert offsets in outcome.errors

@@ -54,7 +54,7 @@ def lines(count: int) -> bytes:
 
 
 def test_keys_go_where_kafka_has_them(log_dir: Path, produce: Callable[..., Outcome]) -> None:
-    options = ("--topic", "t", "--partitions", 3, "--key-separator", "=")
+    options = ("--to-topic", "t", "--partitions", 3, "--key-separator", "=")
     planned = produce(log_dir, lines(50), *options)
     assert not list(log_dir.glob("t-*"))
     done = produce(log_dir, lines(50), *options, "--apply")
@@ -67,7 +67,7 @@ def test_keys_go_where_kafka_has_them(log_dir: Path, produce: Callable[..., Outc
         ]
     assert len({each["producer_id"] for each in rows(done)}) == 1
     # The partitions that are there are all that there are.
-    again = produce(log_dir, lines(50), "--topic", "t", "--key-separator", "=", "--apply")
+    again = produce(log_dir, lines(50), "--to-topic", "t", "--key-separator", "=", "--apply")
     assert [each["records"] for each in rows(again)] == [each["records"] for each in rows(done)]
 
 
@@ -75,7 +75,7 @@ def test_records_without_key_fill_a_batch_in_each_place(
     log_dir: Path, produce: Callable[..., Outcome]
 ) -> None:
     data = b"".join(b"%05d\n" % n for n in range(2000))
-    options = ("--topic", "t", "--partitions", 4, "--batch-bytes", 500, "--apply")
+    options = ("--to-topic", "t", "--partitions", 4, "--batch-bytes", 500, "--apply")
     found = rows(produce(log_dir, data, *options))
     assert sum(each["records"] for each in found) == 2000
     assert all(each["records"] > 200 for each in found)
@@ -87,17 +87,17 @@ def test_records_without_key_fill_a_batch_in_each_place(
 
 
 def test_how_many_partitions(log_dir: Path, produce: Callable[..., Outcome]) -> None:
-    outcome = produce(log_dir, b"v\n", "--topic", "t")
+    outcome = produce(log_dir, b"v\n", "--to-topic", "t")
     assert outcome.status == 2
     assert "--partitions N" in outcome.errors
     assert produce(log_dir / "t-0", b"v\n", "--partitions", 3).status == 2
     assert produce(log_dir / "t-4", b"v\n", "--apply").status == 0
-    outcome = produce(log_dir, b"v\n", "--topic", "t")
+    outcome = produce(log_dir, b"v\n", "--to-topic", "t")
     assert outcome.status == 4
     assert "are not the first 1" in outcome.errors
-    outcome = produce(log_dir / "t-4", b"v\n", "--topic", "t", "--apply")
+    outcome = produce(log_dir / "t-4", b"v\n", "--to-topic", "t", "--apply")
     assert outcome.status == 2
-    assert "with --topic, name its log dir" in outcome.errors
+    assert "with --to-topic, name its log dir" in outcome.errors
 
 
 def test_the_cluster_knows_the_partitions(
@@ -106,9 +106,9 @@ def test_the_cluster_knows_the_partitions(
     file = tmp_path / "input"
     file.write_bytes(lines(30))
     call = ("produce", golden_copy, file, "--key-separator", "=", "--output", "jsonl")
-    found = rows(eoctl(*call, "--topic", "txn"))
+    found = rows(eoctl(*call, "--to-topic", "txn"))
     assert [each["partition"] for each in found] == [0, 1]
-    outcome = eoctl(*call, "--topic", "txn", "--partitions", 3)
+    outcome = eoctl(*call, "--to-topic", "txn", "--partitions", 3)
     assert outcome.status == 4
     assert "has 2 partitions by the cluster's metadata" in outcome.errors
 
@@ -252,7 +252,7 @@ def test_a_known_producer_has_one_epoch_everywhere(
     known = ("--producer-id", 77, "--txn-records", 1, "--transaction-version", version, "--apply")
     for epoch, number in ((3, 1), (1, 2)):
         produce(log_dir / f"t-{number}", b"x\n", *known, "--producer-epoch", epoch)
-    options = ("--topic", "t", "--partitions", 3, "--key-separator", "=", *known)
+    options = ("--to-topic", "t", "--partitions", 3, "--key-separator", "=", *known)
     session = ("--producer-session", log_dir.parent / "session")
     found = rows(produce(log_dir, lines(40), *options, *session))
     assert sum(each["records"] for each in found) == 40
@@ -307,10 +307,10 @@ def test_what_is_wrong_is_said_before_anything_is_touched(
         ("--acks-to", session),
         ("--timestamp", "-5"),
         ("--acks-to", log_dir.parent / "input"),
-        ("--topic", "../x", "--partitions", 1),
-        ("--topic", "..", "--partitions", 1),
+        ("--to-topic", "../x", "--partitions", 1),
+        ("--to-topic", "..", "--partitions", 1),
     ):
-        path = log_dir if "--topic" in options else log_dir / "t-0"
+        path = log_dir if "--to-topic" in options else log_dir / "t-0"
         outcome = produce(path, b"v\n", *options, "--producer-session", session, "--apply")
         assert outcome.status == 2, options
         assert not session.exists()
@@ -323,9 +323,11 @@ def test_what_is_wrong_is_said_before_anything_is_touched(
 
 
 def test_a_topic_has_all_its_directories(log_dir: Path, produce: Callable[..., Outcome]) -> None:
-    produce(log_dir, b"k=v\n", "--topic", "t", "--partitions", 9, "--key-separator", "=", "--apply")
+    produce(
+        log_dir, b"k=v\n", "--to-topic", "t", "--partitions", 9, "--key-separator", "=", "--apply"
+    )
     assert len(list(log_dir.glob("t-*"))) == 9
-    rows(produce(log_dir, b"k=v\n", "--topic", "t", "--key-separator", "=", "--apply"))
+    rows(produce(log_dir, b"k=v\n", "--to-topic", "t", "--key-separator", "=", "--apply"))
 
 
 def test_faults_behind_a_change_of_producer_id(

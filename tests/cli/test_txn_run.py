@@ -242,7 +242,7 @@ def test_what_is_refused_before(
     assert outcome.status != 0, "its records would be there twice"
     outcome = eoctl(*CALL, *COPY, "--partitions", 2, "--apply")
     assert outcome.status == 2
-    assert "--partitions goes with --topic" in outcome.errors
+    assert "--partitions goes with --to-topic" in outcome.errors
     replicas = [elsewhere.parent.parent / f"broker-{each}/div-0" for each in (1, 2)]
     call = ("txn", "run", replicas[0], "--to", replicas[1], *IDENTITY, "--single-copy")
     outcome = eoctl(*call, *COPY, "--apply")
@@ -404,7 +404,7 @@ def test_keys_choose_the_partition(
     (kafka.parent / "lines").write_text(lines)
     ends = {number: len(records(eoctl, f"kafka/plain-{number}")) for number in (0, 1)}
     outcome = eoctl(
-        *("txn", "run", "kafka/txn-0", "--to", "kafka", "--topic", "plain", *IDENTITY),
+        *("txn", "run", "kafka/txn-0", "--to", "kafka", "--to-topic", "plain", *IDENTITY),
         *("--exec", "cat lines", "--format", "jsonl", "--max-transactions", 1),
         *("--transaction-version", version, "--apply"),
     )
@@ -414,7 +414,7 @@ def test_keys_choose_the_partition(
         for number in (0, 1)
     ]
     expected = eoctl(
-        "produce", "kafka", "lines", "--topic", "plain", "--format", "jsonl", "--apply"
+        "produce", "kafka", "lines", "--to-topic", "plain", "--format", "jsonl", "--apply"
     )
     assert expected.status == 0, expected.errors
     again = [

@@ -84,7 +84,7 @@ class World:
         case = self.case
         path: tuple[object, ...] = (self.log_dir / "t-0", self.root / "input")
         if case.partitions_count > 1:
-            path = (self.log_dir, self.root / "input", "--topic", "t")
+            path = (self.log_dir, self.root / "input", "--to-topic", "t")
             path += ("--partitions", case.partitions_count)
         if case.txn_records is not None:
             path += ("--txn-records", case.txn_records, "--abort-every", case.abort_every)

@@ -76,7 +76,7 @@ def run(
             "produce",
             root / LOG_DIR,
             root.parent / "input",
-            "--topic",
+            "--to-topic",
             "t",
             "--key-separator",
             "\t",

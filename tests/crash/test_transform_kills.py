@@ -51,7 +51,7 @@ def make_template(root: Path, server: KillServer) -> list[bytes]:
 
 def arguments(root: Path, version: int) -> tuple[object, ...]:
     return (
-        *("txn", "run", root / "log-dir" / "s-0", "--to", root / "log-dir", "--topic", "t"),
+        *("txn", "run", root / "log-dir" / "s-0", "--to", root / "log-dir", "--to-topic", "t"),
         *("--partitions", PARTITIONS_COUNT, "--exec", "sed s/^/x/", "--group", GROUP),
         *("--transactional-id", "id", "--txn-records", 7, "--transaction-version", version),
         *("--apply", "--fsync", "batch", *NEW_TOPIC),

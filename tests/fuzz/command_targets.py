@@ -13,8 +13,9 @@ import msgpack
 from eoctl import clock, output
 from eoctl.dump import property_files, run
 from eoctl.dump.options import Decoder, DumpOptions, ValueDecoder
-from eoctl.dump.selection import Selection, parse_range
+from eoctl.dump.selection import Selection
 from eoctl.output import OutputFormat
+from eoctl.ranges import parse_range
 from storage.errors import UsageError
 from storage.file_names import FileKind, classify, parse_partition_name
 from storage.log.segment import parse_base_offset

@@ -35,7 +35,7 @@ def target_paths(
     if topic is not None:
         return _topic_paths(path, topic, metadata_dir, partitions_count)
     if partitions_count is not None:
-        raise UsageError("--partitions goes with --topic")
+        raise UsageError("--partitions goes with --to-topic")
     return [path]
 
 
@@ -65,7 +65,7 @@ def _topic_paths(
         count = partitions_count if partitions_count is not None else len(here)
         if not count and parse_partition_name(Path(log_dir_path).name) is not None:
             raise UsageError(
-                f"{log_dir_path}: is a partition", next_step="with --topic, name its log dir"
+                f"{log_dir_path}: is a partition", next_step="with --to-topic, name its log dir"
             )
         if not count:
             raise UsageError(

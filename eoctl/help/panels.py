@@ -1,0 +1,64 @@
+"""In which part of the help an option stands."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Panel(StrEnum):
+    """The parts, in their order."""
+
+    WHAT = "What"
+    RECORDS = "Which records"
+    OUTPUT = "Output"
+    SAFETY = "Safety"
+    ADVANCED = "Advanced"
+
+
+# Everything else is what the command does.
+_OPTIONS = {
+    Panel.RECORDS: """
+        topic offsets times from-offset to-offset from-time to-time from until isolation
+        aborted-from key producer-id producer-epoch transactional-id only-control only-aborted
+        since max-messages max-bytes max-transactions min-bytes older-than all
+        skip-corrupt with-later
+    """,
+    Panel.OUTPUT: """
+        output columns utc color no-pager no-progress verbose limit fail-on segments report by-hour
+        print-timestamp print-partition print-offset print-headers print-key key-separator bytes
+        print-data-log deep-iteration skip-record-metadata show-secrets text codec
+    """,
+    Panel.SAFETY: """
+        apply save-plan backup-dir no-backup i-accept-the-loss broker-is-stopped single-copy
+        replicated all-replicas replica dry-run unclean exact force-overdue
+    """,
+    Panel.ADVANCED: """
+        now producer-expiry-ms metadata-dir coordinator-dir server-properties jobs io-limit engine
+        master conf split-bytes spill-dir memory index-interval-bytes index-max-bytes segment-bytes
+        topic-id leader-epoch coordinator-epoch fsync preallocate transaction-max-timeout-ms
+        transaction-timeout-ms transaction-version max-message-size max-batch-bytes assume-hw
+        batch-bytes batch-messages batch-records block-size wait-ms in-flight fault acks-to
+        base-sequence key-decoder-class value-decoder-class broker-version compare no-compare help
+    """,
+}
+_PANELS = {name: panel for panel, names in _OPTIONS.items() for name in names.split()}
+# Where an option is not what it is in other commands.
+_OF_CALLS = {
+    "produce": {
+        "bytes": Panel.WHAT, "key-separator": Panel.WHAT, "producer-id": Panel.ADVANCED,
+        "producer-epoch": Panel.ADVANCED, "transactional-id": Panel.WHAT,
+    },
+    "copy": {"producer-id": Panel.ADVANCED},
+    "locate": {"key": Panel.WHAT},
+    "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
+    "txn abort": {"producer-id": Panel.WHAT},
+    "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
+    "lease-pid acquire": {"topic": Panel.WHAT},
+    "replicas": {"unclean": Panel.SAFETY},
+}  # fmt: skip
+
+
+def panel_of(call: str, option: str) -> Panel:
+    """Return where an option, named without its dashes, stands in the help of a call."""
+    own = _OF_CALLS.get(call, {})
+    return own.get(option) or _PANELS.get(option, Panel.WHAT)

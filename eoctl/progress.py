@@ -97,6 +97,11 @@ def start(*, is_wanted: bool) -> None:
         read_watch.watch(_Meter.drawn)
 
 
+def is_drawn() -> bool:
+    """Whether anybody may see progress."""
+    return _Meter.drawn is not None
+
+
 def stop() -> None:
     """End a command: the line is cleared."""
     _Meter.stop()

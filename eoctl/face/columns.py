@@ -31,12 +31,14 @@ class Kind(StrEnum):
     SEVERITY = "severity"
     STATE = "state"  # one of a few words, some of them good or bad
     PATH = "path"  # never broken: it is pasted
+    KEY = "key"  # of a record: bytes, may be broken anywhere
     TEXT = "text"  # may be broken between words
 
 
 # The first that fits the whole name counts.
 _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"severity", Kind.SEVERITY),
+    (r"(first_|last_)?key", Kind.KEY),
     (r"state|status|verdict|outcome|likeness|action|stopped|compared", Kind.STATE),
     (r"\w+_(status|outcome)", Kind.STATE),
     (r"(is|has|was|holds)_\w+|\w+_(ok|holds)|applied|written|removed|snapshot", Kind.FLAG),

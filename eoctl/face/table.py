@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 GAP = 2  # blanks between columns
 TEXT_WIDTH = 24  # what text can be broken to
+KEY_WIDTH = 12
 VALUE = "value"  # a column whose values are of the kinds that the first column names
 
 
@@ -136,7 +137,9 @@ def _column(
     heading = max(map(len, facts.heading.split()))
     most = max([heading, *map(cell_len, cells)])
     least = most
-    if facts.kind is Kind.TEXT and not is_number:
+    if facts.kind is Kind.KEY:
+        least = min(most, max(heading, KEY_WIDTH))
+    elif facts.kind is Kind.TEXT and not is_number:
         words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
         least = min(most, max(heading, words, TEXT_WIDTH))
     return _Column(name=name, facts=facts, cells=cells, is_right=is_right, least=least, most=most)

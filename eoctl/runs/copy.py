@@ -218,7 +218,7 @@ class _Run:
     def _run(self, interrupts: Interrupts) -> CopyResult:
         error: BaseException | None = None
         try:
-            with Progress("copying") as progress:
+            with Progress("copying", self._source_bytes()) as progress:
                 self._copy(interrupts, progress)
         except (EoctlError, OSError, KeyboardInterrupt) as exc:
             error = exc
@@ -240,6 +240,12 @@ class _Run:
             error=error,
             status=self._status(),
         )
+
+    def _source_bytes(self) -> int | None:
+        """How much there is to read at most; what is followed has no end."""
+        if self.options.consume.follow:
+            return None
+        return sum(each.consumer.partition.files.log_bytes for each in self.copiers)
 
     def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
         for each in self.copiers:

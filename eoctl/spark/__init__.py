@@ -1,6 +1,6 @@
 """A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
 
-From the entry down: audit, mapping, session, datasource, probe, bundle, columns, errors,
+From the entry down: audit, mapping, stages, session, datasource, probe, bundle, columns, errors,
 own_packages, source_options.
 """
 

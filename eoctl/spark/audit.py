@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.spark.datasource import KafkaLogAudit, register
 from eoctl.spark.session import job_errors
 from eoctl.spark.source_options import splits_text
+from eoctl.spark.stages import stages_told
 from recovery.summaries.codec import (
     pack_partition,
     unpack_partition,
@@ -33,7 +34,7 @@ def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[Read
     Raises:
         SparkJobError: Spark gave the job up; nothing in the files makes it do so.
     """
-    with job_errors():
+    with job_errors(), stages_told(session.sparkContext):
         rows = [tuple(row) for row in _pieces(session, splits).select("split", "piece").collect()]
     for split, piece in rows:
         yield ReadPiece(unpack_split(bytes(split)), unpack_piece(bytes(piece)))
@@ -50,7 +51,7 @@ def summarize_directories(
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     join = F.udf(join_rows, "binary", useArrow=False)
-    with job_errors():
+    with job_errors(), stages_told(session.sparkContext):
         joined = (
             _pieces(session, splits)
             .groupBy("directory")

@@ -9,6 +9,7 @@ import eoctl.spark.own_packages  # isort: skip - says what is missing before the
 
 import eoctl.arrow_files
 from eoctl.spark.session import job_errors
+from eoctl.spark.stages import stages_told
 from storage.errors import EoctlError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def map_on_spark(
     numbered = list(enumerate(values))
     for start in range(0, len(numbered), wave):
         part = numbered[start : start + wave]
-        with job_errors():
+        with job_errors(), stages_told(context):
             answers = context.parallelize(part, len(part)).map(partial(_call, function)).collect()
         for number, result in answers:
             if isinstance(result, EoctlError):

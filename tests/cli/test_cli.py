@@ -318,9 +318,9 @@ def test_report_on_a_narrow_terminal() -> None:
     )
 
 
-def test_a_report_that_stays_whole_on_a_narrow_terminal() -> None:
+def test_a_report_whose_columns_all_answer_on_a_narrow_terminal() -> None:
     """A paragraph a row: nothing is left out but what is empty."""
-    assert on_a_narrow_terminal(", is_whole=True") == (
+    assert on_a_narrow_terminal("") == (
         f"first: x\\x1b[31m  second: 1\n  third: {'y' * 60}\n  the fourth: {'z' * 60}\n"
         "\n"
         "first: x  second: 22  the fourth: unknown\n"

@@ -17,23 +17,23 @@ import msgpack
 import pytest
 
 from recovery.rules.findings import Severity
-from storage.dirs.state_file import Schema, StateFile, read_as
+from storage.dirs.state_file import StateFile, StateSchema, read_as
 from storage.errors import UsageError
 
 ROOT = Path(__file__).parents[1]
 LISTING = Path(__file__).with_name("persisted_schemas.json")
 
 
-def _schemas() -> dict[str, Schema]:
-    """Every schema of the program, by its name: modules with `= Schema(` are asked."""
-    found: dict[str, Schema] = {}
+def _schemas() -> dict[str, StateSchema]:
+    """Every schema of the program, by its name: modules with `= StateSchema(` are asked."""
+    found: dict[str, StateSchema] = {}
     for package in ("eoctl", "recovery", "storage"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            if not re.search(r"^\w+ = Schema\(", path.read_text(), re.MULTILINE):
+            if not re.search(r"^\w+ = StateSchema\(", path.read_text(), re.MULTILINE):
                 continue
             module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
             for each in vars(module).values():
-                if isinstance(each, Schema):
+                if isinstance(each, StateSchema):
                     assert found.setdefault(each.name, each) is each, each.name
     return found
 
@@ -54,9 +54,14 @@ def test_fields_change_with_their_version_only() -> None:
 
 def test_schemas_know_the_types_within() -> None:
     fields = _schemas()["eoctl-check-state"].fields()
-    assert {"Known", "CheckResult", "Finding", "Severity", "PartitionRow", "StartChange"} <= {
-        *fields
-    }
+    assert {
+        "KnownDirectory",
+        "CheckResult",
+        "Finding",
+        "Severity",
+        "PartitionRow",
+        "StartChange",
+    } <= {*fields}
     assert fields["Severity"] == "error | warning | note"
     assert "start_offset int" in _schemas()["eoctl producer session"].fields()["SessionPartition"]
 
@@ -108,7 +113,7 @@ def test_a_value_of_another_type_is_an_error(place: int) -> None:
 
 # --- what is read again ---------------------------------------------------------------------------
 
-SCHEMA = Schema("a-kind-of-state", 3, (Inner,))
+SCHEMA = StateSchema("a-kind-of-state", 3, (Inner,))
 
 
 def _state(path: Path, version: int = 3, program: str = "this") -> StateFile:

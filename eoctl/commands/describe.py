@@ -47,7 +47,7 @@ def command(
     from eoctl.output import Report, emit, line, use_format, while_read
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
-    from recovery.look.describe import PartitionSummary, SegmentSummary
+    from recovery.look.describe import PartitionDescription, SegmentSummary
     from storage.dirs.discovery import discover
 
     use_format(output)
@@ -56,11 +56,13 @@ def command(
         raise UsageError("no PATH given", next_step="eoctl describe PATH...")
     found = discover(wanted)
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
-    run = _Run(found, Clusters(found.log_dirs, metadata))
+    run = _DescribeRun(found, Clusters(found.log_dirs, metadata))
     rows: Iterator[Any] = (each.summary for each in run.descriptions())
     with while_read(lambda: run.status):
         emit(
-            Report(kind="partition", columns=PartitionSummary._fields, rows=rows, notes=run.notes),
+            Report(
+                kind="partition", columns=PartitionDescription._fields, rows=rows, notes=run.notes
+            ),
             output,
         )
     if segments or len(found.selected) == 1:
@@ -74,7 +76,7 @@ def command(
     return run.status
 
 
-class _Run:
+class _DescribeRun:
     """Describes one partition after the other and keeps what is said at the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recovery.duplicates.groups import DuplicateGroup
 
 
-class Kind(StrEnum):
+class KindChoice(StrEnum):
     """What `--kind` takes."""
 
     ALL = "all"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
-    kind: Annotated[Kind, typer.Option(help="What to look for.")] = Kind.ALL,
+    kind: Annotated[KindChoice, typer.Option(help="What to look for.")] = KindChoice.ALL,
     window: Annotated[
         str,
         typer.Option(metavar="DURATION", help="How far apart suspected ones may be: 30s, 5m, 1h."),
@@ -89,7 +89,7 @@ def command(
     from storage.dirs.discovery import discover
 
     use_format(output)
-    kinds = frozenset(DuplicateKind) if kind is Kind.ALL else {DuplicateKind(kind.value)}
+    kinds = frozenset(DuplicateKind) if kind is KindChoice.ALL else {DuplicateKind(kind.value)}
     if DuplicateKind.SUSPECTED not in kinds and (across_partitions or record_id is not None):
         raise UsageError("--id and --across-partitions look for suspected ones, not --kind proved")
     is_drawn = output is OutputFormat.TEXT and draws_tables()

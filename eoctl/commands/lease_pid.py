@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.coordinators.producer_id_topic import IdOptions
-    from eoctl.runs.lease import Answer
+    from eoctl.runs.lease import LeaseAnswer
 
 LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
 AppId = Annotated[str, typer.Option(metavar="ID", help="Whose producer id it is.")]
@@ -233,7 +233,7 @@ def _options(
     return chosen
 
 
-def _print(kind: str, columns: Sequence[str], answer: Answer, output: OutputFormat) -> int:
+def _print(kind: str, columns: Sequence[str], answer: LeaseAnswer, output: OutputFormat) -> int:
     from eoctl.output import Report, emit
 
     emit(Report(kind=kind, columns=tuple(columns), rows=answer.rows, notes=answer.notes), output)

@@ -69,7 +69,7 @@ def command(
         name = classify(os.path.basename(path))  # noqa: PTH119 - the name, as given
         segment = name.offset if name.kind is FileKind.LOG else None
     search = Search(Partition.of(selected[0]))
-    run = _Run(search)
+    run = _LocateRun(search)
     if offset is not None:
         rows = run.rows([search.by_offset(offset)])
     elif time_ms is not None:
@@ -85,7 +85,7 @@ def command(
     return run.status
 
 
-class _Run:
+class _LocateRun:
     """Counts what is found while it is printed."""
 
     def __init__(self, search: Search) -> None:

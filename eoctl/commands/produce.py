@@ -149,7 +149,7 @@ def command(
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
-    from eoctl.runs.produce import Source, produce
+    from eoctl.runs.produce import ProduceInput, produce
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
@@ -218,7 +218,7 @@ def command(
     with ExitStack() as stack:
         opened = open_input(file, stack)
         progress = stack.enter_context(Progress("producing"))
-        result = produce(path, Source(opened, file, progress.advance), chosen)
+        result = produce(path, ProduceInput(opened, file, progress.advance), chosen)
     _report(result, output)
 
 

@@ -12,7 +12,7 @@ from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.runs.replicas import Compared
+    from eoctl.runs.replicas import ComparedRows
 
 
 class ReplicasAction(StrEnum):
@@ -103,7 +103,7 @@ def command(
     return run_change(rejoin_command(paths[0], wanted), change, output)
 
 
-def _report_comparison(run: Compared, output: OutputFormat) -> None:
+def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     from eoctl.output import Report, draws_tables, emit, line, message
     from eoctl.runs.replicas import (
         ChoiceRow,

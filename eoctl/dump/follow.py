@@ -11,7 +11,7 @@ from eoctl.dump import rows
 from eoctl.dump.context import LOG_SUFFIX, later_segments
 from eoctl.dump.log_text import LinePrinter
 from eoctl.dump.markers import BatchFilter
-from eoctl.dump.session import Session
+from eoctl.dump.session import DumpSession
 from storage.errors import AccessError, UsageError
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
@@ -61,7 +61,7 @@ def _active_log(path: str) -> str:
 
 class _Follower:
     def __init__(self, path: str, options: DumpOptions) -> None:
-        self.session = Session(options)
+        self.session = DumpSession(options)
         self.wanted = BatchFilter(options.selection)
         self.path = path
         self.pos = 0

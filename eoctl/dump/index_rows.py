@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from eoctl.dump.rows import Row
-    from eoctl.dump.session import Session
+    from eoctl.dump.session import DumpSession
     from recovery.rebuild.verify_index import CheckedTimeEntry
     from storage.formats.producer_snapshot import ProducerEntry
 
 
-def index_rows(path: str, data: bytes, base_offset: int, session: Session) -> Iterator[Row]:
+def index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -> Iterator[Row]:
     """Yield the entries of an offset index, each with what its log has there; all are verified."""
     options = session.options
     if options.index_sanity_check:
@@ -76,7 +76,9 @@ def index_rows(path: str, data: bytes, base_offset: int, session: Session) -> It
     yield from closing_rows(path, data, errors, session, verified)
 
 
-def time_index_rows(path: str, data: bytes, base_offset: int, session: Session) -> Iterator[Row]:
+def time_index_rows(
+    path: str, data: bytes, base_offset: int, session: DumpSession
+) -> Iterator[Row]:
     """Yield the entries of a time index, each with what its log has there; all are verified."""
     options = session.options
     if options.index_sanity_check:
@@ -108,13 +110,13 @@ def time_index_rows(path: str, data: bytes, base_offset: int, session: Session) 
 
 
 def _sanity_rows(
-    path: str, data: bytes, error: FormatError | None, session: Session
+    path: str, data: bytes, error: FormatError | None, session: DumpSession
 ) -> Iterator[Row]:
     errors = [] if error is None else [error]
     return closing_rows(path, data, errors, session, verified=["sanity"])
 
 
-def txn_index_rows(path: str, data: bytes, base_offset: int, session: Session) -> Iterator[Row]:
+def txn_index_rows(path: str, data: bytes, base_offset: int, session: DumpSession) -> Iterator[Row]:
     """Yield the aborted transactions of a segment."""
     for place, txn in enumerate(txn_index.parse_entries(data)):
         pos = place * txn_index.ENTRY_BYTES
@@ -122,7 +124,7 @@ def txn_index_rows(path: str, data: bytes, base_offset: int, session: Session) -
     yield from closing_rows(path, data, txn_index.problems(data, base_offset), session)
 
 
-def snapshot_rows(path: str, data: bytes, _offset: int, session: Session) -> Iterator[Row]:
+def snapshot_rows(path: str, data: bytes, _offset: int, session: DumpSession) -> Iterator[Row]:
     """Yield the producers of a snapshot; if its checksum is wrong they are still shown."""
     entries: list[ProducerEntry] = []
     crc_ok = True
@@ -140,7 +142,7 @@ def snapshot_rows(path: str, data: bytes, _offset: int, session: Session) -> Ite
     yield from closing_rows(path, data, problems, session)
 
 
-ROW_DUMPERS: dict[FileKind, Callable[[str, bytes, int, Session], Iterator[Row]]] = {
+ROW_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], Iterator[Row]]] = {
     FileKind.INDEX: index_rows,
     FileKind.TIMEINDEX: time_index_rows,
     FileKind.TXNINDEX: txn_index_rows,

@@ -16,7 +16,7 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eoctl.dump.session import Session
+    from eoctl.dump.session import DumpSession
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.log.segment import Segment
 
@@ -38,7 +38,7 @@ def sibling_log(path: str) -> Iterator[Segment | None]:
         yield segment
 
 
-def dump_index_text(path: str, data: bytes, base_offset: int, session: Session) -> None:
+def dump_index_text(path: str, data: bytes, base_offset: int, session: DumpSession) -> None:
     """Print an offset index; what does not match the log goes to the closing list."""
     options = session.options
     _report(path, offset_index.problems(data, base_offset), session)
@@ -74,12 +74,12 @@ def dump_index_text(path: str, data: bytes, base_offset: int, session: Session) 
             session.problem(error.located(path))
 
 
-def _index_line(offset: int, segment_pos: int, session: Session) -> None:
+def _index_line(offset: int, segment_pos: int, session: DumpSession) -> None:
     if not session.options.verify_index_only:
         output.line(f"offset: {offset} position: {segment_pos}")
 
 
-def dump_time_index_text(path: str, data: bytes, base_offset: int, session: Session) -> None:
+def dump_time_index_text(path: str, data: bytes, base_offset: int, session: DumpSession) -> None:
     """Print a time index; what does not match the log goes to the closing lists."""
     _report(path, time_index.problems(data, base_offset), session)
     if session.options.index_sanity_check:
@@ -103,7 +103,7 @@ def dump_time_index_text(path: str, data: bytes, base_offset: int, session: Sess
 
 
 def _list_time_entry(
-    path: str, entry: verify_index.CheckedTimeEntry, before_ms: int, session: Session
+    path: str, entry: verify_index.CheckedTimeEntry, before_ms: int, session: DumpSession
 ) -> None:
     """Enter one entry into the tool's closing lists."""
     if entry.log_timestamp_ms is None:
@@ -116,7 +116,7 @@ def _list_time_entry(
         session.out_of_order_timestamps.setdefault(path, []).append((entry.timestamp_ms, before_ms))
 
 
-def _time_line(timestamp_ms: int, offset: int, session: Session) -> None:
+def _time_line(timestamp_ms: int, offset: int, session: DumpSession) -> None:
     if not session.options.verify_index_only:
         output.line(f"timestamp: {timestamp_ms} offset: {offset}")
 
@@ -156,14 +156,14 @@ def _sanity_error(reason: str) -> CorruptError:
     return CorruptError(f"sanity check failed: {reason}", check_id="IDX-1", pos=0)
 
 
-def _sanity(path: str, error: CorruptError | None, session: Session) -> None:
+def _sanity(path: str, error: CorruptError | None, session: DumpSession) -> None:
     if error is None:
         output.line(f"{path} passed sanity check.")
     else:
         session.problem(error.located(path))
 
 
-def dump_txn_index_text(path: str, data: bytes, base_offset: int, session: Session) -> None:
+def dump_txn_index_text(path: str, data: bytes, base_offset: int, session: DumpSession) -> None:
     """Print the aborted transactions of a segment."""
     for txn in txn_index.parse_entries(data):
         output.line(
@@ -200,7 +200,7 @@ def snapshot_offset(path: str) -> int | None:
     return name.offset if name.has_padded_offset else None
 
 
-def dump_snapshot_text(path: str, data: bytes, _offset: int, session: Session) -> None:
+def dump_snapshot_text(path: str, data: bytes, _offset: int, session: DumpSession) -> None:
     """Print a producer snapshot; of a corrupt one only the reason, as the tool does."""
     try:
         entries = producer_snapshot.parse_snapshot(data)
@@ -212,12 +212,12 @@ def dump_snapshot_text(path: str, data: bytes, _offset: int, session: Session) -
     _report(path, producer_snapshot.problems(data, snapshot_offset(path)), session)
 
 
-def _report(path: str, errors: list[FormatError], session: Session) -> None:
+def _report(path: str, errors: list[FormatError], session: DumpSession) -> None:
     for error in errors:
         session.problem(error.located(path))
 
 
-TEXT_DUMPERS: dict[FileKind, Callable[[str, bytes, int, Session], None]] = {
+TEXT_DUMPERS: dict[FileKind, Callable[[str, bytes, int, DumpSession], None]] = {
     FileKind.INDEX: dump_index_text,
     FileKind.TIMEINDEX: dump_time_index_text,
     FileKind.TXNINDEX: dump_txn_index_text,

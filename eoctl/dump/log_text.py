@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eoctl.dump.context import LogContext
     from eoctl.dump.markers import BatchFilter
     from eoctl.dump.options import DumpOptions
-    from eoctl.dump.session import Session
+    from eoctl.dump.session import DumpSession
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.kernels.scan import Scan
     from storage.log.segment import LogRecord, Segment
@@ -38,7 +38,7 @@ WRITE_LINES = 512
 FRAMING_CHECK_ID = "BAT-2"
 
 
-def dump_log_text(path: str, segment: Segment, session: Session, wanted: BatchFilter) -> None:
+def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: BatchFilter) -> None:
     """Print the lines of all batches (and records), and the trailing bytes as the tool does.
 
     Where the tool's reader dies (a length that cannot be, a bad sector), stops in silence before
@@ -117,7 +117,7 @@ def _print_bulk(
 class LinePrinter:
     """Prints batches one at a time: the definition, for small files, filters and decoders."""
 
-    def __init__(self, segment: Segment, session: Session, wanted: BatchFilter) -> None:
+    def __init__(self, segment: Segment, session: DumpSession, wanted: BatchFilter) -> None:
         self.segment = segment
         self.session = session
         self.options: DumpOptions = session.options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.dump.context import later_segments
 from storage.errors import AccessError
-from storage.log.markers import MarkerIndex, Outcome
+from storage.log.markers import BatchOutcome, MarkerIndex
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class BatchFilter:
             return False
         if self._markers is None:
             return True
-        return self._markers.outcome(batch.header) is Outcome.ABORTED
+        return self._markers.outcome(batch.header) is BatchOutcome.ABORTED
 
     def wants_record(self, record: LogRecord) -> bool:
         """Whether to show a record of a wanted batch."""

@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.dump.markers import BatchFilter
-    from eoctl.dump.session import Session
+    from eoctl.dump.session import DumpSession
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
 
 Row = dict[str, Any]
 
 
-def log_rows(path: str, segment: Segment, session: Session, wanted: BatchFilter) -> Iterator[Row]:
+def log_rows(
+    path: str, segment: Segment, session: DumpSession, wanted: BatchFilter
+) -> Iterator[Row]:
     """Batches (and records) of a log, going on behind what is damaged or unreadable."""
     options = session.options
     file_bytes = segment.file_bytes
@@ -58,7 +60,7 @@ def rows_of_batch(
     path: str,
     segment: Segment,
     batch: ScannedBatch,
-    session: Session,
+    session: DumpSession,
     wanted: BatchFilter,
     *,
     is_resynced: bool = False,
@@ -116,7 +118,7 @@ def batch_row(path: str, batch: ScannedBatch, *, is_resynced: bool = False) -> R
 
 
 def record_row(
-    path: str, batch: ScannedBatch, record: LogRecord, decoder: Any, session: Session
+    path: str, batch: ScannedBatch, record: LogRecord, decoder: Any, session: DumpSession
 ) -> Row:
     """Build the row of one record; keys and values only with --print-data-log."""
     row: Row = {
@@ -148,7 +150,7 @@ def record_row(
     return row
 
 
-def _control_fields(path: str, batch: ScannedBatch, record: LogRecord, session: Session) -> Row:
+def _control_fields(path: str, batch: ScannedBatch, record: LogRecord, session: DumpSession) -> Row:
     try:
         return {"control": control_record.describe(record.key, record.value).strip()}
     except FormatError as exc:
@@ -173,7 +175,7 @@ def closing_rows(
     path: str,
     data: bytes,
     errors: list[FormatError],
-    session: Session,
+    session: DumpSession,
     verified: Sequence[str] = ("entries",),
 ) -> Iterator[Row]:
     """Yield what is not valid in a small file, then its verdict."""

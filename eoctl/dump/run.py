@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl import output
 from eoctl.dump.markers import BatchFilter
-from eoctl.dump.session import Session
+from eoctl.dump.session import DumpSession
 from eoctl.progress import Progress
 from storage.dirs.discovery import NotKafkaError, is_partition_file
 from storage.dirs.log_dir import LOG_DIR_FILES
@@ -42,7 +42,7 @@ PROPERTY_KINDS = {
 def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
     """Dump all files; returns the exit status. One bad file does not keep the others back."""
     output.use_format(options.output)
-    session = Session(options)
+    session = DumpSession(options)
     files = list(expand(paths, session))
     with (
         Progress("dumping", _total_bytes(files)) as progress,
@@ -56,7 +56,7 @@ def dump_paths(paths: Iterable[str], options: DumpOptions) -> int:
     return session.exit_status
 
 
-def expand(paths: Iterable[str], session: Session) -> Iterator[str]:
+def expand(paths: Iterable[str], session: DumpSession) -> Iterator[str]:
     """Replace directories by their files: of a log dir, those of every partition."""
     for given in paths:
         path = java_path(given)
@@ -71,7 +71,7 @@ def expand(paths: Iterable[str], session: Session) -> Iterator[str]:
             yield path
 
 
-def _files_below(directory: str, session: Session) -> Iterator[str]:
+def _files_below(directory: str, session: DumpSession) -> Iterator[str]:
     try:
         with os.scandir(directory) as entries:
             names = sorted(entries, key=lambda each: each.name)
@@ -95,7 +95,7 @@ def java_path(path: str) -> str:
     return collapsed.rstrip("/") or collapsed
 
 
-def dump_file(path: str, session: Session) -> None:
+def dump_file(path: str, session: DumpSession) -> None:
     """Dump one file; whatever is wrong with it is reported and counted."""
     if session.options.is_text:
         output.line(f"Dumping {path}")
@@ -125,7 +125,7 @@ def dump_file(path: str, session: Session) -> None:
         session.dumped_count += 1
 
 
-def _dump_log(path: str, name: FileName, session: Session) -> None:
+def _dump_log(path: str, name: FileName, session: DumpSession) -> None:
     with open_segment(path) as segment:
         wanted = BatchFilter(session.options.selection, segment)
         if session.options.is_text:
@@ -147,7 +147,7 @@ def _log_heading(name: FileName, base_offset: int) -> str:
     return f"Snapshot end offset: {name.offset}, epoch: {name.epoch}"
 
 
-def _dump_entries(path: str, name: FileName, session: Session) -> None:
+def _dump_entries(path: str, name: FileName, session: DumpSession) -> None:
     data = read_file(path, session)
     number = name.offset or 0
     if session.options.is_text and not output.draws_tables():
@@ -160,7 +160,7 @@ def _dump_entries(path: str, name: FileName, session: Session) -> None:
     _put_rows(ROW_DUMPERS[name.kind](path, data, number, session), session)
 
 
-def _dump_properties(path: str, name: FileName, session: Session) -> None:
+def _dump_properties(path: str, name: FileName, session: DumpSession) -> None:
     from eoctl.dump.property_files import property_problems, property_rows, property_text
 
     data = read_file(path, session)
@@ -177,7 +177,7 @@ def _dump_properties(path: str, name: FileName, session: Session) -> None:
     _put_rows(chain(rows, closing_rows(path, data, errors, session)), session)
 
 
-def _put_rows(all_rows: Iterable[dict[str, Any]], session: Session) -> None:
+def _put_rows(all_rows: Iterable[dict[str, Any]], session: DumpSession) -> None:
     if session.options.is_text:
         from eoctl.dump.tables import print_table
 
@@ -188,7 +188,7 @@ def _put_rows(all_rows: Iterable[dict[str, Any]], session: Session) -> None:
         put(row)
 
 
-def read_file(path: str, session: Session) -> bytes:
+def read_file(path: str, session: DumpSession) -> bytes:
     """Read a whole small file; places that cannot be read come as zeros and are reported."""
     with PositionedFile(path) as file:
         data, unreadable = file.read_at(0, file.file_bytes)

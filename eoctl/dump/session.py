@@ -23,7 +23,7 @@ Pairs = dict[int, int]
 PairList = list[tuple[int, int]]
 
 
-class Session:
+class DumpSession:
     """Lists that the tool prints after all files, and what was wrong."""
 
     def __init__(self, options: DumpOptions) -> None:

@@ -133,7 +133,7 @@ def consume_with_program(
     with _position(consumer.partition, options, execution, group) as file:
         saved = file.load()
         tell_before(consumer, options)
-        run = _Run(consumer, execution, file)
+        run = _ExecRun(consumer, execution, file)
         run.start(saved)
         with Program(execution.command) as program, Interrupts() as interrupts:
             try:
@@ -168,7 +168,7 @@ def _position(
     return PositionFile(execution.checkpoint, _owner(partition, options, execution))
 
 
-class _Run:
+class _ExecRun:
     """One run: what was handed over, and the position that is saved."""
 
     def __init__(

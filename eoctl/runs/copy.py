@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.copying.compare import Compared, Outcome, compare
+from eoctl.clients.copying.compare import ComparisonOutcome, CopyComparison, compare
 from eoctl.clients.copying.copier import Copier
-from eoctl.clients.copying.session import PartitionOf, SessionKeeper, default_path
+from eoctl.clients.copying.session import CopySessionKeeper, PartitionOf, default_path
 from eoctl.clients.log.batch_consumer import BatchConsumer
 from eoctl.clients.log.consumer import ConsumeOptions
 from eoctl.clients.log.log_watch import POLL_S
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.clients.partitions.interrupts import Interrupts
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
     from storage.writing.partition_store import FileChange
@@ -131,12 +131,12 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
         raise UsageError("--follow goes with --apply: a plan has an end")
     targets = [resolve_target(each.destination, options.target) for each in pairs]
     if not options.write.change.apply:
-        return _Run(pairs, targets, options, None, absent).run()
+        return _CopyRun(pairs, targets, options, None, absent).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "copy") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(pairs, targets, options, journal, absent).run()
+        return _CopyRun(pairs, targets, options, journal, absent).run()
 
 
 def _pairs(
@@ -165,11 +165,11 @@ def _pairs(
     return pairs, absent
 
 
-class _Run:
+class _CopyRun:
     def __init__(
         self,
         pairs: Sequence[Pair],
-        targets: Sequence[Target],
+        targets: Sequence[WriteTarget],
         options: CopyOptions,
         journal: AppendJournal | None,
         absent: Sequence[AbsentPartition],
@@ -185,9 +185,9 @@ class _Run:
         self.copiers = [
             self._copier(pair, target) for pair, target in zip(pairs, targets, strict=True)
         ]
-        self.compared: list[Compared | None] = [None] * len(self.copiers)
+        self.compared: list[CopyComparison | None] = [None] * len(self.copiers)
 
-    def _copier(self, pair: Pair, target: Target) -> Copier:
+    def _copier(self, pair: Pair, target: WriteTarget) -> Copier:
         options = self.options
         consumer = BatchConsumer(pair.source, options.consume, self.notes.append)
         opened = open_partition(target, options.write, self.now, self.journal)
@@ -203,7 +203,7 @@ class _Run:
             path = options.session
             if options.topic is not None:
                 path = str(Path(path, name))
-        keeper = SessionKeeper(self.journal, path, target.log_dir_path)
+        keeper = CopySessionKeeper(self.journal, path, target.log_dir_path)
         return Copier(consumer, options.consume, opened, keeper, options.producer_id)
 
     # --- copying ---
@@ -281,10 +281,10 @@ class _Run:
             part = each.part(is_all=self.options.compare is Compare.ALL)
             found = compare(each.consumer, each.closed_log(), part, each.producer_ids)
             self.compared[number] = found
-            if found.outcome is Outcome.DIFFERENT:
+            if found.outcome is ComparisonOutcome.DIFFERENT:
                 what = f"{each.opened.target.path}: differs from {each.consumer.partition.path}"
                 error = error or DifferenceError(f"{what}: {found.words}")
-            elif found.outcome is Outcome.UNKNOWN:
+            elif found.outcome is ComparisonOutcome.UNKNOWN:
                 self.notes.append(f"{each.opened.target.path}: not compared: {found.words}")
         if error is not None:
             raise error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.changing import ChangeOptions
-from eoctl.clients.coordinators.group_offsets import GroupOffsets
+from eoctl.clients.coordinators.group_offsets import GroupCommits
 from eoctl.clients.log.consumer import require_in_log
 from eoctl.clients.partitions.append_notes import notes_of
 from eoctl.clients.partitions.appending import appending
@@ -54,7 +54,7 @@ class GroupPosition:
         self._options = options
         self._stack = ExitStack()
         self._partitions: OpenPartitions | None = None
-        self._offsets = GroupOffsets(options.group, self._log_dir_path, options.metadata_dir)
+        self._offsets = GroupCommits(options.group, self._log_dir_path, options.metadata_dir)
 
     def __enter__(self) -> Self:
         """Take the lock, and finish what an earlier run has begun."""

@@ -77,7 +77,7 @@ class ExpireRow(NamedTuple):
     known_in: tuple[str, ...]
 
 
-class Answer(NamedTuple):
+class LeaseAnswer(NamedTuple):
     """Rows to be printed, what people should know, and the exit status."""
 
     rows: Sequence[tuple[object, ...]]
@@ -102,7 +102,7 @@ def acquire(
     partitions: TopicPartitions,
     options: IdOptions,
     fs: FileSystem,
-) -> Answer:
+) -> LeaseAnswer:
     """Lease a producer id. Raises as `ProducerIds.acquire` and `opened_ids`."""
     require_app_id(app_id)
     with opened_ids(path, options, fs) as opened:
@@ -118,7 +118,7 @@ def acquire(
 
 def renew(
     path: str, app_id: str, generation: int, expiry_ms: int, options: IdOptions, fs: FileSystem
-) -> Answer:
+) -> LeaseAnswer:
     """Let a lease last longer. Raises as `ProducerIds.renew` and `opened_ids`."""
     require_app_id(app_id)
     with opened_ids(path, options, fs) as opened:
@@ -126,15 +126,17 @@ def renew(
         return _answer(opened, lease, _states(opened, lease.partitions))
 
 
-def release(path: str, app_id: str, generation: int, options: IdOptions, fs: FileSystem) -> Answer:
+def release(
+    path: str, app_id: str, generation: int, options: IdOptions, fs: FileSystem
+) -> LeaseAnswer:
     """Give a lease up. Raises as `ProducerIds.release` and `opened_ids`."""
     require_app_id(app_id)
     with opened_ids(path, options, fs) as opened:
         lease = opened.ids.release(app_id, generation)
-        return Answer([_list_row(lease, opened.clock.now_ms)], opened.notes)
+        return LeaseAnswer([_list_row(lease, opened.clock.now_ms)], opened.notes)
 
 
-def list_leases(path: str, now: str | None) -> tuple[Answer, SequenceRow]:
+def list_leases(path: str, now: str | None) -> tuple[LeaseAnswer, SequenceRow]:
     """Look at all leases. Raises as `look_at_ids`."""
     opened = look_at_ids(path, now)
     ids, lease_ids = opened.ids.ids, opened.ids
@@ -145,10 +147,10 @@ def list_leases(path: str, now: str | None) -> tuple[Answer, SequenceRow]:
         lease_ids_left=ids.lease_end_id - ids.next_lease_id,
         free_ids=tuple(each.producer_id for each in lease_ids.free_ids()),
     )
-    return Answer(rows, [*opened.notes, opened.now.describe()]), sequence
+    return LeaseAnswer(rows, [*opened.notes, opened.now.describe()]), sequence
 
 
-def expire(path: str, options: IdOptions, fs: FileSystem) -> Answer:
+def expire(path: str, options: IdOptions, fs: FileSystem) -> LeaseAnswer:
     """Free the ids that nobody holds and nothing knows. Raises as `opened_ids`."""
     with opened_ids(path, options, fs) as opened:
         now_ms = opened.clock.now_ms
@@ -175,7 +177,7 @@ def expire(path: str, options: IdOptions, fs: FileSystem) -> Answer:
         ]
         notes = [f"{each}: whether an id is known there is unknown" for each in unknown]
         status = EXIT_SKIPPED if unknown else EXIT_OK
-        return Answer(rows, [*opened.notes, *notes, opened.now.describe()], status)
+        return LeaseAnswer(rows, [*opened.notes, *notes, opened.now.describe()], status)
 
 
 # --- what partitions know -------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def _outcome(lease: Lease, *, is_freed: bool, is_known: bool) -> str:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) -> Answer:
+def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) -> LeaseAnswer:
     """One row for each partition, or one without; a partition that is not known has its error."""
     row = LeaseRow(
         error=NONE,
@@ -232,7 +234,7 @@ def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) 
     )
     notes = opened.notes
     if not lease.partitions:
-        return Answer([row], notes)
+        return LeaseAnswer([row], notes)
     rows = []
     for (topic, number), state in zip(lease.partitions, states, strict=True):
         error, sequence = NONE, None
@@ -247,7 +249,7 @@ def _answer(opened: OpenIds, lease: Lease, states: Sequence[KnownState | None]) 
             row._replace(error=error, next_sequence=sequence, topic=topic, partition=number)
         )
     is_whole = all(each.error == NONE for each in rows)
-    return Answer(rows, notes, EXIT_OK if is_whole else EXIT_SKIPPED)
+    return LeaseAnswer(rows, notes, EXIT_OK if is_whole else EXIT_SKIPPED)
 
 
 def _next_sequence(state: KnownState, lease: Lease) -> int:

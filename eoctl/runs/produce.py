@@ -21,9 +21,9 @@ from eoctl.clients.producing.partitioner import StickyPartitions
 from eoctl.clients.producing.produce_session import SessionPartition
 from eoctl.clients.producing.producer import PartitionProducer, Sending
 from eoctl.clients.producing.sent_records import SentRecords, count_by_epoch, find_place
-from eoctl.clients.producing.session_keeper import SessionKeeper
+from eoctl.clients.producing.session_keeper import ProduceSessionKeeper
 from eoctl.clients.producing.topic_producer import (
-    Checked,
+    CheckedInput,
     CoordinatorCalls,
     SessionCalls,
     TopicProducer,
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
     from eoctl.clients.coordinators.transactional import Transactional
     from eoctl.clients.partitions.interrupts import Interrupts
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clients.producing.options import ProduceOptions
-    from eoctl.clients.producing.produce_session import Session
+    from eoctl.clients.producing.produce_session import ProduceSession
     from recovery.changes.append_journal import AppendJournal
 
 
-class Source(NamedTuple):
+class ProduceInput(NamedTuple):
     """The input: an open file, its name for errors, and who is told how much was read."""
 
     file: BinaryIO
@@ -56,7 +56,7 @@ class Source(NamedTuple):
     on_bytes: Callable[[int], None]
 
 
-def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult:
+def produce(path: str, source: ProduceInput, options: ProduceOptions) -> ProduceResult:
     """Append the records of `source` to the partition at `path` (or to a topic), or plan to.
 
     Raises:
@@ -66,30 +66,30 @@ def produce(path: str, source: Source, options: ProduceOptions) -> ProduceResult
     check_call(source.name, options, paths)
     targets = [resolve_target(each, options.target) for each in paths]
     if not options.write.change.apply:
-        return _Run(targets, as_holder(targets, options), None, source).run()
+        return _ProduceRun(targets, as_holder(targets, options), None, source).run()
     log_dirs = sorted({each.log_dir_path for each in targets})
     with appending(log_dirs, options.write.change, "produce") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _Run(targets, as_holder(targets, options, journal.fs), journal, source).run()
+        return _ProduceRun(targets, as_holder(targets, options, journal.fs), journal, source).run()
 
 
-class _Run:
+class _ProduceRun:
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[WriteTarget],
         options: ProduceOptions,
         journal: AppendJournal | None,
-        source: Source,
+        source: ProduceInput,
     ) -> None:
         self.options = options
         self.source = source
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
         self.now = resolve_now(options.now, log_dirs)
-        self.keeper: SessionKeeper | None = None
+        self.keeper: ProduceSessionKeeper | None = None
         if options.session is not None:
-            self.keeper = SessionKeeper(
+            self.keeper = ProduceSessionKeeper(
                 journal,
                 options.session,
                 session_arguments(targets, options),
@@ -125,7 +125,7 @@ class _Run:
     # -- who
 
     @property
-    def session(self) -> Session | None:
+    def session(self) -> ProduceSession | None:
         """What an earlier run has left, or this one has begun."""
         return None if self.keeper is None else self.keeper.session
 
@@ -211,7 +211,7 @@ class _Run:
             return None
         return Partition(target.partition.directory, target.log_dir)
 
-    def _begin(self, keeper: SessionKeeper) -> None:
+    def _begin(self, keeper: ProduceSessionKeeper) -> None:
         partitions = [
             SessionPartition(
                 name=Path(each.target.path).name,
@@ -237,7 +237,7 @@ class _Run:
                     zip(session.partitions, self.opened, strict=True)
                 )
             ]
-            checked = Checked(
+            checked = CheckedInput(
                 input_name=self.source.name,
                 pos=session.input_pos,
                 last_sha256=session.last_sha256,

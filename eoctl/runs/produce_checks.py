@@ -13,7 +13,7 @@ from storage.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clients.producing.options import ProduceOptions
     from storage.files.fsio import FileSystem
 
@@ -76,7 +76,7 @@ def _check_transactional(options: ProduceOptions) -> None:
 
 
 def as_holder(
-    targets: Sequence[Target], options: ProduceOptions, fs: FileSystem | None = None
+    targets: Sequence[WriteTarget], options: ProduceOptions, fs: FileSystem | None = None
 ) -> ProduceOptions:
     """Complete the options with id and epoch of a lease; with `fs` the caller holds the lock.
 
@@ -100,7 +100,7 @@ def as_holder(
     return options._replace(producer_id=lease.producer_id, producer_epoch=lease.generation)
 
 
-def session_arguments(targets: Sequence[Target], options: ProduceOptions) -> dict[str, Any]:
+def session_arguments(targets: Sequence[WriteTarget], options: ProduceOptions) -> dict[str, Any]:
     """What must be the same in every run of a session, as it comes back from the file."""
     transactions = options.transactions
     return {

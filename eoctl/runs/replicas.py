@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 TOLD_COUNT = 2  # of partitions, in lines
 
 
-class Compared(Protocol):
+class ComparedRows(Protocol):
     """What was compared, in rows."""
 
     @property
@@ -351,7 +351,7 @@ class CompareDirsRun:
         return next((each for each in graver if each in self._statuses), EXIT_OK)
 
 
-def compare(paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> Compared:
+def compare(paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> ComparedRows:
     """Compare directories of one partition, or log dirs: all partitions that they share.
 
     Raises:

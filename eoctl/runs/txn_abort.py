@@ -20,7 +20,11 @@ from recovery.transactions.abort import (
     sources_of,
     with_recovery,
 )
-from recovery.transactions.open_transactions import OpenTransaction, Verdict, abort_command
+from recovery.transactions.open_transactions import (
+    OpenTransactionReport,
+    TransactionVerdict,
+    abort_command,
+)
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
@@ -30,12 +34,12 @@ from storage.formats.transaction_state import TransactionStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clock import Now
     from eoctl.output import OutputFormat
     from eoctl.runs.change_command import Done
     from eoctl.runs.txn_readers import TxnWorld
-    from recovery.changes.plan import Plan, Source, Step
+    from recovery.changes.plan import Plan, PlanSource, Step
     from recovery.transactions.abort import PlannedMarker
 
 COMMAND = "txn-abort"
@@ -73,10 +77,10 @@ class _Replica(NamedTuple):
     """One directory that gets the marker."""
 
     path: str
-    found: OpenTransaction
+    found: OpenTransactionReport
     marker: PlannedMarker
     steps: tuple[Step, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[PlanSource, ...]
     price: dict[str, Any]
     notes: tuple[str, ...]
 
@@ -132,7 +136,7 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     return PlannedAbort(plan, tuple(map(_row, replicas)), tuple(dict.fromkeys(notes)))
 
 
-def _target(path: str, options: AbortOptions) -> Target:
+def _target(path: str, options: AbortOptions) -> WriteTarget:
     return resolve_target(
         path,
         TargetOptions(
@@ -143,7 +147,7 @@ def _target(path: str, options: AbortOptions) -> Target:
     )
 
 
-def _require_all(path: str, target: Target, options: AbortOptions) -> None:
+def _require_all(path: str, target: WriteTarget, options: AbortOptions) -> None:
     """Where it is known how many replicas there are, each of them gets the marker (FIX-9)."""
     factor = target.replication_factor
     given_count = 1 + len(options.all_replicas)
@@ -154,7 +158,7 @@ def _require_all(path: str, target: Target, options: AbortOptions) -> None:
         )
 
 
-def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransaction | None:
+def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransactionReport | None:
     opened, state = world.open_of(partition)
     found = next((each for each in opened if each.producer_id == producer_id), None)
     if found is None and all(each.producer_id != producer_id for each in state.entries):
@@ -166,9 +170,9 @@ def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransa
 
 
 def _plan_replica(
-    target: Target,
+    target: WriteTarget,
     partition: Partition,
-    found: OpenTransaction,
+    found: OpenTransactionReport,
     world: TxnWorld,
     options: AbortOptions,
 ) -> _Replica:
@@ -209,7 +213,9 @@ def _without_markers(plan: Plan) -> Iterator[Step]:
 
 
 def _require_alike(
-    paths: Sequence[str], found: Sequence[OpenTransaction | None], replicas: Sequence[_Replica]
+    paths: Sequence[str],
+    found: Sequence[OpenTransactionReport | None],
+    replicas: Sequence[_Replica],
 ) -> None:
     """All replicas get the same batch at the same offset, behind the same transaction.
 
@@ -244,19 +250,19 @@ def _row(replica: _Replica) -> dict[str, Any]:
     }
 
 
-def require_verdict(found: OpenTransaction, now: Now, *, force_overdue: bool) -> None:
+def require_verdict(found: OpenTransactionReport, now: Now, *, force_overdue: bool) -> None:
     """Refuse to end what a coordinator still ends, or may.
 
     Raises:
         RefusedError: with what to do instead.
     """
     verdict, reason = found.verdict, found.reason
-    if verdict is Verdict.HANGING:
+    if verdict is TransactionVerdict.HANGING:
         return
     offline = f"eoctl txn complete {Path(found.path).parent} does what it would"
     name = f"{found.path}: the transaction of producer {found.producer_id} is {verdict}: {reason}"
     name = f"{name}; {now.describe()}"
-    if verdict is Verdict.OVERDUE:
+    if verdict is TransactionVerdict.OVERDUE:
         if found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label:
             raise RefusedError(
                 f"{name}: it is decided, and its data is committed in other partitions",
@@ -270,15 +276,19 @@ def require_verdict(found: OpenTransaction, now: Now, *, force_overdue: bool) ->
             " --force-overdue if it never will",
         )
     next_step = {
-        Verdict.ONGOING: f"start the brokers: the coordinator ends it; or {offline}, when it is"
-        " late",
-        Verdict.UNLISTED: "again when transaction.max.timeout.ms and five minutes are over",
-        Verdict.UNKNOWN: "--coordinator-dir with all of __transaction_state, and --metadata-dir",
+        TransactionVerdict.ONGOING: "start the brokers: the coordinator ends it; or"
+        f" {offline}, when it is late",
+        TransactionVerdict.UNLISTED: "again when transaction.max.timeout.ms and five minutes"
+        " are over",
+        TransactionVerdict.UNKNOWN: "--coordinator-dir with all of __transaction_state, and"
+        " --metadata-dir",
     }[verdict]
     raise RefusedError(name, next_step=next_step)
 
 
-def _warnings(target: Target, found: OpenTransaction, options: AbortOptions) -> Iterator[str]:
+def _warnings(
+    target: WriteTarget, found: OpenTransactionReport, options: AbortOptions
+) -> Iterator[str]:
     """What a person should know before it is done."""
     yield f"{found.verdict}: {found.reason}"
     if found.coordinator_status == TransactionStatus.COMPLETE_COMMIT.label:

@@ -91,12 +91,12 @@ def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult
     require_log_dir(path)
     change = options.write.change
     if not change.apply:
-        return run_held(_Run(path, options, None).run)
+        return run_held(_CompletionRun(path, options, None).run)
     with appending([path], change, "txn-complete") as journal:
-        return run_held(_Run(path, options, journal).run)
+        return run_held(_CompletionRun(path, options, journal).run)
 
 
-class _Run:
+class _CompletionRun:
     def __init__(self, path: str, options: CompleteOptions, journal: AppendJournal | None) -> None:
         self._options = options
         self._notes: list[str] = []

@@ -14,8 +14,8 @@ from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.transactions.open_transactions import (
-    OpenTransaction,
-    Verdict,
+    OpenTransactionReport,
+    TransactionVerdict,
     abort_command,
     find_open,
 )
@@ -68,7 +68,7 @@ class TxnOptions(NamedTuple):
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
 
 
-class Ended(NamedTuple):
+class EndedTransaction(NamedTuple):
     """A transaction that a marker has ended; `last_offset` is the marker's, as in `.txnindex`."""
 
     topic: str
@@ -197,7 +197,7 @@ class TxnWorld:
             [each if path in each else f"{path}: {each}" for each in told], "problems there"
         )
 
-    def open_of(self, partition: Partition) -> tuple[list[OpenTransaction], RecoveredState]:
+    def open_of(self, partition: Partition) -> tuple[list[OpenTransactionReport], RecoveredState]:
         """Find the open transactions of a partition. Raises as `find_open`."""
         found, state = find_open(
             partition,
@@ -215,17 +215,17 @@ class TxnWorld:
                 )
         return found, state
 
-    def open_transactions(self) -> Iterator[OpenTransaction]:
+    def open_transactions(self) -> Iterator[OpenTransactionReport]:
         """Find the open transactions of all partitions."""
 
-        def read(partition: Partition, progress: Progress) -> Iterator[OpenTransaction]:
+        def read(partition: Partition, progress: Progress) -> Iterator[OpenTransactionReport]:
             found, _ = self.open_of(partition)
             progress.advance(partition.files.log_bytes)
             yield from found
 
         return self.each_partition(read)
 
-    def ended_of(self, partition: Partition, progress: Progress) -> Iterator[Ended]:
+    def ended_of(self, partition: Partition, progress: Progress) -> Iterator[EndedTransaction]:
         """Give the transactions of a partition that have ended, by their markers."""
         log = self.coordinators(partition.log_dir)
         for block in read_ended(partition, progress.advance):
@@ -234,7 +234,7 @@ class TxnWorld:
                 if first_offset == NO_DATA:
                     continue
                 owner = None if log is None else log.owner_of(producer_id)
-                yield Ended(
+                yield EndedTransaction(
                     topic=partition.topic,
                     partition=partition.partition,
                     producer_id=producer_id,
@@ -275,7 +275,7 @@ def list_rows(
     world: TxnWorld,
     *,
     is_all: bool = False,
-    is_wanted: Callable[[OpenTransaction | Ended], bool] = lambda _: True,
+    is_wanted: Callable[[OpenTransactionReport | EndedTransaction], bool] = lambda _: True,
 ) -> Iterator[tuple[Any, ...]]:
     """Give a row of LIST_COLUMNS for each open transaction, and for each that has ended."""
 
@@ -298,13 +298,13 @@ def list_rows(
     return world.each_partition(read)
 
 
-def _place(found: OpenTransaction | Ended, epoch: int) -> tuple[Any, ...]:
+def _place(found: OpenTransactionReport | EndedTransaction, epoch: int) -> tuple[Any, ...]:
     """The columns of PLACE, and the first offset."""
     ids = found.topic, found.partition, found.producer_id
     return (*ids, epoch, found.transactional_id, found.first_offset)
 
 
-def hanging_row(world: TxnWorld, found: OpenTransaction) -> tuple[Any, ...]:
+def hanging_row(world: TxnWorld, found: OpenTransactionReport) -> tuple[Any, ...]:
     """Return a row of HANGING_COLUMNS."""
     return (
         *_place(found, found.producer_epoch),
@@ -324,7 +324,7 @@ def hanging_row(world: TxnWorld, found: OpenTransaction) -> tuple[Any, ...]:
     )
 
 
-def hanging_lines(world: TxnWorld, found: Sequence[OpenTransaction]) -> Iterator[str]:
+def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> Iterator[str]:
     """Say what hangs, since when, and how to end it, in two lines each; the oldest ones first."""
     oldest = sorted(found, key=lambda each: (each.last_timestamp_ms, each.path))
     for each in oldest[:TOLD_COUNT]:
@@ -342,14 +342,14 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransaction]) -> Iterator
         yield f"and {len(oldest) - TOLD_COUNT:,} more"
 
 
-def offline_command(found: OpenTransaction, options: TxnOptions) -> str | None:
+def offline_command(found: OpenTransactionReport, options: TxnOptions) -> str | None:
     """Return the call that ends a transaction, with the clock and the directories of this one.
 
     What its coordinator lists is completed where the coordinator's partition lies beside it, so
     that all partitions of the transaction and the id come out alike. What no coordinator will end
     is aborted here. None: nothing says yet what it should become.
     """
-    is_listed = found.verdict in {Verdict.ONGOING, Verdict.OVERDUE}
+    is_listed = found.verdict in {TransactionVerdict.ONGOING, TransactionVerdict.OVERDUE}
     if is_listed and found.transactional_id is not None:
         log_dir = os.path.dirname(found.path) or "."  # noqa: PTH120 - as it was given
         name = f"{TRANSACTION_STATE_TOPIC}-{found.coordinator_partition}"
@@ -357,9 +357,11 @@ def offline_command(found: OpenTransaction, options: TxnOptions) -> str | None:
             call = ["eoctl", "txn", "complete", log_dir, "--transactional-id"]
             return shlex.join([*call, found.transactional_id, *_metadata(options), *_now(options)])
     is_decided = found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label
-    if found.verdict is Verdict.HANGING or (found.verdict is Verdict.OVERDUE and not is_decided):
+    if found.verdict is TransactionVerdict.HANGING or (
+        found.verdict is TransactionVerdict.OVERDUE and not is_decided
+    ):
         call = ["eoctl", "txn", "abort", found.path, "--producer-id", str(found.producer_id)]
-        if found.verdict is Verdict.OVERDUE:
+        if found.verdict is TransactionVerdict.OVERDUE:
             call.append("--force-overdue")
         for each in options.coordinator_dirs:
             call += ["--coordinator-dir", each]

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.coordinators.group_offsets import GroupOffsets
+from eoctl.clients.coordinators.group_offsets import GroupCommits
 from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
 from eoctl.clients.log.consume_bounds import Start
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer, require_in_log
@@ -44,7 +44,7 @@ from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, Pr
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clients.text.inputs import InputRecord
     from eoctl.runs.consume_exec import HandOver
     from recovery.changes.append_journal import AppendJournal
@@ -128,14 +128,14 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         named |= what
     log_dir = targets[0].log_dir_path
     if not options.write.change.apply:
-        return _Run(sources, targets, options, None).run()
+        return _TransformRun(sources, targets, options, None).run()
     with appending([log_dir], options.write.change, "txn-run") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each, options.target) for each in paths]
-        return _Run(sources, targets, options, journal).run()
+        return _TransformRun(sources, targets, options, journal).run()
 
 
-def _require_source(path: str, partition: Partition, targets: Sequence[Target]) -> None:
+def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarget]) -> None:
     """One transaction is of one cluster: its coordinator knows no other one's offsets.
 
     Raises:
@@ -180,7 +180,7 @@ class _SourceConsumer(Consumer):
         )
 
 
-class _Source:
+class _SourcePartition:
     """A source partition, and how far the group has come in it."""
 
     def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
@@ -223,11 +223,11 @@ class _Source:
         )
 
 
-class _Run:
+class _TransformRun:
     def __init__(
         self,
         sources: Sequence[str],
-        targets: Sequence[Target],
+        targets: Sequence[WriteTarget],
         options: TransformOptions,
         journal: AppendJournal | None,
     ) -> None:
@@ -241,7 +241,7 @@ class _Run:
             self._begin(sources, targets)
             stack.pop_all()
 
-    def _begin(self, sources: Sequence[str], targets: Sequence[Target]) -> None:
+    def _begin(self, sources: Sequence[str], targets: Sequence[WriteTarget]) -> None:
         """Open the partitions, begin the session, and find out where the group goes on."""
         options, log_dir = self.options, targets[0].log_dir_path
         opened = [self.partitions.open_target(each) for each in targets]
@@ -249,7 +249,7 @@ class _Run:
         self.filter = Filter(
             options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
         )
-        self.offsets = GroupOffsets(options.group, log_dir, options.target.metadata_dir)
+        self.offsets = GroupCommits(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(self.now)
         # Damage to them is refused before a writer is opened, whose recovery would cut it off.
         self.offsets.committed(TopicPartition(*opened[0].target.name[:2]))
@@ -258,7 +258,7 @@ class _Run:
         )
         self.notes += self.transactional.notes
         # The coordinator has finished what an earlier run had begun: the offsets are those of it.
-        self.sources = [_Source(each, options, self.notes.append) for each in sources]
+        self.sources = [_SourcePartition(each, options, self.notes.append) for each in sources]
         # Whether they can be committed shows before anything is sent.
         self.offsets.create_topic(self.partitions)
         self.partitions.writer(GROUPS_TOPIC, self.offsets.partition)
@@ -315,7 +315,7 @@ class _Run:
             status=status,
         )
 
-    def _pass(self, source: _Source, interrupts: Interrupts) -> None:
+    def _pass(self, source: _SourcePartition, interrupts: Interrupts) -> None:
         is_applied, limit = self.options.write.change.apply, self.options.max_transactions
         tell_limits(source.consumer)
         for batch in hand_overs(source.consumer.records(), self.options.txn_records):
@@ -341,7 +341,9 @@ class _Run:
                 self._transact(source, [], next_offset)
         source.next_offset = max(next_offset, source.next_offset)
 
-    def _transact(self, source: _Source, records: Sequence[InputRecord], next_offset: int) -> None:
+    def _transact(
+        self, source: _SourcePartition, records: Sequence[InputRecord], next_offset: int
+    ) -> None:
         """One transaction; an error on the way to its end aborts it."""
         transactional = self.transactional
         try:
@@ -379,7 +381,7 @@ class _Run:
         return self.sticky.next_partition(len(record.value or b""))
 
 
-def _count(source: _Source, batch: HandOver) -> None:
+def _count(source: _SourcePartition, batch: HandOver) -> None:
     source.records_in += batch.records_count
     source.next_offset = batch.next_offset
     source.transactions += 1

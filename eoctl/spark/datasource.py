@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from eoctl.spark.source_options import SourceOptions
-    from recovery.export.plan import Limits
+    from recovery.export.plan import ExportLimits
     from storage.dirs.acknowledged import Acknowledged
     from storage.places.splits import Split
 
@@ -195,7 +195,9 @@ class RecordsReader(SplitsReader):
             for task in tasks_of(splits, self.options.task_bytes)
         ]
 
-    def _limits(self, splits: list[Split], listed: Mapping[str, Acknowledged]) -> dict[str, Limits]:
+    def _limits(
+        self, splits: list[Split], listed: Mapping[str, Acknowledged]
+    ) -> dict[str, ExportLimits]:
         """Return what bounds the records of each directory, if anything is to."""
         is_hw = self.until is Until.HW
         if not (is_hw or self._is_committed_only):
@@ -207,7 +209,7 @@ class RecordsReader(SplitsReader):
             return limits
         return {name: each._replace(high_watermark=None) for name, each in limits.items()}
 
-    def _bounds_within(self, limits: Limits | None) -> ReadBounds:
+    def _bounds_within(self, limits: ExportLimits | None) -> ReadBounds:
         """Return the bounds within a partition; a filter of the query is no from_offset."""
         if limits is None:
             return self.bounds()

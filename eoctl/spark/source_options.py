@@ -12,7 +12,7 @@ from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
 from storage.errors import UsageError
 from storage.places.find import list_places
-from storage.places.split_pruning import Bounds
+from storage.places.split_pruning import SearchBounds
 from storage.places.splits import Split, split_places
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class ReadBounds(NamedTuple):
             to_time_ms=_bound(min, self.to_time_ms, other.to_time_ms),
         )
 
-    def inclusive(self) -> Bounds:
+    def inclusive(self) -> SearchBounds:
         """Return the same with both ends included."""
         to_offset = None if self.to_offset is None else self.to_offset - 1
         to_time_ms = None if self.to_time_ms is None else self.to_time_ms - 1
-        return Bounds(
+        return SearchBounds(
             min_offset=self.from_offset,
             max_offset=to_offset,
             min_timestamp_ms=self.from_time_ms,

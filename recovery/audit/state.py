@@ -17,7 +17,7 @@ from recovery.summaries.partition import ReadPiece, join_segment
 from recovery.summaries.read_findings import GONE, ReadFinding
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.summary import Counts, Extent, Summary
-from storage.dirs.state_file import Schema, StateFile
+from storage.dirs.state_file import StateFile, StateSchema
 from storage.errors import AccessError, FormatError, UsageError
 from storage.files import fsio
 from storage.files.uris import is_uri
@@ -39,7 +39,7 @@ class Key(NamedTuple):
     has_sequences: bool
 
 
-class Known(NamedTuple):
+class KnownPiece(NamedTuple):
     """A row of the file: the fields of a `Key`, and what `pack_piece` made."""
 
     path: str
@@ -52,7 +52,7 @@ class Known(NamedTuple):
 
 _PIECE = (PieceSummary, ReadFinding, Summary, Counts, Extent)
 _COLUMNS = tuple(each.descr for each in COLUMN_DTYPES)
-SCHEMA = Schema("eoctl-audit-state", PACKED_VERSION, (Known, *_PIECE, *_COLUMNS))
+SCHEMA = StateSchema("eoctl-audit-state", PACKED_VERSION, (KnownPiece, *_PIECE, *_COLUMNS))
 
 
 class AuditState:
@@ -70,7 +70,7 @@ class AuditState:
             raise UsageError("--state: no file is named")
         self.path = path
         self._file = StateFile(SCHEMA, "a state of an audit", path, program)
-        self._known = {_key(each): each.packed for each in self._file.load(Known)}
+        self._known = {_key(each): each.packed for each in self._file.load(KnownPiece)}
 
     @property
     def notes(self) -> list[str]:
@@ -115,11 +115,11 @@ class AuditState:
             split, piece = join_segment(group)
             # What failed to be read, or was not there, may be there the next time.
             if not any(each.is_unreadable or each.kind == GONE for each in piece.findings):
-                rows.append(Known(**_key(split.place)._asdict(), packed=pack_piece(piece)))
+                rows.append(KnownPiece(**_key(split.place)._asdict(), packed=pack_piece(piece)))
         self._file.save(sorted(rows))
 
 
-def _key(place: SegmentPlace | Known) -> Key:
+def _key(place: SegmentPlace | KnownPiece) -> Key:
     return Key(
         path=place.path,
         file_bytes=place.file_bytes,

@@ -33,7 +33,7 @@ from recovery.changes.confinement import why_no_partition, why_not_confined
 from recovery.changes.file_facts import FileFacts
 from recovery.changes.plan import PLAN_ID, Action
 from storage.checksum import crc32c
-from storage.dirs.state_file import Schema
+from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.file_names import DirState, parse_partition_name
 from storage.files import fsio
@@ -169,8 +169,8 @@ class Journal(NamedTuple):
 
 
 _HOLDS = (Journal, JournalStep, DirectoryFacts, Appends, FileFacts, Status, Action, BackupKind)
-SCHEMA = Schema("journal of a plan", 1, _HOLDS)
-APPEND_SCHEMA = Schema("journal of a run that appends", 2, _HOLDS)
+SCHEMA = StateSchema("journal of a plan", 1, _HOLDS)
+APPEND_SCHEMA = StateSchema("journal of a run that appends", 2, _HOLDS)
 
 # --- the file -------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HEADER_LINES_COUNT = 2  # version and number of entries
 
 
-class Limits(NamedTuple):
+class CheckpointLimits(NamedTuple):
     """The greatest offsets that may stay of one partition; `end` is of high watermark and start.
 
     `has_log_start`: the line of the log start may stay; it is listed only above the first base.
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 
 
 def lower_checkpoints(
-    log_dir: Path, limits: Sequence[Limits], mended: Mapping[str, bytes] | None = None
+    log_dir: Path, limits: Sequence[CheckpointLimits], mended: Mapping[str, bytes] | None = None
 ) -> Iterator[Step]:
     """Plan to lower the lines of some partitions of one log dir, each file once.
 

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.changes.checked_values import number_of, plain_object, text_of
 from recovery.changes.confinement import log_dir_of, require_in_reach, why_not_confined
 from recovery.changes.file_facts import FileFacts, Range, data_bytes_of, is_still, list_files, look
-from recovery.changes.spliced_content import Piece, Pieces, take_pieces, why_not_readable
-from storage.dirs.state_file import Schema
+from recovery.changes.spliced_content import LogSlice, Pieces, take_pieces, why_not_readable
+from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files.file_attributes import require_own_file
@@ -90,14 +90,14 @@ class Step(NamedTuple):
         return "" if self.content is None else sha256(self.content).hexdigest()
 
 
-class Source(NamedTuple):
+class PlanSource(NamedTuple):
     """A file that no step touches, and from which the plan was derived."""
 
     path: str
     before: FileFacts
 
 
-class Listing(NamedTuple):
+class PartitionListing(NamedTuple):
     """The files that a partition had, apart from those that are not Kafka's data."""
 
     path: str
@@ -125,8 +125,8 @@ class Plan(NamedTuple):
     log_dirs: tuple[str, ...]
     steps: tuple[Step, ...]
     price: dict[str, Any]
-    sources: tuple[Source, ...] = ()
-    listings: tuple[Listing, ...] = ()
+    sources: tuple[PlanSource, ...] = ()
+    listings: tuple[PartitionListing, ...] = ()
 
     @property
     def directories(self) -> list[str]:
@@ -134,7 +134,9 @@ class Plan(NamedTuple):
         return list(dict.fromkeys([*self.log_dirs, *(each.directory for each in self.steps)]))
 
 
-SCHEMA = Schema("eoctl-plan", 1, (Plan, Step, Source, Listing, FileFacts, Action, Pieces, Piece))
+SCHEMA = StateSchema(
+    "eoctl-plan", 1, (Plan, Step, PlanSource, PartitionListing, FileFacts, Action, Pieces, LogSlice)
+)
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
@@ -190,7 +192,7 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
 
 
 def splice_step(
-    path: str, ranges: Sequence[Piece], reason: str, digest_range: Range | None = None
+    path: str, ranges: Sequence[LogSlice], reason: str, digest_range: Range | None = None
 ) -> Step:
     """Plan to give a `.log` a content that is copied from others, or in part from itself.
 
@@ -240,7 +242,7 @@ def _gone(path: str) -> AccessError:
     return AccessError(error, path, next_step="nothing was changed; run it again")
 
 
-def source_of(path: str) -> Source:
+def source_of(path: str) -> PlanSource:
     """Take note of a `.log` that a plan is derived from: size, time and the last MiB.
 
     Raises:
@@ -249,7 +251,7 @@ def source_of(path: str) -> Source:
     before = look(path, touched_from=None)
     if before is None:
         raise _gone(path)
-    return Source(path, before)
+    return PlanSource(path, before)
 
 
 def make_plan(
@@ -257,7 +259,7 @@ def make_plan(
     arguments: Mapping[str, Any],
     steps: Iterable[Step],
     price: Mapping[str, Any],
-    sources: Iterable[Source] = (),
+    sources: Iterable[PlanSource] = (),
 ) -> Plan:
     """Put steps together; the clean-shutdown markers of their log dirs are added in front.
 
@@ -287,7 +289,7 @@ def make_plan(
     require_in_reach(plan.directories, plan.log_dirs)
     require_owners(plan)
     partitions = (each for each in plan.directories if each not in log_dirs)
-    listings = (Listing(each, tuple(sorted(list_files(each)))) for each in partitions)
+    listings = (PartitionListing(each, tuple(sorted(list_files(each)))) for each in partitions)
     return plan._replace(listings=tuple(listings))
 
 
@@ -421,11 +423,11 @@ def parse_plan(data: bytes, path: str) -> Plan:
             steps=tuple(_step_of_json(each) for each in value["steps"]),
             price=plain_object(value["price"]),
             sources=tuple(
-                Source(text_of(each["path"]), FileFacts.from_json(each["before"]))
+                PlanSource(text_of(each["path"]), FileFacts.from_json(each["before"]))
                 for each in value["sources"]
             ),
             listings=tuple(
-                Listing(text_of(each["path"]), tuple(map(text_of, each["names"])))
+                PartitionListing(text_of(each["path"]), tuple(map(text_of, each["names"])))
                 for each in value["listings"]
             ),
         )

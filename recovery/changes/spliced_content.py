@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-class Piece(NamedTuple):
+class LogSlice(NamedTuple):
     """The bytes [start_pos, end_pos) of a `.log`, by its absolute path."""
 
     path: str
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 class Pieces(NamedTuple):
     """Ranges one behind the other, and the SHA-256 (hex) of all their bytes."""
 
-    ranges: tuple[Piece, ...]
+    ranges: tuple[LogSlice, ...]
     sha256: str
 
     @property
@@ -48,7 +48,9 @@ class Pieces(NamedTuple):
     def from_json(cls, value: Any) -> Pieces:
         """From what `to_json` gave; TypeError, KeyError or ValueError for anything else."""
         ranges = tuple(
-            Piece(text_of(each["path"]), number_of(each["start_pos"]), number_of(each["end_pos"]))
+            LogSlice(
+                text_of(each["path"]), number_of(each["start_pos"]), number_of(each["end_pos"])
+            )
             for each in value["ranges"]
         )
         for each in ranges:
@@ -57,7 +59,7 @@ class Pieces(NamedTuple):
         return cls(ranges, text_of(value["sha256"]))
 
 
-def take_pieces(ranges: Sequence[Piece]) -> Pieces:
+def take_pieces(ranges: Sequence[LogSlice]) -> Pieces:
     """Read all of it once, for its digest.
 
     Raises:
@@ -88,7 +90,7 @@ def read_pieces(pieces: Pieces) -> Iterator[bytes]:
         )
 
 
-def _chunks(ranges: Iterable[Piece]) -> Iterator[bytes]:
+def _chunks(ranges: Iterable[LogSlice]) -> Iterator[bytes]:
     for each in ranges:
         yield from read_chunks(each.path, each.start_pos, each.end_pos)
 

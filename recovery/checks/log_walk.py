@@ -37,7 +37,7 @@ MAX_SINGLES_COUNT = 4096
 RECOVERY_STOPS = frozenset({"BAT-1", "BAT-2", "SEG-2", "SEG-3", "SEG-5", "SEG-6"})
 
 
-class Stop(NamedTuple):
+class RecoveryStop(NamedTuple):
     """Where a recovery of a segment would end before the file does.
 
     Attributes:
@@ -65,7 +65,7 @@ class Taker(Protocol):
         """Note a control batch whose record is no end marker."""
 
 
-class LogWalk:
+class CheckWalk:
     """One scan; healthy batches in tables, single others gathered into tables."""
 
     def __init__(
@@ -81,7 +81,7 @@ class LogWalk:
     ) -> None:
         """`end_offset`: base offset of the segment behind, if there is one."""
         self.batches_count = 0
-        self.stop: Stop | None = None
+        self.stop: RecoveryStop | None = None
         self._check = check
         self._segment = segment
         self._batches = batches
@@ -151,7 +151,7 @@ class LogWalk:
         is_stop = verdict.check_id in RECOVERY_STOPS and (ends or verdict.check_id != "BAT-2")
         if self.stop is None and is_stop:
             end_offset = self._check.circumstances.end_offset
-            self.stop = Stop(verdict.start_pos, end_offset, verdict.check_id)
+            self.stop = RecoveryStop(verdict.start_pos, end_offset, verdict.check_id)
         self._batches.take_verdict(verdict)
 
     def _take_window(self, window: BulkWindow) -> None:

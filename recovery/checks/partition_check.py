@@ -15,7 +15,7 @@ from recovery.checks.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
 from recovery.checks.kraft import check_metadata_log
 from recovery.checks.log_dirs import check_leftovers
-from recovery.checks.log_walk import LogWalk
+from recovery.checks.log_walk import CheckWalk
 from recovery.checks.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
 from recovery.checks.state_files import check_snapshots, read_txn_index
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.checks.broker_version import BrokerVersion
-    from recovery.checks.log_walk import Stop
+    from recovery.checks.log_walk import RecoveryStop
     from recovery.checks.records import RecordCheck
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.cluster_image import ClusterImage
@@ -73,7 +73,7 @@ class CheckedSegment(NamedTuple):
 
     files: SegmentFiles
     log_bytes: int
-    stop: Stop | None
+    stop: RecoveryStop | None
     end_offset: int
 
 
@@ -225,7 +225,7 @@ class _PartitionCheck:
             files, read_txn_index(self._partition, files, circumstances, collector)
         )
         records = self._record_check(files, segment)
-        walk = LogWalk(
+        walk = CheckWalk(
             self,
             segment,
             batches,

@@ -171,7 +171,7 @@ class DecodedBatches(NamedTuple):
     records: RecordTable
 
 
-class DecodedBatch(NamedTuple):
+class DecodedRecords(NamedTuple):
     """Records that were decoded one by one; of legacy messages too."""
 
     table: HeaderTable  # of one row
@@ -181,7 +181,7 @@ class DecodedBatch(NamedTuple):
 
 def decode_part(
     part: Part, wanted: Flags, trouble: Trouble
-) -> Iterator[DecodedBatches | DecodedBatch]:
+) -> Iterator[DecodedBatches | DecodedRecords]:
     """Decode the records of those batches of a part that are wanted, in log order or nearly so.
 
     Batches that do not decode are told to `trouble` and left out.
@@ -220,7 +220,7 @@ def _decode_one(
     part_rows: NDArray[np.int64],
     row: int,
     trouble: Trouble,
-) -> Iterator[DecodedBatch]:
+) -> Iterator[DecodedRecords]:
     batch = batch_at(table, row)
     try:
         # To its end first; one of very many records is decoded twice rather than kept.
@@ -230,4 +230,4 @@ def _decode_one(
         return
     left = iter(records)
     while kept := [*islice(left, MAX_TABLE_RECORDS)]:
-        yield DecodedBatch(rows_of(table, row, row + 1), part_rows[row : row + 1], kept)
+        yield DecodedRecords(rows_of(table, row, row + 1), part_rows[row : row + 1], kept)

@@ -54,7 +54,7 @@ class SpillSpace(NamedTuple):
         return Sorter(dtype, keys, max_rows=max_rows, directory=self.directory)
 
 
-class _Run(NamedTuple):
+class _SortedRun(NamedTuple):
     """Sorted rows in the file, by row number; half open."""
 
     start: int
@@ -82,7 +82,7 @@ class Sorter:
         self._capacity = self._max_rows - self._slice_rows
         self._buffer: Rows = np.empty(0, dtype)
         self._held = 0
-        self._runs: list[_Run] = []
+        self._runs: list[_SortedRun] = []
         self._file: IO[bytes] | None = None
         self.rows_count = 0
         self.spilled_bytes = 0
@@ -184,7 +184,7 @@ class Sorter:
         for part in parts:
             self._write(part)
             end += len(part)
-        self._runs.append(_Run(start, end))
+        self._runs.append(_SortedRun(start, end))
 
     def _write(self, rows: Rows) -> None:
         try:
@@ -225,7 +225,7 @@ class Sorter:
         except OSError as exc:
             raise AccessError(exc, self._directory, next_step=NEXT_STEP) from exc
 
-    def _merged(self, runs: list[_Run], file: IO[bytes] | None = None) -> Iterator[Rows]:
+    def _merged(self, runs: list[_SortedRun], file: IO[bytes] | None = None) -> Iterator[Rows]:
         """Merge runs: all rows up to the smallest last key of the blocks at hand are next."""
         source = self._file if file is None else file
         assert source is not None
@@ -245,7 +245,12 @@ class _Front:
     """The block of a run that is being merged."""
 
     def __init__(
-        self, file: IO[bytes], dtype: np.dtype[Any], run: _Run, block_rows: int, directory: str
+        self,
+        file: IO[bytes],
+        dtype: np.dtype[Any],
+        run: _SortedRun,
+        block_rows: int,
+        directory: str,
     ) -> None:
         self._file = file
         self._dtype = dtype

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.duplicates.record_digests import Digester, Digests
-    from recovery.duplicates.scan import DecodedBatch, DecodedBatches
+    from recovery.duplicates.scan import DecodedBatches, DecodedRecords
     from recovery.duplicates.spill import Rows, Sorter, SpillSpace
 
 RECORDS_SHARE = 1 / 2  # of the memory
@@ -41,7 +41,7 @@ def record_sorter(space: SpillSpace, *, by_id: bool) -> Sorter:
 
 
 def record_rows(
-    decoded: DecodedBatches | DecodedBatch,
+    decoded: DecodedBatches | DecodedRecords,
     outcome: NDArray[np.int8],
     digester: Digester,
     directory: int,

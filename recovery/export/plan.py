@@ -102,7 +102,7 @@ class ExportPlan(NamedTuple):
         return self.acknowledged.get(directory, Acknowledged())
 
 
-class Limits(NamedTuple):
+class ExportLimits(NamedTuple):
     """What a log dir's checkpoints say of a partition; None: nothing."""
 
     log_start_offset: int | None = None
@@ -224,7 +224,7 @@ def _one_by_one(jobs: list[StabilityJob]) -> Iterable[Stability]:
 
 def _stable_offsets(
     by_directory: dict[str, list[SegmentPlace]],
-    limits: dict[str, Limits],
+    limits: dict[str, ExportLimits],
     options: ExportOptions,
     stabilities: Callable[[list[StabilityJob]], Iterable[Stability]],
     problems: list[Problem],
@@ -251,7 +251,7 @@ def _stable_offsets(
 # --- bounds ---
 
 
-def _start_of(limits: Limits, options: ExportOptions) -> int:
+def _start_of(limits: ExportLimits, options: ExportOptions) -> int:
     """Where the log starts: who asks for offsets below that wants their transactions, too."""
     log_start_offset = limits.log_start_offset or 0
     if options.from_offset is None:
@@ -261,7 +261,7 @@ def _start_of(limits: Limits, options: ExportOptions) -> int:
 
 def limits_of(
     directories: Iterable[str], listed: Mapping[str, Acknowledged] = MappingProxyType({})
-) -> dict[str, Limits]:
+) -> dict[str, ExportLimits]:
     """Ask the checkpoints of the log dirs.
 
     Args:
@@ -271,7 +271,7 @@ def limits_of(
     limits = {}
     for each in directories:
         known = listed.get(each, Acknowledged())
-        limits[each] = Limits(known.log_start_offset, known.high_watermark)
+        limits[each] = ExportLimits(known.log_start_offset, known.high_watermark)
     local = [each for each in limits if "://" not in each]
     if not local:
         return limits
@@ -281,14 +281,14 @@ def limits_of(
         return limits
     for partition, log_dir in found.selected:
         if log_dir is not None and partition.path in limits:
-            limits[partition.path] = Limits(
+            limits[partition.path] = ExportLimits(
                 log_dir.log_start_offset(partition), log_dir.high_watermark(partition)
             )
     return limits
 
 
 def _bounds(
-    limits: Limits, options: ExportOptions, directory: DirectoryPlace, notes: list[str]
+    limits: ExportLimits, options: ExportOptions, directory: DirectoryPlace, notes: list[str]
 ) -> tuple[int | None, int | None]:
     low, high = options.from_offset, options.to_offset
     if low is None:

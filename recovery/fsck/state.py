@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.file_facts import UNREADABLE, listing_digest
 from recovery.fsck.one_pass import CheckResult
-from storage.dirs.state_file import Schema, StateFile, read_as
+from storage.dirs.state_file import StateFile, StateSchema, read_as
 from storage.errors import UsageError
 from storage.files import fsio
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SAVED_EVERY_S = 5.0
 
 
-class Known(NamedTuple):
+class KnownDirectory(NamedTuple):
     """A row of the file: what was found in a directory; `result` is to be read as `CheckResult`."""
 
     path: str
@@ -33,7 +33,7 @@ class Known(NamedTuple):
     result: Any
 
 
-SCHEMA = Schema("eoctl-check-state", 2, (Known, CheckResult))
+SCHEMA = StateSchema("eoctl-check-state", 2, (KnownDirectory, CheckResult))
 
 
 class CheckState:
@@ -50,7 +50,7 @@ class CheckState:
         if not path:
             raise UsageError("--resume: no file is named")
         self._file = StateFile(SCHEMA, "the state of a check", path, program)
-        self._known = {each.path: each for each in self._file.load(Known)}
+        self._known = {each.path: each for each in self._file.load(KnownDirectory)}
         self._saved_s = time.monotonic()
         fsio.require_replaceable(path)
 
@@ -77,7 +77,7 @@ class CheckState:
         if any(each.check_id == "TXO-1" for each in result.findings):
             key = _key_at(job, key)
         path = os.path.realpath(job.selected.partition.path)
-        self._known[path] = Known(path, key, result)
+        self._known[path] = KnownDirectory(path, key, result)
         if time.monotonic() - self._saved_s >= SAVED_EVERY_S:
             self.save()
 

@@ -132,7 +132,7 @@ def read_producers(
 ) -> PartitionProducers:
     """Read the log of a partition from its start. What cannot be read is noted, and left out."""
     state = BulkState()
-    seen = _Seen()
+    seen = _SeenProducers()
     notes: list[str] = []
     is_whole = True
     for files in partition.segments:
@@ -181,7 +181,7 @@ def read_producers(
     return PartitionProducers(_joined(state, seen, entries), tuple(dict.fromkeys(notes)), is_whole)
 
 
-class _Seen:
+class _SeenProducers:
     """Sums up batches by producer id."""
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ def _by_producer(ids: Ints, times: Ints, batches: Ints) -> tuple[Ints, Ints, Int
     )
 
 
-def _joined(state: BulkState, seen: _Seen, entries: Sequence[ProducerEntry]) -> Producers:
+def _joined(state: BulkState, seen: _SeenProducers, entries: Sequence[ProducerEntry]) -> Producers:
     """Put together what the replay knows, what was counted, and what only a snapshot has."""
     columns, count = state.columns, state.columns.count
     ids, first_ms, batches = seen.columns()

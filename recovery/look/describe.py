@@ -73,7 +73,7 @@ class SegmentSummary(NamedTuple):
     path: str
 
 
-class PartitionSummary(NamedTuple):
+class PartitionDescription(NamedTuple):
     """One partition directory.
 
     `local_log_start_offset` is above `log_start_offset` where the offsets between them are in
@@ -111,7 +111,7 @@ class Description(NamedTuple):
     what was noticed on the way.
     """
 
-    summary: PartitionSummary
+    summary: PartitionDescription
     segments: tuple[SegmentSummary, ...]
     problems: tuple[Problem, ...]
     remarks: tuple[str, ...]
@@ -240,7 +240,7 @@ def describe_partition(
     missing = _missing(partition, log_end_offset)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
-    summary = PartitionSummary(
+    summary = PartitionDescription(
         topic=name.topic,
         partition=_number(partition.directory),
         state=name.state,
@@ -282,7 +282,7 @@ def describe_partition(
 def unlisted(selected: Selected, problem: AccessError) -> Description:
     """Describe a partition directory that cannot be listed: hardly anything is known."""
     directory, log_dir = selected
-    summary = PartitionSummary(
+    summary = PartitionDescription(
         topic=directory.name.topic,
         partition=_number(directory),
         state=directory.name.state,

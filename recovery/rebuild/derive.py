@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.rebuild.index_builder import DEFAULT_INTERVAL_BYTES
-from recovery.rebuild.segment_pass import Block, SegmentEnd, SegmentJob, add_epoch_run
+from recovery.rebuild.segment_pass import Block, PassEnd, SegmentJob, add_epoch_run
 from recovery.rebuild.segment_workers import run_passes
 from recovery.replay.recover_state import read_snapshots
 from recovery.replay.snapshots import Clock, StateHistory
@@ -55,7 +55,7 @@ class RebuiltSegment(NamedTuple):
     transactions whose data is gone: a broker that wrote them has the file, and recovery empties it.
     """
 
-    end: SegmentEnd
+    end: PassEnd
     txn_index: bytes | None
 
 
@@ -75,7 +75,7 @@ class Rebuilt(NamedTuple):
     clock: Clock
 
     @property
-    def cut(self) -> SegmentEnd | None:
+    def cut(self) -> PassEnd | None:
         """The segment that recovery would cut; later ones were not read."""
         ends = [each.end for each in self.segments]
         return ends[-1] if ends and ends[-1].is_cut else None
@@ -207,7 +207,7 @@ def cut_at_log_start(
 
 
 def recover_segment(
-    history: StateHistory, base_offset: int, messages: Iterator[Block | SegmentEnd]
+    history: StateHistory, base_offset: int, messages: Iterator[Block | PassEnd]
 ) -> RebuiltSegment:
     """Recover one segment: load the state at its base, replay, take snapshots (SNAP-9)."""
     state = history.load(base_offset)
@@ -218,7 +218,7 @@ def recover_segment(
     aborted: list[bytes] = []
     has_abort = False
     for message in messages:
-        if isinstance(message, SegmentEnd):
+        if isinstance(message, PassEnd):
             history.violations += state.violations
             history.take(state)
             return RebuiltSegment(message, b"".join(aborted) if has_abort else None)

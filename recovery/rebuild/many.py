@@ -19,7 +19,7 @@ from storage.formats import offset_index, time_index
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from recovery.rebuild.segment_pass import SegmentEnd
+    from recovery.rebuild.segment_pass import PassEnd
     from storage.dirs.discovery import Selected
 
 
@@ -45,7 +45,7 @@ class RebuildResult(NamedTuple):
     log_bytes: int
     log_end_offset: int | None
     differences: tuple[FileDifference, ...]
-    cut: SegmentEnd | None
+    cut: PassEnd | None
     notes: tuple[str, ...]
     unread: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()

@@ -52,7 +52,7 @@ class EpochRun(NamedTuple):
     last_base_offset: int
 
 
-class SegmentEnd(NamedTuple):
+class PassEnd(NamedTuple):
     """What a pass has found out, after its last block."""
 
     base_offset: int
@@ -70,7 +70,7 @@ class SegmentEnd(NamedTuple):
         return self.valid_bytes < self.log_bytes
 
 
-def pass_over(job: SegmentJob) -> Iterator[Block | SegmentEnd]:
+def pass_over(job: SegmentJob) -> Iterator[Block | PassEnd]:
     """Walk a segment up to the first batch that recovery would not keep.
 
     Raises:
@@ -86,7 +86,7 @@ def pass_over(job: SegmentJob) -> Iterator[Block | SegmentEnd]:
         yield from pass_over_segment(segment, job)
 
 
-def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | SegmentEnd]:
+def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | PassEnd]:
     """Walk one that is open, be it a file or what is to become one.
 
     Raises:
@@ -116,7 +116,7 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Seg
     yield from blocks
     if walk.refusal is not None:
         raise walk.refusal
-    yield SegmentEnd(
+    yield PassEnd(
         base_offset=job.base_offset,
         next_offset=max(walk.last_offset + 1, job.base_offset),
         valid_bytes=walk.valid_bytes,

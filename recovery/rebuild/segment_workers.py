@@ -7,7 +7,7 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.rebuild.segment_pass import Block, SegmentEnd, pass_over
+from recovery.rebuild.segment_pass import Block, PassEnd, pass_over
 from recovery.work.processes import WorkerLostError, end_with
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) 
     return 1
 
 
-def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | SegmentEnd]]:
+def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | PassEnd]]:
     """Give the messages of each segment, in order; exceptions come where they belong.
 
     With several jobs the segments are dealt out in turn to as many processes, which work ahead of
@@ -83,7 +83,7 @@ class _Worker:
         self._process.start()
         sender.close()
 
-    def next_segment(self) -> Iterator[Block | SegmentEnd]:
+    def next_segment(self) -> Iterator[Block | PassEnd]:
         while True:
             try:
                 message = self._messages.recv()
@@ -92,7 +92,7 @@ class _Worker:
             if isinstance(message, BaseException):
                 raise message
             yield message
-            if isinstance(message, SegmentEnd):
+            if isinstance(message, PassEnd):
                 return
 
     def stop(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
-from storage.log.markers import Outcome
+from storage.log.markers import BatchOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import LogRecord
 
-OUTCOMES = {NO_MARKER: Outcome.OPEN, COMMIT: Outcome.COMMITTED, ABORT: Outcome.ABORTED}
+OUTCOMES = {
+    NO_MARKER: BatchOutcome.OPEN,
+    COMMIT: BatchOutcome.COMMITTED,
+    ABORT: BatchOutcome.ABORTED,
+}
 
 
 class DecodedBatch(NamedTuple):

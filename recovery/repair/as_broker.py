@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import Limits
+from recovery.changes.lowered_checkpoints import CheckpointLimits
 from recovery.changes.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.repair.repaired import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from recovery.rebuild.derive import RebuildSettings
     from recovery.repair.broker_start import Recovery
-    from recovery.repair.repaired import LostRange
+    from recovery.repair.repaired import RemovedRange
     from storage.dirs.partition import Partition
 
 
@@ -80,7 +80,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
         log_bytes=partition.files.log_bytes,
         log_start_offset=partition.log_start_offset,
         end_offset=tail.end_offset,
-        limits=Limits(
+        limits=CheckpointLimits(
             partition.directory.topic_partition,
             recovery_point=tail.end_offset,
             end=tail.end_offset,
@@ -112,7 +112,7 @@ def _require_cut(partition: Partition, stop: Verdict | None) -> None:
         )
 
 
-def _lost(recovery: Recovery, end_before: int) -> Iterator[LostRange]:
+def _lost(recovery: Recovery, end_before: int) -> Iterator[RemovedRange]:
     """The rest of the segment that is cut has all offsets; whole segments behind it only bytes."""
     stop = recovery.stop
     if stop is None:

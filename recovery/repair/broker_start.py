@@ -90,7 +90,7 @@ def plan_recovery(
     """
     require_compacted(partition)
     try:
-        planner = _Planner(partition, clock, interval_bytes, on_bytes)
+        planner = _BrokerStartPlanner(partition, clock, interval_bytes, on_bytes)
         return planner.plan(is_written_to=is_written_to)
     except (FormatError, AppendError) as error:
         raise RefusedError(
@@ -100,7 +100,7 @@ def plan_recovery(
         ) from error
 
 
-class _Planner:
+class _BrokerStartPlanner:
     def __init__(
         self,
         partition: Partition,

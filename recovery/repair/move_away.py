@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import Limits
+from recovery.changes.lowered_checkpoints import CheckpointLimits
 from recovery.changes.plan import absolute_path, remove_step
 from recovery.repair.repaired import Repaired
 from recovery.repair.strategies import Strategy
@@ -44,7 +44,7 @@ def plan_move_away(partition: Partition) -> Repaired:
         log_bytes=partition.files.log_bytes,
         log_start_offset=start,
         end_offset=start,
-        limits=Limits(
+        limits=CheckpointLimits(
             partition=partition.directory.topic_partition,
             recovery_point=start,
             end=start,

@@ -25,14 +25,14 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.rebuild.segment_pass import SegmentEnd
+    from recovery.rebuild.segment_pass import PassEnd
     from recovery.repair.run_order import Run
     from recovery.repair.salvage_scan import SalvagedSegment
     from storage.errors import FormatError
     from storage.kernels.protocol import HeaderTable
 
 
-class _Batch(NamedTuple):
+class _QuarantinedBatch(NamedTuple):
     """Of which nothing but its place counts."""
 
     start_pos: int
@@ -59,7 +59,7 @@ def without_refused(
     Raises:
         AccessError: the segment cannot be opened.
     """
-    batches: list[_Batch] = []
+    batches: list[_QuarantinedBatch] = []
     if isinstance(error, AppendError):
         check_id, reason = "PRD-4", f"{error}: a broker cannot load it"
         number = max(bisect_right([each.base_offset for each in found], error.offset) - 1, 0)
@@ -73,7 +73,7 @@ def without_refused(
     return _without(found, number, batches, check_id, reason)
 
 
-def without_cut(found: Sequence[SalvagedSegment], end: SegmentEnd) -> list[SalvagedSegment] | None:
+def without_cut(found: Sequence[SalvagedSegment], end: PassEnd) -> list[SalvagedSegment] | None:
     """Take the control batch out behind which recovery would cut; None: it is for another reason.
 
     Raises:
@@ -91,7 +91,7 @@ def without_cut(found: Sequence[SalvagedSegment], end: SegmentEnd) -> list[Salva
 def _without(
     found: Sequence[SalvagedSegment],
     number: int,
-    batches: Sequence[_Batch],
+    batches: Sequence[_QuarantinedBatch],
     check_id: str,
     reason: str,
 ) -> list[SalvagedSegment] | None:
@@ -122,7 +122,7 @@ def _without(
     return left
 
 
-def _split(runs: Iterable[Run], batch: _Batch) -> Iterator[Run]:
+def _split(runs: Iterable[Run], batch: _QuarantinedBatch) -> Iterator[Run]:
     for run in runs:
         if not run.start_pos <= batch.start_pos < run.end_pos:
             yield run
@@ -138,7 +138,7 @@ def _start_pos_of(loss: Loss) -> int:
     return loss.start_pos
 
 
-def _at(segment: SalvagedSegment, pos: int) -> Iterator[_Batch]:
+def _at(segment: SalvagedSegment, pos: int) -> Iterator[_QuarantinedBatch]:
     """The batch with the byte at a position of what stays, as if that were a file of its own."""
     for run in segment.runs:
         if pos < run.end_pos - run.start_pos:
@@ -151,7 +151,7 @@ def _at(segment: SalvagedSegment, pos: int) -> Iterator[_Batch]:
         pos -= run.end_pos - run.start_pos
 
 
-def _of_producer(segment: SalvagedSegment, error: AppendError) -> Iterator[_Batch]:
+def _of_producer(segment: SalvagedSegment, error: AppendError) -> Iterator[_QuarantinedBatch]:
     """Data batches of no transaction from the refused one to the producer's next control batch."""
     for run in segment.runs:
         if run.last_offset < error.offset:
@@ -173,9 +173,9 @@ def _tables(segment: SalvagedSegment, run: Run) -> Iterator[HeaderTable]:
         )
 
 
-def _batch(table: HeaderTable, row: int) -> _Batch:
+def _batch(table: HeaderTable, row: int) -> _QuarantinedBatch:
     pos = int(table.pos[row])
-    return _Batch(
+    return _QuarantinedBatch(
         start_pos=pos,
         end_pos=pos + int(table.batch_bytes[row]),
         base_offset=int(table.base_offset[row]),

@@ -12,7 +12,7 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recovery.changes.lowered_checkpoints import Limits
+    from recovery.changes.lowered_checkpoints import CheckpointLimits
     from recovery.changes.plan import Step
     from recovery.repair.strategies import Strategy
     from recovery.replay.snapshots import Clock, Snapshots
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import Verdict
 
 
-class LostRange(NamedTuple):
+class RemovedRange(NamedTuple):
     """Bytes of a `.log` that go, and offsets that nothing has that stays, inclusive.
 
     Both offsets are None if no offset is missing; `last_offset` alone if it is not known. What is
@@ -47,7 +47,7 @@ class LostRange(NamedTuple):
         return None if self.last_offset is None else self.last_offset - self.base_offset + 1
 
 
-class OpenTransaction(NamedTuple):
+class LeftOpen(NamedTuple):
     """A transaction without a marker afterwards; `was_open`: before, too (None: not known)."""
 
     path: str
@@ -91,13 +91,13 @@ class Repaired(NamedTuple):
     log_bytes: int = 0
     log_start_offset: int | None = None
     end_offset: int | None = None
-    limits: Limits | None = None
+    limits: CheckpointLimits | None = None
     steps: tuple[Step, ...] = ()
     logs: tuple[str, ...] = ()
     segments: tuple[str, ...] = ()
-    lost: tuple[LostRange, ...] = ()
+    lost: tuple[RemovedRange, ...] = ()
     producers: tuple[ProducerChange, ...] | None = ()
-    open_transactions: tuple[OpenTransaction, ...] = ()
+    open_transactions: tuple[LeftOpen, ...] = ()
     changed_aborts: tuple[ChangedAbort, ...] = ()
     notes: tuple[str, ...] = ()
     error: EoctlError | None = None
@@ -128,12 +128,14 @@ class Repaired(NamedTuple):
         return bool(firsts) and (offset is None or min(firsts) < offset)
 
 
-def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int | None) -> LostRange:
+def lost_range(
+    path: str, verdict: Verdict, base_offset: int, last_offset: int | None
+) -> RemovedRange:
     """Make a range, without offsets if the last one is below the first."""
     first: int | None = base_offset
     if last_offset is not None and last_offset < base_offset:
         first = last_offset = None
-    return LostRange(
+    return RemovedRange(
         path=path,
         start_pos=verdict.start_pos,
         end_pos=verdict.end_pos,
@@ -146,8 +148,8 @@ def lost_range(path: str, verdict: Verdict, base_offset: int, last_offset: int |
 
 
 def with_missing(
-    path: str, lost: Sequence[LostRange], missing: Iterable[Missing]
-) -> tuple[LostRange, ...]:
+    path: str, lost: Sequence[RemovedRange], missing: Iterable[Missing]
+) -> tuple[RemovedRange, ...]:
     """Add what was acknowledged and is not there at all, unless it goes with bytes that do.
 
     Args:
@@ -169,7 +171,7 @@ def with_missing(
         )
         if place is None:
             found.append(
-                LostRange(
+                RemovedRange(
                     path=path,
                     start_pos=0,
                     end_pos=0,
@@ -192,7 +194,7 @@ class StateChange(NamedTuple):
     """How the state of producers differs afterwards."""
 
     producers: tuple[ProducerChange, ...] | None
-    open_transactions: tuple[OpenTransaction, ...]
+    open_transactions: tuple[LeftOpen, ...]
 
 
 def compare_state(
@@ -220,7 +222,7 @@ def compare_state(
         before = StateHistory(clock, {newest: disk[newest]}).load(newest).entries()
     opened = {(each.producer_id, each.current_txn_first_offset) for each in before}
     open_transactions = tuple(
-        OpenTransaction(
+        LeftOpen(
             path=path,
             producer_id=each.producer_id,
             producer_epoch=each.producer_epoch,
@@ -248,7 +250,7 @@ def _is_lower(change: ProducerChange) -> bool:
 
 
 def changed_aborts(
-    partition: Partition, after: Iterable[bytes], lost: Sequence[LostRange]
+    partition: Partition, after: Iterable[bytes], lost: Sequence[RemovedRange]
 ) -> tuple[ChangedAbort, ...]:
     """Find the aborted transactions on disk that the rebuilt `.txnindex` files do not have."""
     if not lost:

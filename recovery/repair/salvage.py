@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import Limits
+from recovery.changes.lowered_checkpoints import CheckpointLimits
 from recovery.changes.plan import (
     absolute_path,
     remove_step,
@@ -28,7 +28,7 @@ from recovery.changes.plan import (
     splice_step,
     truncate_step,
 )
-from recovery.changes.spliced_content import Piece
+from recovery.changes.spliced_content import LogSlice
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.checks.replay_check import ReplayLimits
 from recovery.rebuild.derive import rebuild_partition
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Step
     from recovery.rebuild.derive import RebuildSettings, Rebuilt
     from recovery.rebuild.diff import FileDifference
-    from recovery.rebuild.segment_pass import SegmentEnd
-    from recovery.repair.repaired import LostRange
+    from recovery.rebuild.segment_pass import PassEnd
+    from recovery.repair.repaired import RemovedRange
     from recovery.repair.salvage_scan import SalvagedSegment
     from storage.dirs.partition import Partition
 
@@ -97,7 +97,7 @@ def plan_salvage(
         found.append(_salvage(partition, number))
         if on_bytes is not None:
             on_bytes(files.log.file_bytes)
-    return _Planner(partition, settings, found).plan(jobs)
+    return _SalvagePlanner(partition, settings, found).plan(jobs)
 
 
 def _salvage(partition: Partition, number: int) -> SalvagedSegment:
@@ -117,7 +117,7 @@ def _salvage(partition: Partition, number: int) -> SalvagedSegment:
     )
 
 
-class _Planner:
+class _SalvagePlanner:
     def __init__(
         self, partition: Partition, settings: RebuildSettings, found: Sequence[SalvagedSegment]
     ) -> None:
@@ -182,7 +182,7 @@ class _Planner:
             notes=(*self._notes, *self._told(), *self._told_of_start(is_beyond)),
         )
 
-    def _lost_ranges(self) -> Iterator[LostRange]:
+    def _lost_ranges(self) -> Iterator[RemovedRange]:
         for segment in self._found:
             for each in segment.losses:
                 yield lost_range(
@@ -256,20 +256,22 @@ class _Planner:
             next_step=f"eoctl dump-segment and eoctl truncate {self._partition.path}",
         )
 
-    def _would_cut(self, cut: SegmentEnd) -> RefusedError:
+    def _would_cut(self, cut: PassEnd) -> RefusedError:
         return RefusedError(
             f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
             f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
             next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
         )
 
-    def _limits(self, end_offset: int, *, keeps_log_start: bool, is_short: bool) -> Limits | None:
+    def _limits(
+        self, end_offset: int, *, keeps_log_start: bool, is_short: bool
+    ) -> CheckpointLimits | None:
         """What checkpoints may say; `is_short`: they claim more than there is."""
         if not self._changed and keeps_log_start and not is_short:
             return None
         segments = self._partition.segments
         verified_from = self._changed[0].base_offset if self._changed else end_offset
-        return Limits(
+        return CheckpointLimits(
             self._partition.directory.topic_partition,
             recovery_point=min(verified_from, end_offset),
             end=end_offset,
@@ -364,7 +366,7 @@ class _Planner:
         if is_tail and kept and losses[0].kind is not VerdictKind.UNREADABLE:
             return truncate_step(path, kept[-1][1], "not a good batch from there on")
         digest_range = kept[-1] if kept else (0, 0)
-        pieces = [Piece(path, *each) for each in kept]
+        pieces = [LogSlice(path, *each) for each in kept]
         reasons = [f"bad ranges go: {len(losses)}"] if losses else []
         if segment.mended:
             reasons.append(f"magic bytes are put right: {len(segment.mended)}")

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.changeable import require_no_problem
 from recovery.changes.lowered_checkpoints import read_whole
 from recovery.changes.plan import absolute_path, replace_step, source_of, splice_step, truncate_step
-from recovery.changes.spliced_content import Piece
+from recovery.changes.spliced_content import LogSlice
 from recovery.rebuild.derive import recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, pass_over_segment
 from recovery.replay.recover_state import read_snapshots
@@ -46,7 +46,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.changes.plan import Source, Step
+    from recovery.changes.plan import PlanSource, Step
     from recovery.rebuild.derive import RebuiltSegment
     from recovery.replay.snapshots import Clock
     from recovery.replicas.compare import ReplicaLog
@@ -73,7 +73,7 @@ class Rejoin(NamedTuple):
     append_bytes: int
     epochs: tuple[LeaderEpochEntry, ...]
     steps: tuple[Step, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[PlanSource, ...]
     notes: tuple[str, ...]
 
 
@@ -109,7 +109,7 @@ def plan_rejoin(
         notes=(),
     )
     try:
-        planner = _Planner(truncation, leader.partition, config)
+        planner = _RejoinPlanner(truncation, leader.partition, config)
         steps = tuple(planner.steps())
     except (FormatError, AppendError) as error:
         raise RefusedError(
@@ -185,7 +185,7 @@ class _Composed(NamedTuple):
 
     path: str
     base_offset: int
-    ranges: list[Piece]
+    ranges: list[LogSlice]
     is_changed: bool
 
     @property
@@ -193,7 +193,7 @@ class _Composed(NamedTuple):
         return sum(each.end_pos - each.start_pos for each in self.ranges)
 
 
-class _Planner:
+class _RejoinPlanner:
     """The steps of one rejoin.
 
     Attributes:
@@ -254,7 +254,7 @@ class _Planner:
             end = self._partition.log_end()
             own_bytes = 0 if end is None else end.valid_bytes
         path = str(self._directory / files.log.name.name)
-        own = [Piece(path, 0, own_bytes)] if own_bytes else []
+        own = [LogSlice(path, 0, own_bytes)] if own_bytes else []
         is_cut = own_bytes < files.log.file_bytes and not cut.is_nothing
         composed = [
             _Composed(path=path, base_offset=files.base_offset, ranges=own, is_changed=is_cut)
@@ -275,7 +275,7 @@ class _Planner:
                 composed.append(_Composed(name, start_offset, [rest], is_changed=True))
         return composed
 
-    def _fits(self, first: _Composed, piece: Piece, last_offset: int) -> bool:
+    def _fits(self, first: _Composed, piece: LogSlice, last_offset: int) -> bool:
         """Whether a follower would append to that segment, not roll (ROLL-1)."""
         size_bytes = first.log_bytes + piece.end_pos - piece.start_pos
         return not first.ranges or (
@@ -283,7 +283,7 @@ class _Planner:
             and last_offset - first.base_offset <= MAX_RELATIVE_OFFSET
         )
 
-    def _leader_pieces(self) -> Iterator[tuple[int, int, Piece]]:
+    def _leader_pieces(self) -> Iterator[tuple[int, int, LogSlice]]:
         """Give base offset, last offset and place of what the leader has behind the cut."""
         end = self._leader.log_end()
         place = self._leader.find_offset(self._cut.end_offset)
@@ -307,11 +307,11 @@ class _Planner:
             last_offset = (end.offset if is_last else segments[index + 1].base_offset) - 1
             if start_pos < end_pos:
                 path = absolute_path(files.log.path)
-                yield files.base_offset, last_offset, Piece(path, start_pos, end_pos)
+                yield files.base_offset, last_offset, LogSlice(path, start_pos, end_pos)
 
     def _under_a_free_name(
-        self, composed: list[_Composed], base_offset: int, piece: Piece
-    ) -> tuple[int, Piece]:
+        self, composed: list[_Composed], base_offset: int, piece: LogSlice
+    ) -> tuple[int, LogSlice]:
         """Move batches to the segment before until the next one begins where no file is called so.
 
         Only names of what is there now are taken, which goes.

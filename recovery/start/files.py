@@ -15,7 +15,7 @@ from filecmp import cmp
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.rebuild.derive import encode_aborted
-from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
+from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.replay.bulk_state import BulkState, replay_segment
 from recovery.start.changes import StartAction, StartChange
 from storage.dirs.partition_files import all_entries
@@ -189,13 +189,13 @@ class _StartFiles:
         )
         aborted: list[bytes] = []
         for message in pass_over(job):
-            if isinstance(message, SegmentEnd):
+            if isinstance(message, PassEnd):
                 self._take_recovered(segment, message, b"".join(aborted))
                 break
             aborted.append(encode_aborted(state.apply(message.table, message.markers).aborted))
         self._take(state, last_snapshot)
 
-    def _take_recovered(self, segment: _Segment, end: SegmentEnd, aborted: bytes) -> None:
+    def _take_recovered(self, segment: _Segment, end: PassEnd, aborted: bytes) -> None:
         self._made[f"{segment.stem}.index"] = end.indexes.offset_index
         self._made[f"{segment.stem}.timeindex"] = end.indexes.time_index
         if aborted or segment.files.txn_index is not None:

@@ -22,9 +22,9 @@ from recovery.checks.assignment import DELETES, SETS_ASIDE
 from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
 from recovery.checks.log_dir_release import REFUSES
 from recovery.checks.log_dirs import LOSES_LOG_DIR
-from recovery.checks.log_walk import Stop
+from recovery.checks.log_walk import RecoveryStop
 from recovery.checks.partition_check import CheckedSegment
-from recovery.rebuild.segment_pass import SegmentEnd, SegmentJob, pass_over
+from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.replay.recover_state import first_recovered
 from recovery.rules.catalogue import rule_of
 from recovery.start.changes import StartAction, StartChange
@@ -332,10 +332,10 @@ class _Predictor:
         )
         stop, end_offset = None, base_offset
         for message in pass_over(SegmentJob(log.path, base_offset, is_last=False)):
-            if isinstance(message, SegmentEnd):
+            if isinstance(message, PassEnd):
                 end_offset = message.next_offset
                 if message.is_cut:
-                    stop = Stop(message.valid_bytes, end_offset, message.verdict.check_id)
+                    stop = RecoveryStop(message.valid_bytes, end_offset, message.verdict.check_id)
         return CheckedSegment(
             files=_with_swaps(files, swaps),
             log_bytes=log.file_bytes,

@@ -27,9 +27,9 @@ from storage.writing.writer import PartitionWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recovery.changes.plan import Source, Step
+    from recovery.changes.plan import PlanSource, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
-    from recovery.transactions.open_transactions import OpenTransaction
+    from recovery.transactions.open_transactions import OpenTransactionReport
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
     from storage.dirs.partition import Partition
@@ -89,7 +89,7 @@ def plan_marker(
     directory: str,
     tail: LogTail,
     config: LogConfig,
-    found: OpenTransaction,
+    found: OpenTransactionReport,
     *,
     now_ms: int,
     leader_epoch: int,
@@ -162,7 +162,7 @@ def with_recovery(recovery: Iterable[Step], marker: Iterable[Step]) -> list[Step
     return [*(each for each in recovery if each.path not in touched), *marker]
 
 
-def require_epochs(found: OpenTransaction, log: CoordinatorLog | None) -> None:
+def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> None:
     """Refuse a marker that a coordinator with what it knows could not have written.
 
     Raises:
@@ -190,7 +190,7 @@ def require_epochs(found: OpenTransaction, log: CoordinatorLog | None) -> None:
         )
 
 
-def count_aborted(partition: Partition, found: OpenTransaction) -> AbortedData | None:
+def count_aborted(partition: Partition, found: OpenTransactionReport) -> AbortedData | None:
     """Count the data of an open transaction; None if a part of it cannot be read."""
     batches = records = log_bytes = 0
     segments = partition.segments
@@ -209,7 +209,7 @@ def count_aborted(partition: Partition, found: OpenTransaction) -> AbortedData |
 
 
 def price_of(
-    partition: Partition, found: OpenTransaction, planned: PlannedMarker
+    partition: Partition, found: OpenTransactionReport, planned: PlannedMarker
 ) -> dict[str, Any]:
     """What the marker costs, as names and JSON values; None is unknown."""
     aborted = count_aborted(partition, found)
@@ -230,8 +230,11 @@ def price_of(
 
 
 def sources_of(
-    partition: Partition, steps: Iterable[Step], log: CoordinatorLog | None, found: OpenTransaction
-) -> list[Source]:
+    partition: Partition,
+    steps: Iterable[Step],
+    log: CoordinatorLog | None,
+    found: OpenTransactionReport,
+) -> list[PlanSource]:
     """The `.log` files that the plan depends on and does not touch."""
     touched = {each.path for each in steps}
     paths = []

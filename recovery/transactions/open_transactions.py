@@ -35,7 +35,7 @@ _LISTING = frozenset(
 )
 
 
-class Verdict(StrEnum):
+class TransactionVerdict(StrEnum):
     """What is to be said of an open transaction."""
 
     ONGOING = "ongoing"
@@ -45,7 +45,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-class OpenTransaction(NamedTuple):
+class OpenTransactionReport(NamedTuple):
     """A transaction without a marker.
 
     Attributes:
@@ -71,7 +71,7 @@ class OpenTransaction(NamedTuple):
     last_offset: int
     last_timestamp_ms: int
     age_ms: int | None
-    verdict: Verdict
+    verdict: TransactionVerdict
     is_late: bool
     coordinator_epoch: int
     coordinator_partition: int | None
@@ -89,7 +89,7 @@ def find_open(
     *,
     now_ms: int,
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
-) -> tuple[list[OpenTransaction], RecoveredState]:
+) -> tuple[list[OpenTransactionReport], RecoveredState]:
     """Find the open transactions of a partition, by first offset; and the state they are from.
 
     Args:
@@ -123,7 +123,7 @@ class _Judge:
 
     def judged(
         self, partition: Partition, entry: ProducerEntry, end_offset: int, *, is_oldest: bool
-    ) -> OpenTransaction:
+    ) -> OpenTransactionReport:
         producer_id, first_offset = entry.producer_id, entry.current_txn_first_offset
         # As Kafka's own finder: what has no timestamp counts as old.
         silent_ms = self._now_ms - entry.timestamp_ms
@@ -133,7 +133,7 @@ class _Judge:
         verdict, reason = self._verdict(partition, producer_id, owner, is_late=is_late)
         state = None if owner is None else owner.state
         is_owner = state is not None and state.producer_id == producer_id
-        return OpenTransaction(
+        return OpenTransactionReport(
             topic=partition.topic,
             partition=partition.partition,
             producer_id=producer_id,
@@ -157,14 +157,14 @@ class _Judge:
 
     def _verdict(
         self, partition: Partition, producer_id: int, owner: IdRecord | None, *, is_late: bool
-    ) -> tuple[Verdict, str]:
+    ) -> tuple[TransactionVerdict, str]:
         log = self._coordinators
         if log is None or not log.knows(producer_id):
-            return Verdict.UNKNOWN, _what_is_missing(log, owner)
+            return TransactionVerdict.UNKNOWN, _what_is_missing(log, owner)
         is_listed, reason = _listed(partition, producer_id, owner)
         if is_listed:
-            return (Verdict.OVERDUE if is_late else Verdict.ONGOING), reason
-        return (Verdict.HANGING if is_late else Verdict.UNLISTED), reason
+            return (TransactionVerdict.OVERDUE if is_late else TransactionVerdict.ONGOING), reason
+        return (TransactionVerdict.HANGING if is_late else TransactionVerdict.UNLISTED), reason
 
 
 def _what_is_missing(log: CoordinatorLog | None, owner: IdRecord | None) -> str:
@@ -195,7 +195,7 @@ def _listed(partition: Partition, producer_id: int, owner: IdRecord | None) -> t
     return is_listed, f"the coordinator has it as {state.status.label} and {lists} the partition"
 
 
-def abort_command(found: OpenTransaction) -> str:
+def abort_command(found: OpenTransactionReport) -> str:
     """Return the call of Kafka's own tool that ends a transaction while the brokers run."""
     return (
         "kafka-transactions.sh --bootstrap-server HOST:PORT abort"

@@ -27,7 +27,7 @@ from recovery.changes.changeable import (
     require_live,
     require_no_problem,
 )
-from recovery.changes.lowered_checkpoints import Limits, lower_checkpoints, read_whole
+from recovery.changes.lowered_checkpoints import CheckpointLimits, lower_checkpoints, read_whole
 from recovery.changes.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.replay.recover_state import recover_cut_state
 from recovery.truncate.cut import cannot_load
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from recovery.changes.plan import Step
     from recovery.replay.snapshots import Clock
     from recovery.truncate.cut import Cut
-    from recovery.truncate.target import Target, TargetRequest
+    from recovery.truncate.target import CutTarget, TargetRequest
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import FileEntry, SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry
@@ -72,7 +72,7 @@ class Truncation(NamedTuple):
 
     partition: Partition
     clock: Clock
-    target: Target
+    target: CutTarget
     log_start_offset: int
     producers: tuple[ProducerEntry, ...] | None
     steps: tuple[Step, ...]
@@ -155,7 +155,7 @@ def require_changeable(partition: Partition, *, mended: frozenset[str] = frozens
 
 
 def producers_at_end(
-    partition: Partition, target: Target, clock: Clock, notes: list[str]
+    partition: Partition, target: CutTarget, clock: Clock, notes: list[str]
 ) -> tuple[ProducerEntry, ...] | None:
     """Derive the producer state at the new end; None if damage makes it unknown."""
     cut = target.cut
@@ -223,7 +223,7 @@ class TruncationSteps:
         if self._last is not None:
             first_base = self._partition.segments[0].base_offset
             active_base = self._last.base_offset
-        limits = Limits(
+        limits = CheckpointLimits(
             self._partition.directory.topic_partition,
             recovery_point=end,
             end=end,

@@ -49,7 +49,7 @@ class TargetRequest(NamedTuple):
     replicas: tuple[Partition, ...] = ()
 
 
-class Target(NamedTuple):
+class CutTarget(NamedTuple):
     """Where the log is to end.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Log(NamedTuple):
         return self.partition.path
 
 
-def find_target(partition: Partition, request: TargetRequest) -> Target:
+def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
     """Find the offset to truncate to.
 
     Raises:
@@ -114,7 +114,7 @@ def find_target(partition: Partition, request: TargetRequest) -> Target:
         )
     cut = find_cut(partition, offset, log.end_offset)
     _tell(log, cut, request, notes)
-    return Target(
+    return CutTarget(
         offset=offset,
         end_offset=cut.end_offset,
         log_start_offset=log.start_offset,

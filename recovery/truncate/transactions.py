@@ -32,7 +32,7 @@ class TransactionKind(StrEnum):
     OPEN = "open"
 
 
-class Outcome(StrEnum):
+class CutOutcome(StrEnum):
     """What becomes of a transaction; those below the end stay as they are and are not listed."""
 
     REOPENED = "reopened"  # data stays and the marker goes: it hangs
@@ -47,7 +47,7 @@ class TransactionChange(NamedTuple):
     first_offset: int
     marker_offset: int | None  # None: it was open
     kind: TransactionKind
-    outcome: Outcome
+    outcome: CutOutcome
 
 
 def cut_parts(truncation: Truncation) -> Iterator[tuple[SegmentFiles, int]]:
@@ -74,7 +74,7 @@ class TransactionChanges:
 
     def counts(self) -> dict[str, int]:
         """How many there are, by outcome."""
-        return {str(each): self._counts[each] for each in Outcome}
+        return {str(each): self._counts[each] for each in CutOutcome}
 
     def rows(self) -> tuple[TransactionChange, ...]:
         """Those that stay in part come first."""
@@ -110,9 +110,9 @@ class TransactionChanges:
         last_offsets = {each.producer_id: each.last_offset for each in state.entries()}
         for first_offset, producer_id in state.ongoing.owners.items():
             if first_offset >= end_offset:
-                outcome = Outcome.REMOVED
+                outcome = CutOutcome.REMOVED
             elif last_offsets[producer_id] >= end_offset:
-                outcome = Outcome.SHORTENED
+                outcome = CutOutcome.SHORTENED
             else:
                 continue
             self._add(
@@ -139,7 +139,7 @@ class TransactionChanges:
 
     def _add_ended(self, ended: EndedTransactions) -> None:
         is_removed = ended.first_offset >= self._truncation.cut.end_offset
-        for outcome, mask in ((Outcome.REOPENED, ~is_removed), (Outcome.REMOVED, is_removed)):
+        for outcome, mask in ((CutOutcome.REOPENED, ~is_removed), (CutOutcome.REMOVED, is_removed)):
             self._counts[outcome] += int(mask.sum())
             room = self._room(outcome)
             rows = np.flatnonzero(mask)[:room]
@@ -160,11 +160,11 @@ class TransactionChanges:
         if self._room(change.outcome):
             self._list(change)
 
-    def _room(self, outcome: Outcome) -> int:
+    def _room(self, outcome: CutOutcome) -> int:
         return max(MAX_LISTED_COUNT - len(self._list_of(outcome)), 0)
 
     def _list(self, change: TransactionChange) -> None:
         self._list_of(change.outcome).append(change)
 
-    def _list_of(self, outcome: Outcome) -> list[TransactionChange]:
-        return self._removed if outcome is Outcome.REMOVED else self._kept
+    def _list_of(self, outcome: CutOutcome) -> list[TransactionChange]:
+        return self._removed if outcome is CutOutcome.REMOVED else self._kept

@@ -116,7 +116,7 @@ def discover(paths: Iterable[str | Path]) -> Discovery:
     wanted = [os.fspath(each) for each in paths]
     if not wanted:
         raise UsageError("no PATH given", next_step="name a log dir or a partition directory")
-    finder = _Finder()
+    finder = _DirectoryFinder()
     problems: list[Problem] = []
     for path in wanted:
         try:
@@ -310,7 +310,7 @@ def _has_mark(path: Path) -> bool:
     return any((path / name).exists() for name in LOG_DIR_FILES)
 
 
-class _Finder:
+class _DirectoryFinder:
     """Collects, each directory once by its real path."""
 
     def __init__(self) -> None:

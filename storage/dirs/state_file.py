@@ -1,9 +1,9 @@
 """Values that outlive a run: read back as the types they were written from, or not at all.
 
-A `Schema` names a kind of file, its version, and the types that it holds; `tests/test_persisted.py`
-keeps their fields beside the version, and fails when they change without a new one. `read_as` makes
-values of plain ones (msgpack, JSON) by the annotations of their type, so that a column too few, one
-too many or one of another type is an error here, and not a wrong value later.
+A `StateSchema` names a kind of file, its version, and its types; `tests/test_persisted.py` keeps
+their fields beside the version, and fails when they change without a new one. `read_as` makes
+values of plain ones (msgpack, JSON) by the annotations of their type, so that a column too few,
+one too many or one of another type is an error here, and not a wrong value later.
 
 A `StateFile` holds what can be found again: rows that spare the next run some work. What is not of
 this release, or is damaged, is passed over with a note; what is something else is never replaced.
@@ -35,7 +35,7 @@ COMPRESSION_LEVEL = 1
 HEAD_BYTES = 64  # of the content: where the name of the kind is
 
 
-class Schema(NamedTuple):
+class StateSchema(NamedTuple):
     """A kind of file, and what it holds.
 
     Attributes:
@@ -198,7 +198,7 @@ class StateFile:
         RefusedError: it lies in a log dir.
     """
 
-    def __init__(self, schema: Schema, what: str, path: str, program: str) -> None:
+    def __init__(self, schema: StateSchema, what: str, path: str, program: str) -> None:
         """`what` is for errors, such as "the state of a check"; `program` names the release."""
         require_outside_log_dirs(
             path, "keep the state elsewhere", place=Path(path).absolute().parent

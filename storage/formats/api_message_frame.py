@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
-from storage.formats.message import Schema, decode_lenient, encode
+from storage.formats.message import MessageSchema, decode_lenient, encode
 from storage.formats.varint import encode_uvarint, parse_uvarint
 from storage.limits import INT16_MAX
 
@@ -91,7 +91,7 @@ def _parse_number(buf: BytesLike, pos: int, what: str) -> tuple[int, int]:
 
 
 def parse_message(
-    schemas: Mapping[int, Schema], buf: BytesLike, header: FrameHeader
+    schemas: Mapping[int, MessageSchema], buf: BytesLike, header: FrameHeader
 ) -> dict[str, Any]:
     """Read the message as Kafka does: a version that is too high is read as the highest known.
 
@@ -129,7 +129,7 @@ def parse_message(
     return data
 
 
-def require_known_version(schemas: Mapping[int, Schema], header: FrameHeader) -> None:
+def require_known_version(schemas: Mapping[int, MessageSchema], header: FrameHeader) -> None:
     """UnsupportedError: FRM-4. A key that is not known passes."""
     schema = schemas.get(header.api_key)
     if schema is not None and header.version > schema.highest_version:
@@ -143,7 +143,7 @@ def require_known_version(schemas: Mapping[int, Schema], header: FrameHeader) ->
 
 
 def encode_frame(
-    schemas: Mapping[int, Schema], api_key: int, version: int, data: dict[str, Any]
+    schemas: Mapping[int, MessageSchema], api_key: int, version: int, data: dict[str, Any]
 ) -> bytes:
     """Write a whole value. UsageError, UnsupportedError as `message.encode`; KeyError: FRM-3."""
     return (

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from storage.bounds import Buf
-    from storage.formats.java_text import Line
+    from storage.formats.java_text import JavaLine
 
 CHECK_ID = "DIR-7"
 VERSION = 0
@@ -183,7 +183,7 @@ def leader_epoch_problems(buf: Buf) -> list[FormatError]:
     return sorted([*found.values(), *unusual], key=lambda problem: problem.pos)
 
 
-def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[Line, list[str]]]:
+def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[JavaLine, list[str]]]:
     """Yield the entries, split into fields; errors come in the order of CheckpointFile's."""
     lines = parse_lines(buf, check_id=CHECK_ID)
     if not lines:
@@ -230,7 +230,7 @@ def _parse_entries(buf: Buf, field_count: int) -> Iterator[tuple[Line, list[str]
         )
 
 
-def _parse_header_line(line: Line, what: str) -> int:
+def _parse_header_line(line: JavaLine, what: str) -> int:
     """Read line 1 or 2; unlike a field of an entry, text that is no number is a format error."""
     value = parse_integer(line.text, max_value=INT32_MAX)
     if value is None:

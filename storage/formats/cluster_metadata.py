@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import FormatError, UnsupportedError
 from storage.formats import api_message_frame as frame
-from storage.formats.message import Schema, to_json
+from storage.formats.message import MessageSchema, to_json
 from storage.formats.message_json import Json, json_string
 from storage.formats.metadata_records import RECORDS
 
@@ -60,7 +60,7 @@ REGISTER_CONTROLLER = 27
 CLEAR_ELR = 28
 
 
-def _record_name(schema: Schema) -> str:
+def _record_name(schema: MessageSchema) -> str:
     """TopicRecord -> TOPIC_RECORD, as in Kafka's MetadataRecordType."""
     return re.sub(r"(?<!^)([A-Z])", r"_\1", schema.name).upper()
 

@@ -35,7 +35,7 @@ from storage.formats.group_records import (
     OFFSET_COMMIT_VALUE,
     RECORD_TYPES,
 )
-from storage.formats.message import Schema, to_json
+from storage.formats.message import MessageSchema, to_json
 from storage.formats.message_codec import ZERO_UUID
 from storage.formats.message_json import Json
 
@@ -63,7 +63,7 @@ class OffsetKey(NamedTuple):
     partition: int
 
 
-class CommittedOffset(NamedTuple):
+class OffsetCommit(NamedTuple):
     """The value of an offset commit; what a version lacks has its default."""
 
     version: int
@@ -86,7 +86,7 @@ def parse_record(key: BytesLike | None, value: BytesLike | None) -> CoordinatorR
 
 def parse_offset_record(
     key: BytesLike | None, value: BytesLike | None
-) -> tuple[OffsetKey, CommittedOffset | None] | None:
+) -> tuple[OffsetKey, OffsetCommit | None] | None:
     """Read a committed offset; None for the other types, (key, None) for a tombstone.
 
     Errors as `parse_record`; the value of another type is not looked at.
@@ -98,7 +98,7 @@ def parse_offset_record(
     fields = record.value
     if fields is None:
         return offset_key, None
-    return offset_key, CommittedOffset(
+    return offset_key, OffsetCommit(
         version=record.version,
         offset=fields["offset"],
         leader_epoch=fields.get("leaderEpoch", -1),
@@ -114,7 +114,7 @@ def encode_offset_key(key: OffsetKey) -> bytes:
     return records.encode_key(RECORD_TYPES[OFFSET_COMMIT_TYPE], key._asdict())
 
 
-def encode_offset_value(value: CommittedOffset) -> bytes:
+def encode_offset_value(value: OffsetCommit) -> bytes:
     """The value of a committed offset; fields that its version lacks are not written.
 
     UsageError: a value that does not fit its type. UnsupportedError: MSG-5.
@@ -145,7 +145,7 @@ def describe_record(
     return records.describe_record(RECORD_TYPES, offset, key, value, data_json=_data_json)
 
 
-def _data_json(schema: Schema, version: int, fields: dict[str, Any]) -> str:
+def _data_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:
     if schema is GROUP_METADATA_VALUE and fields["protocolType"] == CONSUMER_PROTOCOL_TYPE:
         return _group_metadata_json(version, fields)
     return to_json(schema, version, fields)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from storage.bounds import require_bytes
-from storage.formats.message import Schema, decode_lenient, encode, to_json
+from storage.formats.message import MessageSchema, decode_lenient, encode, to_json
 from storage.formats.message_codec import INT16, NEVER, Field
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _TOPIC_PARTITIONS = (Field("topic", "string"), Field("partitions", "[]int32"))
 
-SUBSCRIPTION = Schema(
+SUBSCRIPTION = MessageSchema(
     "ConsumerProtocolSubscription",
     Field("topics", "[]string"),
     Field("userData", "bytes?", default=None),
@@ -38,7 +38,7 @@ SUBSCRIPTION = Schema(
     highest_version=3,
     flexible_since=NEVER,
 )
-ASSIGNMENT = Schema(
+ASSIGNMENT = MessageSchema(
     "ConsumerProtocolAssignment",
     Field("assignedPartitions", "[]struct", fields=_TOPIC_PARTITIONS),
     Field("userData", "bytes?", default=None),
@@ -47,7 +47,7 @@ ASSIGNMENT = Schema(
 )
 
 
-def parse(schema: Schema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
+def parse(schema: MessageSchema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
     """Read SUBSCRIPTION or ASSIGNMENT; returns (version on disk, fields).
 
     Raises:
@@ -58,12 +58,12 @@ def parse(schema: Schema, buf: BytesLike) -> tuple[int, dict[str, Any]]:
     return version, decode_lenient(schema, version, buf, INT16.size)[0]
 
 
-def encode_message(schema: Schema, version: int, fields: dict[str, Any]) -> bytes:
+def encode_message(schema: MessageSchema, version: int, fields: dict[str, Any]) -> bytes:
     """Write SUBSCRIPTION or ASSIGNMENT. UsageError, UnsupportedError as `message.encode`."""
     return INT16.pack(version) + encode(schema, version, fields)
 
 
-def parsed_json(schema: Schema, buf: BytesLike) -> str:
+def parsed_json(schema: MessageSchema, buf: BytesLike) -> str:
     """The JSON of the message in `buf`, without its version. Errors as `parse`."""
     version, fields = parse(schema, buf)
     return to_json(schema, schema.nearest_version(version), fields)

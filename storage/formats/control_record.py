@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.bounds import require_bytes
 from storage.errors import CorruptError
-from storage.formats.message import Schema, decode, encode, to_json
+from storage.formats.message import MessageSchema, decode, encode, to_json
 from storage.formats.message_codec import INT16, Field
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ _VERSION = Field("version", "int16")
 _LEADER_VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
 
 MESSAGES = {
-    ControlRecordType.LEADER_CHANGE: Schema(
+    ControlRecordType.LEADER_CHANGE: MessageSchema(
         "LeaderChangeMessage",
         _VERSION,
         Field("leaderId", "int32"),
@@ -72,14 +72,14 @@ MESSAGES = {
         Field("grantingVoters", "[]struct", fields=_LEADER_VOTER),
         highest_version=1,
     ),
-    ControlRecordType.SNAPSHOT_HEADER: Schema(
+    ControlRecordType.SNAPSHOT_HEADER: MessageSchema(
         "SnapshotHeaderRecord", _VERSION, Field("lastContainedLogTimestamp", "int64")
     ),
-    ControlRecordType.SNAPSHOT_FOOTER: Schema("SnapshotFooterRecord", _VERSION),
-    ControlRecordType.KRAFT_VERSION: Schema(
+    ControlRecordType.SNAPSHOT_FOOTER: MessageSchema("SnapshotFooterRecord", _VERSION),
+    ControlRecordType.KRAFT_VERSION: MessageSchema(
         "KRaftVersionRecord", _VERSION, Field("kRaftVersion", "int16")
     ),
-    ControlRecordType.KRAFT_VOTERS: Schema(
+    ControlRecordType.KRAFT_VOTERS: MessageSchema(
         "VotersRecord",
         _VERSION,
         Field(

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError
-from storage.formats.message import Schema, decode, encode, kafka_reason, to_json
+from storage.formats.message import MessageSchema, decode, encode, kafka_reason, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,11 +43,11 @@ class RecordType(NamedTuple):
     """One kind of record: its key, and its value in the newest form first."""
 
     type: int
-    key: Schema
-    values: tuple[Schema, ...]
+    key: MessageSchema
+    values: tuple[MessageSchema, ...]
 
     @property
-    def value(self) -> Schema:
+    def value(self) -> MessageSchema:
         """The value's schema as it is written today."""
         return self.values[0]
 
@@ -59,7 +59,7 @@ class CoordinatorRecord(NamedTuple):
     key: dict[str, Any]
     version: int
     value: dict[str, Any] | None
-    value_schema: Schema | None
+    value_schema: MessageSchema | None
 
 
 def parse_prefix(buf: BytesLike, what: str) -> int:
@@ -89,7 +89,9 @@ def parse_key(types: Mapping[int, RecordType], key: BytesLike) -> tuple[RecordTy
     return record_type, decode(record_type.key, KEY_VERSION, key, PREFIX_BYTES)[0]
 
 
-def parse_value(record_type: RecordType, value: BytesLike) -> tuple[Schema, int, dict[str, Any]]:
+def parse_value(
+    record_type: RecordType, value: BytesLike
+) -> tuple[MessageSchema, int, dict[str, Any]]:
     """Read a value; returns (the schema that fits, version, fields).
 
     Raises:
@@ -147,12 +149,12 @@ def encode_key(record_type: RecordType, fields: dict[str, Any]) -> bytes:
     return PREFIX.pack(record_type.type) + encode(record_type.key, KEY_VERSION, fields)
 
 
-def encode_value(schema: Schema, version: int, fields: dict[str, Any]) -> bytes:
+def encode_value(schema: MessageSchema, version: int, fields: dict[str, Any]) -> bytes:
     """Write a value. UsageError as `message.encode`."""
     return PREFIX.pack(version) + encode(schema, version, fields)
 
 
-def value_json(schema: Schema, version: int, fields: dict[str, Any]) -> str:
+def value_json(schema: MessageSchema, version: int, fields: dict[str, Any]) -> str:
     """The `data` of a payload; topics with something special in it have their own."""
     return to_json(schema, version, fields)
 
@@ -163,7 +165,7 @@ def describe_record(
     key: BytesLike | None,
     value: BytesLike | None,
     *,
-    data_json: Callable[[Schema, int, dict[str, Any]], str] = value_json,
+    data_json: Callable[[MessageSchema, int, dict[str, Any]], str] = value_json,
 ) -> tuple[str | None, str | None]:
     """What kafka-dump-log prints for a record: (text of the key, text of the payload or None).
 

@@ -7,7 +7,7 @@ of share groups, 17 to 24 of streams groups. 4.3.1 does not know 9 and 18 any mo
 from __future__ import annotations
 
 from storage.formats.coordinator_record import RecordType
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import NEVER, Field
 
 _EPOCHS_OF_MEMBER = (
@@ -50,14 +50,14 @@ _OFFSET_KEY = (Field("group", "string"), Field("topic", "string"), Field("partit
 _GROUP_KEY = (Field("groupId", "string"),)
 _MEMBER_KEY = (Field("groupId", "string"), Field("memberId", "string"))
 
-LEGACY_OFFSET_COMMIT_VALUE = Schema(
+LEGACY_OFFSET_COMMIT_VALUE = MessageSchema(
     "LegacyOffsetCommitValue",
     Field("offset", "int64"),
     Field("metadata", "string"),
     Field("commitTimestamp", "int64"),
     flexible_since=NEVER,
 )
-OFFSET_COMMIT_VALUE = Schema(
+OFFSET_COMMIT_VALUE = MessageSchema(
     "OffsetCommitValue",
     Field("offset", "int64"),
     Field("leaderEpoch", "int32", since=3, default=-1),
@@ -68,7 +68,7 @@ OFFSET_COMMIT_VALUE = Schema(
     highest_version=4,
     flexible_since=4,
 )
-GROUP_METADATA_VALUE = Schema(
+GROUP_METADATA_VALUE = MessageSchema(
     "GroupMetadataValue",
     Field("protocolType", "string"),
     Field("generation", "int32"),
@@ -95,15 +95,15 @@ GROUP_METADATA_VALUE = Schema(
 
 
 def _record(
-    number: int, name: str, key: tuple[Field, ...], *fields: Field, old: Schema | None = None
+    number: int, name: str, key: tuple[Field, ...], *fields: Field, old: MessageSchema | None = None
 ) -> RecordType:
     """A type whose value has one version, flexible; `old` is its layout before it was released."""
-    value = Schema(f"{name}Value", *fields)
+    value = MessageSchema(f"{name}Value", *fields)
     return RecordType(number, _key(name, key), (value,) if old is None else (value, old))
 
 
-def _key(name: str, key: tuple[Field, ...]) -> Schema:
-    return Schema(f"{name}Key", *key, flexible_since=NEVER)
+def _key(name: str, key: tuple[Field, ...]) -> MessageSchema:
+    return MessageSchema(f"{name}Key", *key, flexible_since=NEVER)
 
 
 _RECORD_TYPES = (
@@ -176,7 +176,7 @@ _RECORD_TYPES = (
         _GROUP_KEY,
         Field("epoch", "int32"),
         Field("metadataHash", "int64"),
-        old=Schema("ShareGroupMetadataValue of 4.0", Field("epoch", "int32")),
+        old=MessageSchema("ShareGroupMetadataValue of 4.0", Field("epoch", "int32")),
     ),
     _record(12, "ShareGroupTargetAssignmentMetadata", _GROUP_KEY, *_TARGET_METADATA),
     _record(
@@ -199,7 +199,7 @@ _RECORD_TYPES = (
         Field("initializingTopics", "[]struct", fields=_NAMED_TOPIC_PARTITIONS),
         Field("initializedTopics", "[]struct", fields=_NAMED_TOPIC_PARTITIONS),
         Field("deletingTopics", "[]struct", fields=_NAMED_TOPIC),
-        old=Schema(
+        old=MessageSchema(
             "ShareGroupStatePartitionMetadataValue of 4.0",
             Field("initializedTopics", "[]struct", fields=_NAMED_TOPIC_PARTITIONS),
             Field("deletingTopics", "[]struct", fields=_NAMED_TOPIC),

@@ -39,7 +39,7 @@ class NotANumberError(CorruptError):
     """
 
 
-class Line(NamedTuple):
+class JavaLine(NamedTuple):
     """One line without its end."""
 
     text: str
@@ -70,7 +70,7 @@ def decode_utf8(data: Buf, *, check_id: str, pos: int = 0) -> str:
         ) from None
 
 
-def parse_lines(buf: Buf, *, check_id: str) -> list[Line]:
+def parse_lines(buf: Buf, *, check_id: str) -> list[JavaLine]:
     r"""Split like BufferedReader.readLine: at \n, \r or \r\n; the last end may be missing.
 
     Raises:
@@ -80,7 +80,7 @@ def parse_lines(buf: Buf, *, check_id: str) -> list[Line]:
     pos = 0
     for number, raw in enumerate(bytes(buf).splitlines(keepends=True), 1):
         text = decode_utf8(raw, check_id=check_id, pos=pos).rstrip("\r\n")
-        lines.append(Line(text, pos, number))
+        lines.append(JavaLine(text, pos, number))
         pos += len(raw)
     return lines
 
@@ -115,7 +115,7 @@ def parse_integer(text: str, *, max_value: int) -> int | None:
     return value if -max_value - 1 <= value <= max_value else None
 
 
-def require_integer(text: str, what: str, line: Line, *, max_value: int, check_id: str) -> int:
+def require_integer(text: str, what: str, line: JavaLine, *, max_value: int, check_id: str) -> int:
     """As `parse_integer`, but raises.
 
     Raises:

@@ -1,6 +1,6 @@
 """Kafka's generated messages: the one encoding of the records of every internal topic.
 
-A message is described by a table of fields, a `Schema`. Each of its versions is either flexible
+A message is described by a table of fields, a `MessageSchema`. Each version is either flexible
 (compact lengths, tagged fields) or not:
 
 type                  not flexible                      flexible
@@ -40,13 +40,13 @@ from struct import error as struct_error
 from typing import TYPE_CHECKING, Any
 
 from storage.errors import FormatError, TruncatedError, UnsupportedError, UsageError
-from storage.formats.message_codec import Codec, Field, struct_codec
+from storage.formats.message_codec import Field, TypeCodec, struct_codec
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
 
-class Schema:
+class MessageSchema:
     """A message: its fields, its versions, and from which version on it is flexible."""
 
     __slots__ = ("_codecs", "fields", "flexible_since", "highest_version", "name")
@@ -58,9 +58,9 @@ class Schema:
         self.fields = fields
         self.highest_version = highest_version
         self.flexible_since = flexible_since
-        self._codecs: dict[tuple[int, bool], Codec] = {}
+        self._codecs: dict[tuple[int, bool], TypeCodec] = {}
 
-    def codec(self, version: int) -> Codec:
+    def codec(self, version: int) -> TypeCodec:
         """What reads and writes this version; made once. UnsupportedError: MSG-5."""
         if not 0 <= version <= self.highest_version:
             raise UnsupportedError(
@@ -72,7 +72,7 @@ class Schema:
             )
         return self._codec(version, known=True)
 
-    def _codec(self, version: int, *, known: bool) -> Codec:
+    def _codec(self, version: int, *, known: bool) -> TypeCodec:
         codec = self._codecs.get((version, known))
         if codec is None:
             flexible = version >= self.flexible_since
@@ -80,7 +80,7 @@ class Schema:
             self._codecs[version, known] = codec
         return codec
 
-    def lenient_codec(self, version: int) -> Codec:
+    def lenient_codec(self, version: int) -> TypeCodec:
         """As `codec`, for any version: what Kafka's generated reader takes it for.
 
         It reads an unknown version as the nearest one, and fails at the first struct inside.
@@ -94,7 +94,7 @@ class Schema:
 
 
 def decode(
-    schema: Schema, version: int, buf: BytesLike, pos: int = 0
+    schema: MessageSchema, version: int, buf: BytesLike, pos: int = 0
 ) -> tuple[dict[str, Any], int]:
     """Read one message at `pos`; returns (value, next_pos). What follows it is not looked at.
 
@@ -108,14 +108,14 @@ def decode(
 
 
 def decode_lenient(
-    schema: Schema, version: int, buf: BytesLike, pos: int = 0
+    schema: MessageSchema, version: int, buf: BytesLike, pos: int = 0
 ) -> tuple[dict[str, Any], int]:
     """As `decode`, with versions that are not known read as Kafka does (`Schema.lenient_codec`)."""
     value, next_pos = schema.lenient_codec(version).read(buf, pos)
     return value, next_pos
 
 
-def encode(schema: Schema, version: int, value: dict[str, Any]) -> bytes:
+def encode(schema: MessageSchema, version: int, value: dict[str, Any]) -> bytes:
     """Write a message as Kafka does. A field that is left out has its default.
 
     Raises:
@@ -129,7 +129,7 @@ def encode(schema: Schema, version: int, value: dict[str, Any]) -> bytes:
     return bytes(out)
 
 
-def to_json(schema: Schema, version: int, value: dict[str, Any]) -> str:
+def to_json(schema: MessageSchema, version: int, value: dict[str, Any]) -> str:
     """The JSON that Kafka's tools print (see `message_json`). Values must be of `decode`'s shape.
 
     A string or bytes may be given as `message_json.Json` and is put in as it is.

@@ -1,6 +1,6 @@
 """How the types of Kafka's generated messages are read, written and printed (see `message`).
 
-A `Codec` is made once per message and version, so that reading needs no look-ups in its schema.
+A `TypeCodec` is made once per message and version, so that reading needs no look-ups in its schema.
 The errors' messages are those of Kafka's generated readers, which its tools print.
 """
 
@@ -39,7 +39,7 @@ FIXED_WIDTH = {
 }
 
 
-class Codec(NamedTuple):
+class TypeCodec(NamedTuple):
     """How one type is read, written and printed; `default` makes a fresh one."""
 
     read: Callable[[BytesLike, int], tuple[Any, int]]
@@ -79,7 +79,7 @@ def _read_uvarint(buf: BytesLike, pos: int) -> tuple[int, int]:
     return value, next_pos
 
 
-def _fixed_codec(type_name: str) -> Codec:
+def _fixed_codec(type_name: str) -> TypeCodec:
     layout = FIXED_WIDTH[type_name]
     width_bytes, unpack_from, pack = layout.size, layout.unpack_from, layout.pack
 
@@ -93,11 +93,11 @@ def _fixed_codec(type_name: str) -> Codec:
         out += pack(value)
 
     if type_name == "float64":
-        return Codec(read=read, write=write, json=js.json_double, default=float)
-    return Codec(read=read, write=write, json=str, default=int)
+        return TypeCodec(read=read, write=write, json=js.json_double, default=float)
+    return TypeCodec(read=read, write=write, json=str, default=int)
 
 
-def _bool_codec() -> Codec:
+def _bool_codec() -> TypeCodec:
     def read(buf: BytesLike, pos: int) -> tuple[bool, int]:
         if pos >= len(buf):
             raise _short("bool", pos, 1, buf)
@@ -106,10 +106,10 @@ def _bool_codec() -> Codec:
     def write(out: bytearray, value: Any) -> None:
         out.append(1 if value else 0)
 
-    return Codec(read=read, write=write, json=js.json_bool, default=bool)
+    return TypeCodec(read=read, write=write, json=js.json_bool, default=bool)
 
 
-def _uuid_codec() -> Codec:
+def _uuid_codec() -> TypeCodec:
     def read(buf: BytesLike, pos: int) -> tuple[bytes, int]:
         end_pos = pos + UUID_BYTES
         if end_pos > len(buf):
@@ -121,7 +121,7 @@ def _uuid_codec() -> Codec:
             raise ValueError(f"a uuid has {UUID_BYTES} bytes, not {len(value)}")
         out += value
 
-    return Codec(read=read, write=write, json=js.json_uuid, default=lambda: ZERO_UUID)
+    return TypeCodec(read=read, write=write, json=js.json_uuid, default=lambda: ZERO_UUID)
 
 
 class _Length(NamedTuple):
@@ -170,7 +170,7 @@ def _read_array(buf: BytesLike, pos: int, length: int) -> bytes:
     return bytes(buf[pos : pos + length])
 
 
-def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> Codec:
+def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> TypeCodec:
     """Strings (`text`) and bytes."""
     length_codec = COMPACT_LENGTH if flexible else INT16_LENGTH if text else INT32_LENGTH
     read_length, write_length = length_codec
@@ -205,7 +205,7 @@ def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> Cod
             return "null"
         return value if isinstance(value, js.Json) else quoted(value)
 
-    return Codec(
+    return TypeCodec(
         read=read,
         write=write,
         json=to_text,
@@ -213,7 +213,7 @@ def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> Cod
     )
 
 
-def _list_codec(name: str, element: Codec, *, nullable: bool, flexible: bool) -> Codec:
+def _list_codec(name: str, element: TypeCodec, *, nullable: bool, flexible: bool) -> TypeCodec:
     read_length, write_length = COMPACT_LENGTH if flexible else INT32_LENGTH
     read_element, write_element, element_json = element.read, element.write, element.json
 
@@ -252,10 +252,10 @@ def _list_codec(name: str, element: Codec, *, nullable: bool, flexible: bool) ->
             return "null"
         return js.json_array([element_json(one) for one in value])
 
-    return Codec(read=read, write=write, json=to_text, default=list)
+    return TypeCodec(read=read, write=write, json=to_text, default=list)
 
 
-def _nullable_struct_codec(struct: Codec, *, tagged: bool) -> Codec:
+def _nullable_struct_codec(struct: TypeCodec, *, tagged: bool) -> TypeCodec:
     """A struct behind a marker of one byte: int8 -1 or 1, in a tagged field uvarint 0 or 1."""
 
     def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
@@ -273,7 +273,7 @@ def _nullable_struct_codec(struct: Codec, *, tagged: bool) -> Codec:
         out.append(1)
         struct.write(out, value)
 
-    return Codec(
+    return TypeCodec(
         read=read,
         write=write,
         json=lambda value: "null" if value is None else struct.json(value),
@@ -281,7 +281,7 @@ def _nullable_struct_codec(struct: Codec, *, tagged: bool) -> Codec:
     )
 
 
-def _unreadable_struct_codec(codec: Codec) -> Codec:
+def _unreadable_struct_codec(codec: TypeCodec) -> TypeCodec:
     """Kafka's generated structs, unlike its messages, refuse a version that they do not know."""
 
     def read(buf: BytesLike, pos: int) -> tuple[Any, int]:
@@ -291,7 +291,7 @@ def _unreadable_struct_codec(codec: Codec) -> Codec:
     return codec._replace(read=read)
 
 
-def _field_codec(field: Field, version: int, *, flexible: bool, known: bool) -> Codec:
+def _field_codec(field: Field, version: int, *, flexible: bool, known: bool) -> TypeCodec:
     type_name = field.type.removesuffix("?")
     nullable = field.type.endswith("?")
     if type_name.startswith("[]"):
@@ -320,7 +320,7 @@ def _field_codec(field: Field, version: int, *, flexible: bool, known: bool) -> 
 
 def struct_codec(
     fields: tuple[Field, ...], version: int, *, flexible: bool, known: bool = True
-) -> Codec:
+) -> TypeCodec:
     """The codec of a message or of a struct in it, for one version.
 
     `known` False: what lies on disk is another version that is read as this one.
@@ -368,7 +368,7 @@ def struct_codec(
             ]
         )
 
-    return Codec(
+    return TypeCodec(
         read=read,
         write=write,
         json=to_text,
@@ -377,7 +377,7 @@ def struct_codec(
 
 
 def _read_tags(
-    buf: BytesLike, pos: int, tagged: dict[int, tuple[str, Codec]], value: dict[str, Any]
+    buf: BytesLike, pos: int, tagged: dict[int, tuple[str, TypeCodec]], value: dict[str, Any]
 ) -> int:
     """Read a tagged-field section into `value`; returns next_pos."""
     count, pos = _read_uvarint(buf, pos)
@@ -406,7 +406,7 @@ def _read_tags(
 
 
 def _write_tags(
-    out: bytearray, in_order: list[tuple[int, tuple[str, Codec]]], value: dict[str, Any]
+    out: bytearray, in_order: list[tuple[int, tuple[str, TypeCodec]]], value: dict[str, Any]
 ) -> None:
     """Write what differs from its default, and the unknown ones among them, in order of tags."""
     payloads: list[tuple[int, bytes]] = list(value.get(UNKNOWN_TAGS, ()))

@@ -22,7 +22,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import CorruptError, FormatError, UnsupportedError
-from storage.formats.java_text import Line, require_integer, shown
+from storage.formats.java_text import JavaLine, require_integer, shown
 from storage.formats.partition_metadata import format_uuid, parse_uuid
 from storage.limits import INT32_MAX
 
@@ -80,7 +80,7 @@ class MetaProperties(NamedTuple):
 class _Property(NamedTuple):
     key: str
     value: str
-    line: Line  # the logical line: place and number of its first part
+    line: JavaLine  # the logical line: place and number of its first part
 
 
 def parse_meta_properties(buf: Buf) -> MetaProperties:
@@ -202,18 +202,18 @@ def _parse_lines(buf: Buf) -> tuple[list[Comment], dict[str, _Property]]:
     return comments, properties
 
 
-def _logical_lines(buf: Buf) -> Iterator[Line]:
+def _logical_lines(buf: Buf) -> Iterator[JavaLine]:
     """Join continued lines, without the joining backslash; blank lines and indents are dropped.
 
     Follows the line reader of java.util.Properties: a comment cannot go on, and a line that goes
     on is never a comment, unless it has been empty so far.
     """
     text = ""
-    start = Line("", 0, 0)
+    start = JavaLine("", 0, 0)
     pos = 0
     for number, raw in enumerate(bytes(buf).splitlines(keepends=True), 1):
         part = raw.decode("latin-1").rstrip("\r\n").lstrip(BLANKS)
-        line = Line(part, pos, number)
+        line = JavaLine(part, pos, number)
         pos += len(raw)
         if not text:
             start = line
@@ -224,13 +224,13 @@ def _logical_lines(buf: Buf) -> Iterator[Line]:
             text += part[:-1]
             continue
         if text or part:
-            yield Line(text + part, start.pos, start.number)
+            yield JavaLine(text + part, start.pos, start.number)
         text = ""
     if text:
-        yield Line(text, start.pos, start.number)
+        yield JavaLine(text, start.pos, start.number)
 
 
-def _parse_property(line: Line) -> _Property:
+def _parse_property(line: JavaLine) -> _Property:
     match = PROPERTY.fullmatch(line.text)
     if match is None:
         raise CorruptError("malformed", check_id=CHECK_ID, pos=line.pos, found=shown(line.text))
@@ -238,7 +238,7 @@ def _parse_property(line: Line) -> _Property:
     return _Property(_unescape(key, line), _unescape(value, line), line)
 
 
-def _unescape(text: str, line: Line) -> str:
+def _unescape(text: str, line: JavaLine) -> str:
     def char_of(match: re.Match[str]) -> str:
         digits = match["hex"]
         if digits is None:

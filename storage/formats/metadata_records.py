@@ -5,7 +5,7 @@ Keys 6, 13 and 16 were never released.
 
 from __future__ import annotations
 
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import Field
 
 _ENDPOINTS = Field(
@@ -28,8 +28,8 @@ _FEATURES = Field(
     ),
 )
 
-RECORDS: dict[int, Schema] = {
-    0: Schema(
+RECORDS: dict[int, MessageSchema] = {
+    0: MessageSchema(
         "RegisterBrokerRecord",
         Field("brokerId", "int32"),
         Field("isMigratingZkBroker", "bool", since=2),
@@ -44,9 +44,11 @@ RECORDS: dict[int, Schema] = {
         Field("cordonedLogDirs", "[]uuid?", since=4, tag=1, default=None),
         highest_version=4,
     ),
-    1: Schema("UnregisterBrokerRecord", Field("brokerId", "int32"), Field("brokerEpoch", "int64")),
-    2: Schema("TopicRecord", Field("name", "string"), Field("topicId", "uuid")),
-    3: Schema(
+    1: MessageSchema(
+        "UnregisterBrokerRecord", Field("brokerId", "int32"), Field("brokerEpoch", "int64")
+    ),
+    2: MessageSchema("TopicRecord", Field("name", "string"), Field("topicId", "uuid")),
+    3: MessageSchema(
         "PartitionRecord",
         Field("partitionId", "int32", default=-1),
         Field("topicId", "uuid"),
@@ -63,14 +65,14 @@ RECORDS: dict[int, Schema] = {
         Field("lastKnownElr", "[]int32?", since=2, tag=2, default=None),
         highest_version=2,
     ),
-    4: Schema(
+    4: MessageSchema(
         "ConfigRecord",
         Field("resourceType", "int8"),
         Field("resourceName", "string"),
         Field("name", "string"),
         Field("value", "string?"),
     ),
-    5: Schema(
+    5: MessageSchema(
         "PartitionChangeRecord",
         Field("partitionId", "int32", default=-1),
         Field("topicId", "uuid"),
@@ -85,10 +87,10 @@ RECORDS: dict[int, Schema] = {
         Field("lastKnownElr", "[]int32?", since=2, tag=7, default=None),
         highest_version=2,
     ),
-    7: Schema("FenceBrokerRecord", Field("id", "int32"), Field("epoch", "int64")),
-    8: Schema("UnfenceBrokerRecord", Field("id", "int32"), Field("epoch", "int64")),
-    9: Schema("RemoveTopicRecord", Field("topicId", "uuid")),
-    10: Schema(
+    7: MessageSchema("FenceBrokerRecord", Field("id", "int32"), Field("epoch", "int64")),
+    8: MessageSchema("UnfenceBrokerRecord", Field("id", "int32"), Field("epoch", "int64")),
+    9: MessageSchema("RemoveTopicRecord", Field("topicId", "uuid")),
+    10: MessageSchema(
         "DelegationTokenRecord",
         Field("owner", "string"),
         Field("requester", "string"),
@@ -98,7 +100,7 @@ RECORDS: dict[int, Schema] = {
         Field("expirationTimestamp", "int64"),
         Field("tokenId", "string"),
     ),
-    11: Schema(
+    11: MessageSchema(
         "UserScramCredentialRecord",
         Field("name", "string"),
         Field("mechanism", "int8"),
@@ -107,8 +109,10 @@ RECORDS: dict[int, Schema] = {
         Field("serverKey", "bytes"),
         Field("iterations", "int32"),
     ),
-    12: Schema("FeatureLevelRecord", Field("name", "string"), Field("featureLevel", "int16")),
-    14: Schema(
+    12: MessageSchema(
+        "FeatureLevelRecord", Field("name", "string"), Field("featureLevel", "int16")
+    ),
+    14: MessageSchema(
         "ClientQuotaRecord",
         Field(
             "entity",
@@ -119,13 +123,13 @@ RECORDS: dict[int, Schema] = {
         Field("value", "float64"),
         Field("remove", "bool"),
     ),
-    15: Schema(
+    15: MessageSchema(
         "ProducerIdsRecord",
         Field("brokerId", "int32"),
         Field("brokerEpoch", "int64", default=-1),
         Field("nextProducerId", "int64"),
     ),
-    17: Schema(
+    17: MessageSchema(
         "BrokerRegistrationChangeRecord",
         Field("brokerId", "int32"),
         Field("brokerEpoch", "int64"),
@@ -135,7 +139,7 @@ RECORDS: dict[int, Schema] = {
         Field("cordonedLogDirs", "[]uuid?", since=3, tag=3, default=None),
         highest_version=3,
     ),
-    18: Schema(
+    18: MessageSchema(
         "AccessControlEntryRecord",
         Field("id", "uuid"),
         Field("resourceType", "int8"),
@@ -146,17 +150,17 @@ RECORDS: dict[int, Schema] = {
         Field("operation", "int8"),
         Field("permissionType", "int8"),
     ),
-    19: Schema("RemoveAccessControlEntryRecord", Field("id", "uuid")),
-    20: Schema("NoOpRecord"),
-    21: Schema("ZkMigrationStateRecord", Field("zkMigrationState", "int8")),
-    22: Schema(
+    19: MessageSchema("RemoveAccessControlEntryRecord", Field("id", "uuid")),
+    20: MessageSchema("NoOpRecord"),
+    21: MessageSchema("ZkMigrationStateRecord", Field("zkMigrationState", "int8")),
+    22: MessageSchema(
         "RemoveUserScramCredentialRecord", Field("name", "string"), Field("mechanism", "int8")
     ),
-    23: Schema("BeginTransactionRecord", Field("name", "string?", tag=0, default=None)),
-    24: Schema("EndTransactionRecord"),
-    25: Schema("AbortTransactionRecord", Field("reason", "string?", tag=0, default=None)),
-    26: Schema("RemoveDelegationTokenRecord", Field("tokenId", "string")),
-    27: Schema(
+    23: MessageSchema("BeginTransactionRecord", Field("name", "string?", tag=0, default=None)),
+    24: MessageSchema("EndTransactionRecord"),
+    25: MessageSchema("AbortTransactionRecord", Field("reason", "string?", tag=0, default=None)),
+    26: MessageSchema("RemoveDelegationTokenRecord", Field("tokenId", "string")),
+    27: MessageSchema(
         "RegisterControllerRecord",
         Field("controllerId", "int32"),
         Field("incarnationId", "uuid"),
@@ -164,5 +168,5 @@ RECORDS: dict[int, Schema] = {
         _ENDPOINTS,
         _FEATURES,
     ),
-    28: Schema("ClearElrRecord", Field("topicName", "string")),
+    28: MessageSchema("ClearElrRecord", Field("topicName", "string")),
 }

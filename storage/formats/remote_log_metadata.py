@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import CorruptError, FormatError
 from storage.formats import api_message_frame as frame
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import Field
 from storage.formats.message_json import json_uuid
 
@@ -72,9 +72,9 @@ _SEGMENT_DATA = (
     Field("txnIndexEmpty", "bool", tag=0),
 )
 
-RECORDS: dict[int, Schema] = {
-    SEGMENT: Schema("RemoteLogSegmentMetadataRecord", _SEGMENT_ID, *_SEGMENT_DATA),
-    SEGMENT_UPDATE: Schema(
+RECORDS: dict[int, MessageSchema] = {
+    SEGMENT: MessageSchema("RemoteLogSegmentMetadataRecord", _SEGMENT_ID, *_SEGMENT_DATA),
+    SEGMENT_UPDATE: MessageSchema(
         "RemoteLogSegmentMetadataUpdateRecord",
         _SEGMENT_ID,
         Field("brokerId", "int32"),
@@ -82,14 +82,14 @@ RECORDS: dict[int, Schema] = {
         Field("customMetadata", "bytes?", default=None),
         Field("remoteLogSegmentState", "int8"),
     ),
-    PARTITION_DELETE: Schema(
+    PARTITION_DELETE: MessageSchema(
         "RemotePartitionDeleteMetadataRecord",
         _TOPIC_ID_PARTITION,
         Field("brokerId", "int32"),
         Field("eventTimestampMs", "int64"),
         Field("remotePartitionDeleteState", "int8"),
     ),
-    SEGMENT_SNAPSHOT: Schema(
+    SEGMENT_SNAPSHOT: MessageSchema(
         "RemoteLogSegmentMetadataSnapshotRecord", Field("segmentId", "uuid"), *_SEGMENT_DATA
     ),
 }

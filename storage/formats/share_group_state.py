@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from storage.formats import coordinator_record as records
 from storage.formats.coordinator_record import CoordinatorRecord, RecordType
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import NEVER, Field
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ _DELIVERY_COMPLETE_COUNT = Field("deliveryCompleteCount", "int32", tag=0, defaul
 
 SNAPSHOT = RecordType(
     SNAPSHOT_TYPE,
-    Schema("ShareSnapshotKey", *_KEY, flexible_since=NEVER),
+    MessageSchema("ShareSnapshotKey", *_KEY, flexible_since=NEVER),
     (
-        Schema(
+        MessageSchema(
             "ShareSnapshotValue",
             Field("snapshotEpoch", "int32"),
             Field("stateEpoch", "int32"),
@@ -68,7 +68,7 @@ SNAPSHOT = RecordType(
             Field("writeTimestamp", "int64"),
             _STATE_BATCHES,
         ),
-        Schema(
+        MessageSchema(
             "ShareSnapshotValue of 4.0",
             Field("snapshotEpoch", "uint16"),
             Field("stateEpoch", "int32"),
@@ -80,9 +80,9 @@ SNAPSHOT = RecordType(
 )
 UPDATE = RecordType(
     UPDATE_TYPE,
-    Schema("ShareUpdateKey", *_KEY, flexible_since=NEVER),
+    MessageSchema("ShareUpdateKey", *_KEY, flexible_since=NEVER),
     (
-        Schema(
+        MessageSchema(
             "ShareUpdateValue",
             Field("snapshotEpoch", "int32"),
             Field("leaderEpoch", "int32"),
@@ -90,7 +90,7 @@ UPDATE = RecordType(
             _DELIVERY_COMPLETE_COUNT,
             _STATE_BATCHES,
         ),
-        Schema(
+        MessageSchema(
             "ShareUpdateValue of 4.0",
             Field("snapshotEpoch", "uint16"),
             Field("leaderEpoch", "int32"),

@@ -35,14 +35,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from storage.errors import UnsupportedError
 from storage.formats import coordinator_record as records
 from storage.formats.coordinator_record import CoordinatorRecord, RecordType
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import NEVER, Field
 
 if TYPE_CHECKING:
     from storage.formats.varint import BytesLike
 
-KEY = Schema("TransactionLogKey", Field("transactionalId", "string"), flexible_since=NEVER)
-VALUE = Schema(
+KEY = MessageSchema("TransactionLogKey", Field("transactionalId", "string"), flexible_since=NEVER)
+VALUE = MessageSchema(
     "TransactionLogValue",
     Field("producerId", "int64"),
     Field("previousProducerId", "int64", since=1, tag=0, default=-1),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from storage.log.segment import Segment
 
 
-class Outcome(StrEnum):
+class BatchOutcome(StrEnum):
     """What became of a batch."""
 
     COMMITTED = "committed"  # or not transactional at all
@@ -46,18 +46,18 @@ class MarkerIndex:
         self._offsets.setdefault(producer_id, []).append(offset)
         self._commits.setdefault(producer_id, []).append(is_commit)
 
-    def outcome(self, header: BatchHeader) -> Outcome:
+    def outcome(self, header: BatchHeader) -> BatchOutcome:
         """Outcome of a data batch, or of the transaction that a marker ends."""
         if not header.is_transactional:
-            return Outcome.COMMITTED
+            return BatchOutcome.COMMITTED
         # A marker itself belongs to what it ends, so it counts as following its own offset.
         offset = header.last_offset - 1 if header.is_control else header.last_offset
         offsets = self._offsets.get(header.producer_id, [])
         place = bisect_right(offsets, offset)
         if place == len(offsets):
-            return Outcome.OPEN
+            return BatchOutcome.OPEN
         is_commit = self._commits[header.producer_id][place]
-        return Outcome.COMMITTED if is_commit else Outcome.ABORTED
+        return BatchOutcome.COMMITTED if is_commit else BatchOutcome.ABORTED
 
     def read_segment(
         self, segment: Segment, *, on_error: Callable[[FormatError], None] | None = None

@@ -48,7 +48,7 @@ def not_utf8(path: str) -> AccessError:
 
 def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool = True) -> Listing:
     """List local PATHs; unsorted. With `is_only`, errors of a single PATH are raised."""
-    lister = _Lister()
+    lister = _LocalLister()
     for path in paths:
         try:
             lister.add(path, Path(base or Path.cwd(), path))
@@ -65,7 +65,7 @@ def list_local(paths: Sequence[str], *, base: str | None = None, is_only: bool =
     return lister.listing()
 
 
-class _Lister:
+class _LocalLister:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self.notes: list[str] = []

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 def list_remote(uris: Sequence[str], *, is_only: bool = True) -> Listing:
     """List URIs; unsorted. With `is_only`, errors of a single one are raised."""
-    lister = _Lister()
+    lister = _RemoteLister()
     for uri in uris:
         try:
             lister.add(uri)
@@ -67,7 +67,7 @@ class _Found(NamedTuple):
     around: LogDir
 
 
-class _Lister:
+class _RemoteLister:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._notes: list[str] = []

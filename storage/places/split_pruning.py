@@ -37,7 +37,7 @@ CANDIDATES_COUNT = 3  # time index entries to try
 REST_BYTES = 8 << 20  # what may be read behind the last entry of a time index
 
 
-class Bounds(NamedTuple):
+class SearchBounds(NamedTuple):
     """What is looked for: both ends included, None for no bound. Times are in ms since 1970.
 
     A batch is in range if one of its offsets is, and its maximum timestamp is not below the minimum
@@ -50,7 +50,7 @@ class Bounds(NamedTuple):
     max_timestamp_ms: int | None = None
 
 
-def prune_splits(splits: Iterable[Split], bounds: Bounds) -> list[Split]:
+def prune_splits(splits: Iterable[Split], bounds: SearchBounds) -> list[Split]:
     """Return, in their order, the splits that can hold a batch in range.
 
     `splits` may be any pieces, but all of them with all segments of a directory know more. What
@@ -68,7 +68,7 @@ def prune_splits(splits: Iterable[Split], bounds: Bounds) -> list[Split]:
 
 
 def _in_offset_range(
-    places: Iterable[SegmentPlace], bounds: Bounds
+    places: Iterable[SegmentPlace], bounds: SearchBounds
 ) -> dict[SegmentPlace, int | None]:
     """Return the segments that can hold an offset in range, with the end of each if known."""
     bases: dict[str, list[int]] = {}
@@ -93,7 +93,7 @@ def _in_offset_range(
 def _prune_segment(
     by_place: dict[SegmentPlace, list[Split]],
     end_offsets: dict[SegmentPlace, int | None],
-    bounds: Bounds,
+    bounds: SearchBounds,
     place: SegmentPlace,
 ) -> list[Split]:
     """Return the pieces of one segment that stay."""
@@ -108,7 +108,7 @@ def _prune_segment(
         return splits
     try:
         with open_place(place) as segment:
-            finder = _Finder(segment, place)
+            finder = _SegmentFinder(segment, place)
             if by_offset:
                 splits = finder.within_offsets(splits, bounds)
             if bounds.min_timestamp_ms is not None and splits:
@@ -118,7 +118,7 @@ def _prune_segment(
     return splits
 
 
-class _Finder:
+class _SegmentFinder:
     """Looks into one open segment."""
 
     def __init__(self, segment: Segment, place: SegmentPlace) -> None:
@@ -126,7 +126,7 @@ class _Finder:
         self._place = place
         self._prover = StartProver(segment, offset_entries(place))
 
-    def within_offsets(self, splits: Sequence[Split], bounds: Bounds) -> list[Split]:
+    def within_offsets(self, splits: Sequence[Split], bounds: SearchBounds) -> list[Split]:
         """Leave out what lies below or above the bounds; `splits` are in their order."""
         below_pos, above_pos = 0, None
         for start_pos in sorted({each.start_pos for each in splits} - {0}):

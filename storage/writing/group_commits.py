@@ -18,14 +18,14 @@ from storage.writing.record_builder import MAX_BATCH_RECORDS, BatchBuilder, Prod
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from storage.formats.consumer_offsets import CommittedOffset
+    from storage.formats.consumer_offsets import OffsetCommit
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
     from storage.writing.writer import Appended, PartitionWriter
 
 
 def append_offsets(
     writer: PartitionWriter,
-    offsets: Mapping[OffsetKey, CommittedOffset],
+    offsets: Mapping[OffsetKey, OffsetCommit],
     *,
     now_ms: int,
     producer: ProducerIdAndEpoch | None = None,

@@ -68,7 +68,7 @@ COMPACT_RATIO = 4  # and not before it is so many times as large as what holds
 RECORD_BYTES = 80  # of a batch or a record, beside key and value
 
 
-class Held(NamedTuple):
+class KeyedValue(NamedTuple):
     """What holds for a key, and where it is."""
 
     entry: Entry
@@ -76,7 +76,7 @@ class Held(NamedTuple):
     size_bytes: int
 
 
-class _Seen(NamedTuple):
+class _ReadSoFar(NamedTuple):
     """How far the log has been read: segments by base offset, the last one's file and position."""
 
     base_offsets: tuple[int, ...] = ()
@@ -123,10 +123,10 @@ class KeyedLog:
         """Begin anew."""
         self.close()
         self.entries.clear()
-        self._held: dict[Key, Held] = {}
+        self._held: dict[Key, KeyedValue] = {}
         self._held_bytes = 0
         self._older_bytes = 0  # of the segments before the last one
-        self._seen = _Seen()
+        self._seen = _ReadSoFar()
         self._is_known = False
         self._is_durable = False  # of what was read: its writer may have been killed before a sync
         self._tail = empty_tail(0, self._config.index_interval_bytes)
@@ -287,7 +287,7 @@ class KeyedLog:
         key = found.key if isinstance(found, Forgotten) else key_of(found)
         self._drop(key)
         if not isinstance(found, Forgotten):
-            self._held[key] = Held(found, offset, size_bytes)
+            self._held[key] = KeyedValue(found, offset, size_bytes)
             self._held_bytes += size_bytes
             self.entries[key] = found
 
@@ -362,7 +362,7 @@ class KeyedLog:
         base_offsets = self._seen.base_offsets
         if base_offsets[-1:] != (writer.base_offset,):
             base_offsets += (writer.base_offset,)
-        self._seen = _Seen(base_offsets, _file_id(path), Path(path).stat().st_size)
+        self._seen = _ReadSoFar(base_offsets, _file_id(path), Path(path).stat().st_size)
         self._tail = self._tail._replace(
             log_bytes=self._seen.end_pos,
             end_offset=writer.end_offset,
@@ -414,7 +414,7 @@ def _size_bytes(key: bytes | None, value: bytes | None) -> int:
     return len(key or b"") + len(value or b"") + RECORD_BYTES
 
 
-def _parts(held: Sequence[Held]) -> Iterator[list[Entry]]:
+def _parts(held: Sequence[KeyedValue]) -> Iterator[list[Entry]]:
     """Divide what holds into batches."""
     part: list[Entry] = []
     part_bytes = 0

@@ -51,7 +51,7 @@ class FlushPolicy(StrEnum):
     NEVER = "never"  # the operating system's affair: a crash may lose all of it
 
 
-class Action(StrEnum):
+class FileAction(StrEnum):
     """What happens to a file."""
 
     CREATE = "create"
@@ -64,7 +64,7 @@ class FileChange(NamedTuple):
     """A file and what happens to it; `bytes` are those written."""
 
     path: str
-    action: Action
+    action: FileAction
     bytes: int
 
 
@@ -115,9 +115,9 @@ class PlannedStore:
             total = written_bytes + before.bytes if appends else written_bytes
             self.changes[path] = before._replace(bytes=total)
             return
-        action = Action.APPEND if appends else Action.REPLACE
+        action = FileAction.APPEND if appends else FileAction.REPLACE
         if not Path(path).exists():
-            action = Action.CREATE
+            action = FileAction.CREATE
         self.changes[path] = FileChange(path, action, written_bytes)
 
     def _path(self, name: str) -> str:
@@ -132,7 +132,7 @@ class PlannedStore:
         had_marker = Path(marker).exists()
         self._remove_marker()
         if had_marker:
-            self.changes[marker] = FileChange(marker, Action.REMOVE, 0)
+            self.changes[marker] = FileChange(marker, FileAction.REMOVE, 0)
         if self.topic_id is not None:
             data = encode_partition_metadata(PartitionMetadata(0, self.topic_id))
             self._note(self._path(PARTITION_METADATA_NAME), len(data))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from storage.formats.coordinator_record import RecordType
-    from storage.formats.message import Schema
+    from storage.formats.message import MessageSchema
 
     KeyAndValue = tuple[bytes | None, bytes | None]
     Describe = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
@@ -101,7 +101,9 @@ def _embedded(rnd: Random) -> dict[str, bytes]:
     return message
 
 
-def _framed_records(schemas: Mapping[int, Schema]) -> Callable[[Random], Iterator[KeyAndValue]]:
+def _framed_records(
+    schemas: Mapping[int, MessageSchema],
+) -> Callable[[Random], Iterator[KeyAndValue]]:
     def records(rnd: Random) -> Iterator[KeyAndValue]:
         for api_key, schema in schemas.items():
             for version in range(schema.highest_version + 1):

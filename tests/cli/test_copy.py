@@ -330,13 +330,13 @@ def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_epochs_run_out(copy: Copy) -> None:
-    from eoctl.clients.copying.session import SessionKeeper
+    from eoctl.clients.copying.session import CopySessionKeeper
     from recovery.changes.append_journal import AppendJournal
     from storage.files.fsio import FileSystem
 
     copy.report()
     journal = AppendJournal(FileSystem(), [str(copy.destination.parent)], "test")
-    keeper = SessionKeeper(journal, str(copy.session), str(copy.session.parent))
+    keeper = CopySessionKeeper(journal, str(copy.session), str(copy.session.parent))
     last = keeper.begun.last_anchor._replace(producer_epoch=32766)
     keeper.save(keeper.begun.with_anchor(last, is_clean=True))
     write(copy.source, None)

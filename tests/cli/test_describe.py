@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 import recovery.look.describe
-from recovery.look.describe import PartitionSummary, SegmentSummary
+from recovery.look.describe import PartitionDescription, SegmentSummary
 from tests.damage.planted import layout
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573, 7, 7, 0]
     segment += ["no", path / f"{0:020d}.log"]
     assert outcome.text.splitlines() == [
-        "\t".join(PartitionSummary._fields),
+        "\t".join(PartitionDescription._fields),
         "\t".join(map(str, partition)),
         "",
         "\t".join(SegmentSummary._fields),

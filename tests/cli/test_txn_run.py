@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.clients.coordinators.group_offsets import GroupOffsets
+from eoctl.clients.coordinators.group_offsets import GroupCommits
 from eoctl.clients.programs import filter_program
 from eoctl.clock import wall_ms
 from recovery.cluster.coordinator_log import CoordinatorLog
@@ -178,7 +178,7 @@ def test_a_filter_that_fails(kafka: Path, eoctl: Callable[..., Outcome]) -> None
 
 def test_the_groups_offsets_are_not_here(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
     """Nothing is begun: not even a session of the transactional id."""
-    home = GroupOffsets("new", str(kafka), None).partition
+    home = GroupCommits("new", str(kafka), None).partition
     (kafka / f"{GROUPS_TOPIC}-{home}").rename(kafka.parent / "gone")
     before = tree_of(kafka)
     outcome = eoctl(*CALL, *COPY, "--apply")
@@ -208,7 +208,7 @@ def test_what_the_target_refuses_is_aborted(kafka: Path, eoctl: Callable[..., Ou
 def test_what_was_begun_is_closed_if_the_group_cannot_go_on(
     kafka: Path, eoctl: Callable[..., Outcome]
 ) -> None:
-    offsets, partitions = GroupOffsets("new", str(kafka), None), open_partitions(kafka)
+    offsets, partitions = GroupCommits("new", str(kafka), None), open_partitions(kafka)
     offsets.commit(partitions, {TopicPartition("txn", 0): 10**6}, wall_ms)
     assert partitions.close() is None
     outcome = eoctl(*CALL, *COPY, "--apply")

@@ -217,7 +217,7 @@ def _made_pairs(module: Any) -> list[bytes]:
     ]
 
 
-def _made_frames(records: dict[int, message.Schema]) -> list[bytes]:
+def _made_frames(records: dict[int, message.MessageSchema]) -> list[bytes]:
     api_keys = {id(schema): api_key for api_key, schema in records.items()}
     return [
         pack_pair(None, bytes([1, api_keys[id(schema)], version]) + seed[3:])

@@ -14,7 +14,7 @@ from recovery.cluster.group_offsets import find_group_offsets
 from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError
 from storage.file_names import GROUPS_TOPIC
-from storage.formats.consumer_offsets import CommittedOffset, OffsetKey, encode_offset_key
+from storage.formats.consumer_offsets import OffsetCommit, OffsetKey, encode_offset_key
 from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.writing.group_commits import append_offsets
 
@@ -29,7 +29,7 @@ METADATA_VERSION = "metadata.version"  # feature
 OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
 
 
-class GroupOffsets:
+class GroupCommits:
     """The offsets of one group.
 
     Attributes:
@@ -117,7 +117,7 @@ class GroupOffsets:
         self.create_topic(partitions)
         time_ms = now_ms()
         records = {
-            OffsetKey(self.group, *place): CommittedOffset(
+            OffsetKey(self.group, *place): OffsetCommit(
                 self._version, offset, commit_timestamp_ms=time_ms
             )
             for place, offset in offsets.items()

@@ -31,7 +31,7 @@ from storage.writing.producer_ids import DEFAULT_BLOCK_SIZE, DIRECTORY_NAME, Pro
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clock import Now
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
@@ -158,7 +158,7 @@ def look_at_ids(path: str, now_option: str | None, fs: FileSystem | None = None)
     return OpenIds(ids=ids, log_dir=log_dir, clock=Clock(now.ms), now=now, notes=[])
 
 
-def _target(log_dir: LogDir, options: IdOptions) -> tuple[Target, list[str]]:
+def _target(log_dir: LogDir, options: IdOptions) -> tuple[WriteTarget, list[str]]:
     """Where to write, and whether that would last."""
     path = str(Path(log_dir.path, DIRECTORY_NAME))
     is_there = Path(path).exists()

@@ -26,7 +26,7 @@ from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from eoctl.clients.coordinators.group_offsets import GroupOffsets
+    from eoctl.clients.coordinators.group_offsets import GroupCommits
     from eoctl.clients.partitions.open_partitions import OpenPartitions
     from storage.file_names import TopicPartition
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
@@ -140,7 +140,7 @@ class Transactional:
             self._added.update(missing)
 
     def commit_offsets(
-        self, offsets: GroupOffsets, positions: Mapping[TopicPartition, int]
+        self, offsets: GroupCommits, positions: Mapping[TopicPartition, int]
     ) -> None:
         """Commit the next offsets of a group within the transaction."""
         offsets.create_topic(self._partitions)

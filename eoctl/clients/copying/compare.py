@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.batch_reader import LogBatch
 
 
-class Outcome(StrEnum):
+class ComparisonOutcome(StrEnum):
     """How a comparison came out."""
 
     EQUAL = "equal"
@@ -31,16 +31,16 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"  # one of the logs has lost what was to be compared
 
 
-class Compared(NamedTuple):
+class CopyComparison(NamedTuple):
     """What was compared: `records` and `batches` are equal; `words` tell of what is not."""
 
-    outcome: Outcome
+    outcome: ComparisonOutcome
     records: int = 0
     batches: int = 0
     words: str = ""
 
 
-class Range(NamedTuple):
+class CopiedRange(NamedTuple):
     """Offsets of the source, half open, and where the destination has them."""
 
     start_offset: int
@@ -49,8 +49,11 @@ class Range(NamedTuple):
 
 
 def compare(
-    source: BatchConsumer, destination: Destination, part: Range, producer_ids: Collection[int]
-) -> Compared:
+    source: BatchConsumer,
+    destination: Destination,
+    part: CopiedRange,
+    producer_ids: Collection[int],
+) -> CopyComparison:
     """Compare a part of the source with its copy.
 
     Args:
@@ -65,7 +68,7 @@ def compare(
     source.partition.refresh()
     gone = _gone(source, destination, part)
     if gone:
-        return Compared(Outcome.UNKNOWN, words=gone)
+        return CopyComparison(ComparisonOutcome.UNKNOWN, words=gone)
     originals = source.blocks_again(part.start_offset, part.end_offset)
     copies = _of_producers(destination.blocks(part.copy_start_offset), producer_ids)
     comparison = _Comparison(originals, copies, has_own_times=destination.has_own_times)
@@ -73,10 +76,10 @@ def compare(
     try:
         while words == "":
             words = comparison.step()
-        outcome = Outcome.DIFFERENT if words else Outcome.EQUAL
+        outcome = ComparisonOutcome.DIFFERENT if words else ComparisonOutcome.EQUAL
     except AccessError as exc:
-        words, outcome = str(exc), Outcome.UNKNOWN
-    return Compared(
+        words, outcome = str(exc), ComparisonOutcome.UNKNOWN
+    return CopyComparison(
         outcome=outcome, records=comparison.records, batches=comparison.batches, words=words or ""
     )
 
@@ -191,7 +194,7 @@ def _of_producers(
             yield [each for each in block if each.header.producer_id in producer_ids]
 
 
-def _gone(source: BatchConsumer, destination: Destination, part: Range) -> str:
+def _gone(source: BatchConsumer, destination: Destination, part: CopiedRange) -> str:
     log_start_offset = source.partition.local_log_start_offset or 0
     if part.start_offset < min(log_start_offset, part.end_offset):
         return f"the log of the source starts at offset {log_start_offset} now"

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.copying.compare import Range
+from eoctl.clients.copying.compare import CopiedRange
 from eoctl.clients.copying.copied_batch import run_columns, stamp, stamp_run
 from eoctl.clients.copying.resume import Destination, last_batch, resume
-from eoctl.clients.copying.session import Anchor, PartitionOf, Session, own_id
+from eoctl.clients.copying.session import Anchor, CopySession, PartitionOf, own_id
 from eoctl.clients.log.batch_reader import LeftOut, TableBatches
 from eoctl.clients.log.consume_bounds import StartKind
 from eoctl.clients.partitions.identity import EPOCHS_COUNT
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eoctl.clients.copying.resume import Resumed
-    from eoctl.clients.copying.session import LastBatch, SessionKeeper
+    from eoctl.clients.copying.session import CopySessionKeeper, LastBatch
     from eoctl.clients.log.batch_consumer import BatchConsumer
     from eoctl.clients.log.batch_reader import BatchBlock, LogBatch
     from eoctl.clients.log.consumer import ConsumeOptions
@@ -94,7 +94,7 @@ class Copier:
         consumer: BatchConsumer,
         options: ConsumeOptions,
         opened: OpenPartition,
-        keeper: SessionKeeper,
+        keeper: CopySessionKeeper,
         producer_id: int | None,
     ) -> None:
         self.consumer = consumer
@@ -149,7 +149,7 @@ class Copier:
         assert given is not None
         return given, True
 
-    def _require_same(self, session: Session) -> None:
+    def _require_same(self, session: CopySession) -> None:
         start = self._options.start
         pairs = [
             ("source", session.source, self._source),
@@ -224,7 +224,7 @@ class Copier:
         start_offset = self.consumer.start()
         first = Anchor(start_offset, log.start_offset, self.producer_id)
         isolation = str(self._options.isolation)
-        session = Session(
+        session = CopySession(
             source=self._source,
             destination=self._destination,
             isolation=isolation,
@@ -434,10 +434,10 @@ class Copier:
             end_offset=opened.writer.end_offset,
         )
 
-    def part(self, *, is_all: bool) -> Range:
+    def part(self, *, is_all: bool) -> CopiedRange:
         """What of the source this run has copied, or the whole session."""
         start = self.began
         if is_all:
             first = self.keeper.begun.anchors[0]
             start = Beginning(first.source_offset, first.end_offset)
-        return Range(start.source_offset, self.source_offset, start.end_offset)
+        return CopiedRange(start.source_offset, self.source_offset, start.end_offset)

@@ -15,7 +15,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.copying.copied_batch import difference
-from eoctl.clients.copying.session import Anchor, LastBatch, Session, fenced
+from eoctl.clients.copying.session import Anchor, CopySession, LastBatch, fenced
 from eoctl.clients.log.batch_consumer import NEW_SESSION, records_digest
 from eoctl.clients.log.batch_reader import BatchReader
 from storage.dirs.lookup import find_end
@@ -83,7 +83,7 @@ class Resumed(NamedTuple):
 
 
 def resume(
-    session: Session, destination: Destination, source: BatchConsumer, *, is_lost: bool = False
+    session: CopySession, destination: Destination, source: BatchConsumer, *, is_lost: bool = False
 ) -> Resumed:
     """Find where a copy goes on.
 
@@ -191,7 +191,7 @@ class _Verified:
 
     def __init__(
         self,
-        session: Session,
+        session: CopySession,
         anchor: Anchor,
         destination: Destination,
         source: BatchConsumer,

@@ -20,7 +20,7 @@ from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
 from eoctl.clients.partitions.session_file import SessionFormat
 from recovery.changes.backups import default_place
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.dirs.state_file import Schema
+from storage.dirs.state_file import StateSchema
 from storage.errors import RefusedError
 from storage.files import fsio
 from storage.limits import INT64_MAX
@@ -95,7 +95,7 @@ class Anchor(NamedTuple):
     last: LastBatch | None = None
 
 
-class Session(NamedTuple):
+class CopySession(NamedTuple):
     """What the file holds.
 
     Attributes:
@@ -118,7 +118,7 @@ class Session(NamedTuple):
         """The latest one."""
         return self.anchors[-1]
 
-    def with_anchor(self, anchor: Anchor, *, is_clean: bool = False) -> Session:
+    def with_anchor(self, anchor: Anchor, *, is_clean: bool = False) -> CopySession:
         """Return it with one more anchor, and without some of the older ones."""
         anchors = (*self.anchors, anchor)
         if len(anchors) > MAX_ANCHORS:
@@ -126,8 +126,8 @@ class Session(NamedTuple):
         return self._replace(anchors=anchors, is_clean=is_clean)
 
 
-SCHEMA = Schema("eoctl copy session", 1, (Session,))
-_FILE: SessionFormat[Session] = SessionFormat(SCHEMA, "the session of a copy", NEXT_STEP)
+SCHEMA = StateSchema("eoctl copy session", 1, (CopySession,))
+_FILE: SessionFormat[CopySession] = SessionFormat(SCHEMA, "the session of a copy", NEXT_STEP)
 
 
 def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
@@ -147,7 +147,7 @@ def own_id(source: PartitionOf, destination: PartitionOf) -> int:
     return FIRST_OWN_PRODUCER_ID + (1 << _ID_BITS) + number
 
 
-class SessionKeeper:
+class CopySessionKeeper:
     """The session at a path.
 
     Args:
@@ -172,13 +172,13 @@ class SessionKeeper:
         self._seen = _state(path)
 
     @property
-    def begun(self) -> Session:
+    def begun(self) -> CopySession:
         """The session, which was found or begun."""
         if self.session is None:
             raise ValueError("the session has not begun")
         return self.session
 
-    def save(self, session: Session) -> None:
+    def save(self, session: CopySession) -> None:
         """Put it in the place of the one before, durably.
 
         Raises:
@@ -241,11 +241,11 @@ def _state(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _load(path: str) -> Session | None:
+def _load(path: str) -> CopySession | None:
     return _FILE.load(path, _check)
 
 
-def _check(session: Session) -> None:
+def _check(session: CopySession) -> None:
     """See that all numbers are in their range: what a file holds may be anything."""
     if not session.anchors:
         raise ValueError("there is no anchor")

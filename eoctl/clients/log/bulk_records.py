@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_RECORDS = 65_536  # of a decoded table
 
 
-class Stop(NamedTuple):
+class ReadStop(NamedTuple):
     """How far a window is read.
 
     Attributes:
@@ -44,18 +44,18 @@ class Stop(NamedTuple):
     is_over: bool
 
 
-def stop_in(table: HeaderTable, end_offset: int) -> Stop:
+def stop_in(table: HeaderTable, end_offset: int) -> ReadStop:
     """Tell how far batches may be read, if `end_offset` is the first that is not wanted."""
     taken = int(np.searchsorted(table.base_offset, end_offset))
     if not taken:
-        return Stop(int(table.pos[0]), end_offset, is_over=True)
+        return ReadStop(int(table.pos[0]), end_offset, is_over=True)
     last = taken - 1
     pos, next_offset = int(table.pos[last]), int(table.last_offset[last]) + 1
     if next_offset > end_offset:
-        return Stop(pos, end_offset, is_over=True)
+        return ReadStop(pos, end_offset, is_over=True)
     is_over = taken < table.row_count or next_offset == end_offset
     pos += int(table.batch_bytes[last])
-    return Stop(pos, end_offset if is_over else next_offset, is_over)
+    return ReadStop(pos, end_offset if is_over else next_offset, is_over)
 
 
 def records_of_window(

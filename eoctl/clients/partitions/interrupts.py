@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-class Ended(Protocol):
+class EndedWork(Protocol):
     """What came of some work: a NamedTuple with what ended it early."""
 
     @property
@@ -21,7 +21,7 @@ class Ended(Protocol):
     def _replace(self, *, error: BaseException | None = ...) -> Self: ...
 
 
-_Ended = TypeVar("_Ended", bound=Ended)
+_Ended = TypeVar("_Ended", bound=EndedWork)
 
 
 class Interrupts:

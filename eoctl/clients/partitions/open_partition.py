@@ -25,7 +25,7 @@ from storage.writing.writer import PartitionWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from eoctl.clients.partitions.target import Target
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
@@ -63,7 +63,7 @@ class OpenPartition(NamedTuple):
             there: its offsets are given out again.
     """
 
-    target: Target
+    target: WriteTarget
     config: LogConfig
     codec: Codec
     tail: LogTail
@@ -74,7 +74,7 @@ class OpenPartition(NamedTuple):
 
 
 def open_partition(
-    target: Target, options: WriteOptions, now: Now, journal: AppendJournal | None
+    target: WriteTarget, options: WriteOptions, now: Now, journal: AppendJournal | None
 ) -> OpenPartition:
     """Find the end of a partition, recover it if need be, and make its writer.
 
@@ -112,7 +112,7 @@ def open_partition(
     )
 
 
-def _given_again(target: Target, tail: LogTail) -> Iterator[str]:
+def _given_again(target: WriteTarget, tail: LogTail) -> Iterator[str]:
     """Tell what was acknowledged of a partition that is appended to, and is not in it."""
     partition = target.partition
     if partition is None:
@@ -130,7 +130,7 @@ def clock_of(now: Now) -> Callable[[], int]:
 
 
 def _find_tail(
-    target: Target,
+    target: WriteTarget,
     config: LogConfig,
     options: WriteOptions,
     now: Now,
@@ -160,7 +160,7 @@ def _find_tail(
 
 
 def _recover(
-    target: Target,
+    target: WriteTarget,
     config: LogConfig,
     options: WriteOptions,
     now: Now,
@@ -191,7 +191,7 @@ def _recover(
     return found.tail, plan, tuple(notes)
 
 
-def _leader_epoch(target: Target, tail: LogTail, options: WriteOptions) -> int:
+def _leader_epoch(target: WriteTarget, tail: LogTail, options: WriteOptions) -> int:
     epoch = options.leader_epoch
     if epoch is None:
         return max(tail.last_leader_epoch, 0)

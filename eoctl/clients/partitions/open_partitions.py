@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eoctl.clients.partitions.open_partition import OpenPartition, WriteOptions
-    from eoctl.clients.partitions.target import Target, TargetOptions
+    from eoctl.clients.partitions.target import TargetOptions, WriteTarget
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plan import Plan
@@ -54,7 +54,7 @@ class OpenPartitions:
         """All that are open, in the order in which they were opened."""
         return iter(self._opened.values())
 
-    def open_target(self, target: Target) -> OpenPartition:
+    def open_target(self, target: WriteTarget) -> OpenPartition:
         """Open a partition that was looked at already. Raises as `open_at`."""
         opened = open_partition(target, self._write, self._now, self._journal)
         self._opened[target.name.topic, target.name.partition] = opened

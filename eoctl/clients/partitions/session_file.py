@@ -13,7 +13,7 @@ from storage.files import fsio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from storage.dirs.state_file import Schema
+    from storage.dirs.state_file import StateSchema
     from storage.files.fsio import FileSystem
 
 Session = TypeVar("Session")
@@ -30,7 +30,7 @@ class SessionFormat(Generic[Session]):
         next_step: after an error.
     """
 
-    def __init__(self, schema: Schema, what: str, next_step: str) -> None:
+    def __init__(self, schema: StateSchema, what: str, next_step: str) -> None:
         self._schema = schema
         self._kind: type[Session] = schema.holds[0]
         self._what = what

@@ -56,7 +56,7 @@ class TargetOptions(NamedTuple):
     may_be_internal: bool = False
 
 
-class Target(NamedTuple):
+class WriteTarget(NamedTuple):
     """A partition that may be written to.
 
     Attributes:
@@ -87,7 +87,7 @@ class Target(NamedTuple):
         return str(Path(self.path).parent)
 
 
-def resolve_target(path: str, options: TargetOptions) -> Target:
+def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
     """Find out all about the partition that `path` names; reads only.
 
     Raises:
@@ -126,7 +126,7 @@ def resolve_target(path: str, options: TargetOptions) -> Target:
     found = PartitionDir(str(directory), name)
     meta = None if log_dir is None else log_dir.meta
     config = read_log_config(image, name.topic, broker_id=None if meta is None else meta.node_id)
-    return Target(
+    return WriteTarget(
         path=str(directory),
         name=name,
         log_dir=log_dir,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.partitions.open_partition import OpenPartition
-    from eoctl.clients.producing.produce_session import Session
+    from eoctl.clients.producing.produce_session import ProduceSession
     from eoctl.clients.producing.topic_producer import Transactions
 
 NEW_EPOCHS_VERSION = 2  # from this transaction version on each transaction has its own epoch
@@ -82,7 +82,7 @@ def _require_no_open_transaction(opened: Sequence[OpenPartition], producer_id: i
 
 
 def session_identities(
-    session: Session, producer_ids: list[int], transactions: Transactions | None
+    session: ProduceSession, producer_ids: list[int], transactions: Transactions | None
 ) -> list[Identities]:
     """Go on as a session began."""
     is_per_transaction = transactions is not None and transactions.version >= NEW_EPOCHS_VERSION

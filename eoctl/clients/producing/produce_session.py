@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.partitions.session_file import SessionFormat
-from storage.dirs.state_file import Schema
+from storage.dirs.state_file import StateSchema
 from storage.errors import RefusedError
 from storage.limits import INT32_MAX, INT64_MAX
 
@@ -52,7 +52,7 @@ class SessionPartition(NamedTuple):
     end_offset: int
 
 
-class Session(NamedTuple):
+class ProduceSession(NamedTuple):
     """What the file holds.
 
     Attributes:
@@ -91,11 +91,11 @@ class Session(NamedTuple):
                 )
 
 
-SCHEMA = Schema("eoctl producer session", 1, (Session,))
-_FILE: SessionFormat[Session] = SessionFormat(SCHEMA, "the session of a producer", NEXT_STEP)
+SCHEMA = StateSchema("eoctl producer session", 1, (ProduceSession,))
+_FILE: SessionFormat[ProduceSession] = SessionFormat(SCHEMA, "the session of a producer", NEXT_STEP)
 
 
-def load_session(path: str) -> Session | None:
+def load_session(path: str) -> ProduceSession | None:
     """Read a session; None if there is no such file.
 
     Raises:
@@ -105,7 +105,7 @@ def load_session(path: str) -> Session | None:
     return _FILE.load(path, _check)
 
 
-def _check(session: Session) -> None:
+def _check(session: ProduceSession) -> None:
     """See that all numbers are in their range: what a file holds may be anything."""
     numbers = [session.input_pos, *session.producer_ids, *session.ends]
     small = [session.producer_epoch]
@@ -122,7 +122,7 @@ def _check(session: Session) -> None:
         raise ValueError("there is no producer id or no partition")
 
 
-def save_session(fs: FileSystem, path: str, session: Session) -> None:
+def save_session(fs: FileSystem, path: str, session: ProduceSession) -> None:
     """Replace the file durably. Raises AccessError."""
     _FILE.save(fs, path, session)
 

@@ -33,7 +33,7 @@ _NEXT_STEPS = {
 
 
 @dataclass(slots=True)
-class Outcome:
+class ProducerOutcome:
     """What a producer has done; offsets and sequences are None if nothing was appended.
 
     Attributes:
@@ -98,7 +98,7 @@ class PartitionProducer:
     ) -> None:
         self.writer = writer
         self.identities = identities
-        self.outcome = Outcome()
+        self.outcome = ProducerOutcome()
         self.transaction = 0
         self.count = 0
         self.in_log: LogPlace | None = in_log

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.clients.producing.produce_session import (
     DigestedInput,
-    Session,
+    ProduceSession,
     digest_of,
     load_session,
     save_session,
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 READ_BYTES = 1 << 20
 
 
-class SessionKeeper:
+class ProduceSessionKeeper:
     """The session at a path.
 
     Args:
         journal: of the run, which keeps what it was; None: nothing is written, as in a plan.
         path: of the file, outside of every log dir.
-        arguments: of this run; see `Session`.
+        arguments: of this run; see `ProduceSession`.
         producer_id, producer_epoch: that the user gave.
 
     Attributes:
@@ -86,7 +86,7 @@ class SessionKeeper:
     ) -> None:
         """Begin a session, before the first record is sent."""
         self._save(
-            Session(
+            ProduceSession(
                 arguments=self._arguments,
                 producer_ids=tuple(producer_ids),
                 producer_epoch=producer_epoch,
@@ -95,13 +95,13 @@ class SessionKeeper:
         )
 
     @property
-    def begun(self) -> Session:
+    def begun(self) -> ProduceSession:
         """The session, which was found or begun."""
         if self.session is None:
             raise ValueError("the session has not begun")
         return self.session
 
-    def _save(self, session: Session) -> None:
+    def _save(self, session: ProduceSession) -> None:
         self.session = session
         if self._journal is not None:
             self._journal.keep_session(self.path)

@@ -48,7 +48,7 @@ class Transactions(NamedTuple):
         return self.abort_every is None or (number + 1) % self.abort_every != 0
 
 
-class Checked(NamedTuple):
+class CheckedInput(NamedTuple):
     """What of the input is known to be what was sent, and what to compare the rest with.
 
     Attributes:
@@ -118,7 +118,7 @@ class TopicProducer:
         sticky: StickyPartitions | None = None,
         transactions: Transactions | None = None,
         early_ends: Iterable[int] = (),
-        checked: Checked | None = None,
+        checked: CheckedInput | None = None,
         session: SessionCalls | None = None,
         coordinator: CoordinatorCalls | None = None,
         add_producer_id: Callable[[], None] | None = None,

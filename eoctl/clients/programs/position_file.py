@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.dirs.state_file import Schema
+from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, RefusedError
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes
@@ -52,7 +52,7 @@ class Position(NamedTuple):
     state: Any = None
 
 
-SCHEMA = Schema("eoctl consume checkpoint", 1, (PositionOf, Position))
+SCHEMA = StateSchema("eoctl consume checkpoint", 1, (PositionOf, Position))
 
 
 class PositionFile:

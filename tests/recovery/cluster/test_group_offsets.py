@@ -22,7 +22,7 @@ from storage.errors import AccessError, CorruptError, FormatError
 from storage.files import positioned_file
 from storage.formats.compression import Codec
 from storage.formats.consumer_offsets import (
-    CommittedOffset as Value,
+    OffsetCommit as Value,
 )
 from storage.formats.consumer_offsets import (
     OffsetKey,

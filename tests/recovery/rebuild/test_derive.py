@@ -10,7 +10,7 @@ import pytest
 from recovery.cluster.clusters import Clusters
 from recovery.rebuild.derive import RebuildSettings, leader_epochs, rebuild_partition
 from recovery.rebuild.diff import FileState, compare_files, epochs_agree, first_difference
-from recovery.rebuild.segment_pass import EpochRun, SegmentEnd, SegmentJob, pass_over
+from recovery.rebuild.segment_pass import EpochRun, PassEnd, SegmentJob, pass_over
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
@@ -234,5 +234,5 @@ def test_a_log_that_grows_is_not_cut(golden: Callable[[str], Path], tmp_path: Pa
     with log.open("ab") as file:
         file.write(log.read_bytes())
     *_, end = found
-    assert isinstance(end, SegmentEnd)
+    assert isinstance(end, PassEnd)
     assert (end.is_cut, end.valid_bytes) == (False, log.stat().st_size // 2)

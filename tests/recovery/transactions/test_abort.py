@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from recovery.transactions.abort import PlannedMarker
-    from recovery.transactions.open_transactions import OpenTransaction
+    from recovery.transactions.open_transactions import OpenTransactionReport
 
 
-def open_in(directory: Path) -> list[OpenTransaction]:
+def open_in(directory: Path) -> list[OpenTransactionReport]:
     return find_open(partition_at(directory), None, now_ms=NOW_MS)[0]
 
 
-def plan(directory: Path, found: OpenTransaction, *, leader_epoch: int = 0) -> PlannedMarker:
+def plan(directory: Path, found: OpenTransactionReport, *, leader_epoch: int = 0) -> PlannedMarker:
     tail = tail_at(directory, SMALL)
     return plan_marker(
         str(directory), tail, SMALL, found, now_ms=NOW_MS + 5, leader_epoch=leader_epoch

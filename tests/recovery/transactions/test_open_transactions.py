@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.cluster.coordinator_log import CoordinatorLog
-from recovery.transactions.open_transactions import OpenTransaction, abort_command, find_open
+from recovery.transactions.open_transactions import OpenTransactionReport, abort_command, find_open
 from storage.dirs.cluster_image import ClusterImage, PartitionImage, TopicImage
 from storage.dirs.log_dir import read_log_dir
 from storage.formats.transaction_state import (
@@ -53,7 +53,9 @@ def log_dir(tmp_path: Path) -> Path:
     return made
 
 
-def found_in(log_dir: Path, now_ms: int = LATE_MS, *, is_complete: bool = False) -> OpenTransaction:
+def found_in(
+    log_dir: Path, now_ms: int = LATE_MS, *, is_complete: bool = False
+) -> OpenTransactionReport:
     log = CoordinatorLog([read_log_dir(log_dir)])
     if is_complete:
         log.partitions_count = 1

@@ -15,7 +15,7 @@ from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.formats.txn_index import AbortedTxn, encode_entries
 from storage.kernels.numpy_kernel import table_of
-from storage.log.markers import MarkerIndex, Outcome
+from storage.log.markers import BatchOutcome, MarkerIndex
 from storage.log.segment import open_segment
 from storage.places.find import list_places
 from tests.audit_logs import CONTROL_KINDS, Batch, encoded, write_segments
@@ -67,7 +67,7 @@ def aborted_offsets(partition: Partition, stable_offset: int) -> list[int]:
     return [
         each.header.base_offset for each in every_batch(partition)
         if not each.header.is_control and each.header.base_offset < stable_offset
-        and markers.outcome(each.header) is Outcome.ABORTED
+        and markers.outcome(each.header) is BatchOutcome.ABORTED
     ]  # fmt: skip
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from recovery.truncate.target import (
+    CutTarget,
     EpochEnd,
-    Target,
     TargetKind,
     TargetRequest,
     find_agreed_end,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HW, OFFSET, EPOCH, TIME = TargetKind
 
 
-def target(path: Path, kind: TargetKind, value: int | None = None, **fields: Any) -> Target:
+def target(path: Path, kind: TargetKind, value: int | None = None, **fields: Any) -> CutTarget:
     return find_target(open_partition(path), TargetRequest(kind, value, **fields))
 
 

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from storage.formats.message import Schema
+    from storage.formats.message import MessageSchema
     from storage.formats.message_codec import Field
 
 _COORDINATORS = (consumer_offsets, transaction_state, share_group_state)
-SCHEMAS: list[Schema] = [
+SCHEMAS: list[MessageSchema] = [
     *(one.key for module in _COORDINATORS for one in module.RECORD_TYPES.values()),
     *(value for module in _COORDINATORS for one in module.RECORD_TYPES.values() for value in one.values),
     *metadata_records.RECORDS.values(),
@@ -56,7 +56,7 @@ FLOATS = [0.0, -0.0, 1.0, 100.0, 1e7, 9999999.0, 1e-3, 9.99e-4, 0.1, 1e21, 1 / 3
 randoms = st.randoms(use_true_random=False)
 
 
-def random_message(schema: Schema, version: int, rnd: Random) -> dict[str, Any]:
+def random_message(schema: MessageSchema, version: int, rnd: Random) -> dict[str, Any]:
     """A message with every field of the version, now and then with tags that the schema lacks."""
     message = _random_struct(schema.fields, version, rnd)
     if version >= schema.flexible_since and rnd.random() < 0.2:

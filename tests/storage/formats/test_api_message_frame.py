@@ -12,12 +12,12 @@ from storage.formats.api_message_frame import (
     parse_message,
     require_known_version,
 )
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import Field
 
 SCHEMAS = {
-    2: Schema("TwoRecord", Field("name", "string"), highest_version=1),
-    300: Schema("ManyRecord", Field("list", "[]struct", fields=(Field("x", "int8"),))),
+    2: MessageSchema("TwoRecord", Field("name", "string"), highest_version=1),
+    300: MessageSchema("ManyRecord", Field("list", "[]struct", fields=(Field("x", "int8"),))),
 }
 TWO = bytes.fromhex("01 02 00 02 74 00")
 

@@ -13,7 +13,7 @@ from storage.errors import CorruptError, FormatError
 from storage.formats import consumer_protocol
 from storage.formats import coordinator_record as records
 from storage.formats.consumer_offsets import (
-    CommittedOffset,
+    OffsetCommit,
     OffsetKey,
     describe_record,
     encode_offset_key,
@@ -50,7 +50,7 @@ CONSUMER_GROUP_VALUE = bytes.fromhex("00 00 00 00 00 05 00")
 
 offsets = st.integers(-(2**63), 2**63 - 1)
 commits = st.builds(
-    CommittedOffset,
+    OffsetCommit,
     version=st.just(4),
     offset=offsets,
     leader_epoch=st.integers(-(2**31), 2**31 - 1),
@@ -59,7 +59,7 @@ commits = st.builds(
     expire_timestamp_ms=st.just(-1),
     topic_id=st.binary(min_size=16, max_size=16),
 ) | st.builds(
-    CommittedOffset,
+    OffsetCommit,
     version=st.just(1),
     offset=offsets,
     leader_epoch=st.just(-1),
@@ -77,7 +77,7 @@ keys = st.builds(
 
 
 def test_committed_offset() -> None:
-    key, value = OffsetKey("g", "t", 0), CommittedOffset(3, 42, 7, "", T)
+    key, value = OffsetKey("g", "t", 0), OffsetCommit(3, 42, 7, "", T)
     assert parse_offset_record(OFFSET_KEY, OFFSET_VALUE) == (key, value)
     assert parse_offset_record(OFFSET_KEY, None) == (key, None)
     assert (encode_offset_key(key), encode_offset_value(value)) == (OFFSET_KEY, OFFSET_VALUE)
@@ -96,7 +96,7 @@ def test_legacy_committed_offset() -> None:
     key = b"\x00\x00" + OFFSET_KEY[2:]
     assert parse_offset_record(key, value) == (
         OffsetKey("g", "t", 0),
-        CommittedOffset(0, 42, -1, "m", T),
+        OffsetCommit(0, 42, -1, "m", T),
     )
 
 
@@ -165,7 +165,7 @@ def test_without_a_key() -> None:
 
 
 @given(key=keys, value=commits)
-def test_round_trip(key: OffsetKey, value: CommittedOffset) -> None:
+def test_round_trip(key: OffsetKey, value: OffsetCommit) -> None:
     assert parse_offset_record(encode_offset_key(key), encode_offset_value(value)) == (key, value)
 
 

@@ -21,7 +21,7 @@ from tests.storage.formats.message_samples import mutated, random_message, rando
 if TYPE_CHECKING:
     from random import Random
 
-    from storage.formats.message import Schema
+    from storage.formats.message import MessageSchema
 
 OWNED = {
     "topics": ["t"], "userData": None,
@@ -45,7 +45,7 @@ ASSIGNED = {"assignedPartitions": [{"topic": "t", "partitions": [0, 1]}], "userD
     ],
 )  # fmt: skip
 def test_examples(
-    schema: Schema, version: int, fields: dict[str, Any], encoded: bytes, text: str
+    schema: MessageSchema, version: int, fields: dict[str, Any], encoded: bytes, text: str
 ) -> None:
     assert parse(schema, encoded) == (version, fields)
     assert encode_message(schema, version, fields) == encoded
@@ -67,7 +67,7 @@ def test_without_a_version(data: bytes) -> None:
 
 
 @given(schema=st.sampled_from([SUBSCRIPTION, ASSIGNMENT]), rnd=randoms)
-def test_round_trip_and_damage(schema: Schema, rnd: Random) -> None:
+def test_round_trip_and_damage(schema: MessageSchema, rnd: Random) -> None:
     version = rnd.randint(0, 3)
     fields = random_message(schema, version, rnd)
     encoded = encode_message(schema, version, fields)

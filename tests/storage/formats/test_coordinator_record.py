@@ -13,12 +13,12 @@ from storage.formats.coordinator_record import (
     parse_key,
     parse_record,
 )
-from storage.formats.message import Schema
+from storage.formats.message import MessageSchema
 from storage.formats.message_codec import NEVER, Field
 
-NEW = Schema("New", Field("a", "int32"), Field("b", "string"), highest_version=1)
-OLD = Schema("Old", Field("a", "int16"), highest_version=1)
-SIMPLE = RecordType(3, Schema("Key", Field("id", "string"), flexible_since=NEVER), (NEW,))
+NEW = MessageSchema("New", Field("a", "int32"), Field("b", "string"), highest_version=1)
+OLD = MessageSchema("Old", Field("a", "int16"), highest_version=1)
+SIMPLE = RecordType(3, MessageSchema("Key", Field("id", "string"), flexible_since=NEVER), (NEW,))
 CHANGED = RecordType(5, SIMPLE.key, (NEW, OLD))
 TYPES = {3: SIMPLE, 5: CHANGED}
 

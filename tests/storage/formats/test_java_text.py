@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptError, FormatError
 from storage.formats.java_text import (
-    Line,
+    JavaLine,
     encode_json,
     parse_integer,
     parse_json_object,
@@ -91,13 +91,13 @@ def test_fields_are_split_at_another_separator() -> None:
 def test_lines_end_at_newline_return_or_both() -> None:
     lines = parse_lines("a\nb\r\n\ré\u2028\x85\x0b\x1c".encode(), check_id="X")
     assert lines == [
-        Line("a", 0, 1),
-        Line("b", 2, 2),
-        Line("", 5, 3),
-        Line("é\u2028\x85\x0b\x1c", 6, 4),
+        JavaLine("a", 0, 1),
+        JavaLine("b", 2, 2),
+        JavaLine("", 5, 3),
+        JavaLine("é\u2028\x85\x0b\x1c", 6, 4),
     ]
     assert parse_lines(b"", check_id="X") == []
-    assert parse_lines(b"\n", check_id="X") == [Line("", 0, 1)]
+    assert parse_lines(b"\n", check_id="X") == [JavaLine("", 0, 1)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CorruptError, FormatError, TruncatedError, UnsupportedError, UsageError
-from storage.formats.message import Schema, decode, decode_lenient, encode, kafka_reason, to_json
+from storage.formats.message import (
+    MessageSchema,
+    decode,
+    decode_lenient,
+    encode,
+    kafka_reason,
+    to_json,
+)
 from storage.formats.message_codec import NEVER, UNKNOWN_TAGS, Field
 from tests.storage.formats.message_samples import (
     VERSION_IDS,
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from random import Random
 
 INNER = (Field("x", "int8"), Field("y", "string?"))
-PLAIN = Schema(
+PLAIN = MessageSchema(
     "Plain",
     Field("flag", "bool"),
     Field("name", "string"),
@@ -36,7 +43,7 @@ PLAIN = Schema(
     highest_version=2,
     flexible_since=2,
 )
-TAGGED = Schema(
+TAGGED = MessageSchema(
     "Tagged",
     Field("id", "uint16"),
     Field("number", "int64", tag=2, default=-1),
@@ -120,7 +127,9 @@ def test_what_kafka_reads_but_would_not_write(tags: str, changes: dict[str, Any]
 
 
 def test_any_non_zero_byte_is_true_and_any_marker_from_0_on_is_a_struct() -> None:
-    schema = Schema("S", Field("b", "bool"), Field("s", "struct?", fields=(Field("x", "int8"),)))
+    schema = MessageSchema(
+        "S", Field("b", "bool"), Field("s", "struct?", fields=(Field("x", "int8"),))
+    )
     assert decode(schema, 0, bytes.fromhex("80 00 07 00 00"))[0] == {"b": True, "s": {"x": 7}}
     assert decode(schema, 0, bytes.fromhex("00 80 00"))[0] == {"b": False, "s": None}
 
@@ -219,7 +228,7 @@ def test_longest_string() -> None:
 
 
 def test_huge_counts_cost_nothing() -> None:
-    schema = Schema("L", Field("l", "[]int64"), flexible_since=NEVER)
+    schema = MessageSchema("L", Field("l", "[]int64"), flexible_since=NEVER)
     with pytest.raises(CorruptError):
         decode(schema, 0, struct.pack(">i", 2**31 - 1) + bytes(64))
     # One byte an element is enough to pass that check, and then the elements are not there.
@@ -230,7 +239,9 @@ def test_huge_counts_cost_nothing() -> None:
 @pytest.mark.parametrize(("schema", "version"), VERSIONS, ids=VERSION_IDS)
 @settings(max_examples=8)
 @given(rnd=randoms)
-def test_round_trip_of_every_schema_and_version(schema: Schema, version: int, rnd: Random) -> None:
+def test_round_trip_of_every_schema_and_version(
+    schema: MessageSchema, version: int, rnd: Random
+) -> None:
     value = random_message(schema, version, rnd)
     encoded = encode(schema, version, value)
     assert decode(schema, version, encoded) == (value, len(encoded))
@@ -245,7 +256,7 @@ def test_round_trip_of_every_schema_and_version(schema: Schema, version: int, rn
 @settings(max_examples=200)
 @given(case=st.sampled_from(VERSIONS), rnd=randoms, data=st.binary(max_size=60), raw=st.booleans())
 def test_any_bytes_are_a_value_or_a_format_error(
-    case: tuple[Schema, int], rnd: Random, data: bytes, raw: bool
+    case: tuple[MessageSchema, int], rnd: Random, data: bytes, raw: bool
 ) -> None:
     schema, version = case
     if not raw:

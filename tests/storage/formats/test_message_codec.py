@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.formats.message import Schema, decode, encode
+from storage.formats.message import MessageSchema, decode, encode
 from storage.formats.message_codec import FIXED_WIDTH, Field, kafka_text
 
 
@@ -58,7 +58,7 @@ def test_any_bytes_are_text(data: bytes) -> None:
     ],
 )
 def test_types(type_name: str, value: object, encoded: str) -> None:
-    schema = Schema("S", Field("x", type_name), flexible_since=1)
+    schema = MessageSchema("S", Field("x", type_name), flexible_since=1)
     assert encode(schema, 0, {"x": value}).hex() == encoded
     assert decode(schema, 0, bytes.fromhex(encoded))[0] == {"x": value}
 

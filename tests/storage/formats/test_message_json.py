@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.formats.message import Schema, to_json
+from storage.formats.message import MessageSchema, to_json
 from storage.formats.message_codec import Field
 from storage.formats.message_json import Json, json_bytes, json_double, json_string, json_uuid
 
@@ -67,6 +67,6 @@ def test_bytes_and_uuids() -> None:
 
 
 def test_json_that_is_ready_is_put_in_as_it_is() -> None:
-    schema = Schema("S", Field("a", "string"), Field("b", "bytes?"), Field("c", "[]string"))
+    schema = MessageSchema("S", Field("a", "string"), Field("b", "bytes?"), Field("c", "[]string"))
     value = {"a": Json("{}"), "b": None, "c": ["x", Json("1")]}
     assert to_json(schema, 0, value) == '{"a":{},"b":null,"c":["x",1]}'

@@ -15,7 +15,7 @@ from storage.formats import time_index
 from storage.formats.record import Record
 from storage.kernels.numpy_kernel import table_of
 from storage.places.find import list_places, open_place
-from storage.places.split_pruning import Bounds, prune_splits
+from storage.places.split_pruning import SearchBounds, prune_splits
 from storage.places.splits import Split, split_places, splits_at
 from tests.batches import encoded_batch
 
@@ -55,7 +55,7 @@ def write_log(directory: Path, segments: Sequence[Sequence[tuple[int, int]]]) ->
     return split_places(list_places([str(directory)]).places, 1)
 
 
-def in_range(splits: Sequence[Split], bounds: Bounds) -> set[tuple[str, int]]:
+def in_range(splits: Sequence[Split], bounds: SearchBounds) -> set[tuple[str, int]]:
     """(segment, position) of every batch in range, by a walk over everything."""
     found = set()
     for place in {each.place for each in splits}:
@@ -79,7 +79,7 @@ def in_range(splits: Sequence[Split], bounds: Bounds) -> set[tuple[str, int]]:
     return found
 
 
-def lost(splits: Sequence[Split], bounds: Bounds) -> set[tuple[str, int]]:
+def lost(splits: Sequence[Split], bounds: SearchBounds) -> set[tuple[str, int]]:
     """The batches in range that no split is kept for."""
     kept = prune_splits(splits, bounds)
     assert kept == [each for each in splits if each in kept]
@@ -99,7 +99,7 @@ def lost(splits: Sequence[Split], bounds: Bounds) -> set[tuple[str, int]]:
 GROWING = [[(10, 1_000 * n + 10 * m) for m in range(10)] for n in range(1, 4)]
 
 
-def kept_places(splits: Sequence[Split], bounds: Bounds) -> dict[int, list[int]]:
+def kept_places(splits: Sequence[Split], bounds: SearchBounds) -> dict[int, list[int]]:
     """Base offset of a segment -> numbers of its batches that are kept."""
     found: dict[int, list[int]] = {}
     for each in prune_splits(splits, bounds):
@@ -114,31 +114,34 @@ ALL = list(range(10))
 @pytest.mark.parametrize(
     ("bounds", "kept"),
     [
-        (Bounds(), {0: ALL, 100: ALL, 200: ALL}),
-        (Bounds(min_offset=0, max_offset=10**9), {0: ALL, 100: ALL, 200: ALL}),
-        (Bounds(min_offset=100), {100: ALL, 200: ALL}),
-        (Bounds(min_offset=99), {0: [9], 100: ALL, 200: ALL}),
-        (Bounds(max_offset=99), {0: ALL}),
-        (Bounds(max_offset=100), {0: ALL, 100: [0]}),
-        (Bounds(min_offset=130, max_offset=149), {100: [3, 4]}),
-        (Bounds(min_offset=139, max_offset=150), {100: [3, 4, 5]}),
-        (Bounds(min_offset=150, max_offset=150), {100: [5]}),
-        (Bounds(min_offset=295), {200: [9]}),
-        (Bounds(min_offset=10**9), {200: [9]}),  # it may have grown
-        (Bounds(max_offset=-1), {}),
-        (Bounds(min_timestamp_ms=0), {0: ALL, 100: ALL, 200: ALL}),
-        (Bounds(min_timestamp_ms=2_000), {100: ALL, 200: ALL}),
-        (Bounds(min_timestamp_ms=2_001), {100: ALL, 200: ALL}),  # no entry for the first batch
-        (Bounds(min_timestamp_ms=2_011), {100: ALL[2:], 200: ALL}),
-        (Bounds(min_timestamp_ms=2_090), {100: [9], 200: ALL}),
-        (Bounds(min_timestamp_ms=2_091), {200: ALL}),
-        (Bounds(min_timestamp_ms=3_050), {200: [5, 6, 7, 8, 9]}),
-        (Bounds(min_timestamp_ms=9_999), {200: [9]}),
-        (Bounds(min_offset=140, min_timestamp_ms=2_060), {100: [6, 7, 8, 9], 200: ALL}),
-        (Bounds(max_timestamp_ms=1), {0: ALL, 100: ALL, 200: ALL}),
+        (SearchBounds(), {0: ALL, 100: ALL, 200: ALL}),
+        (SearchBounds(min_offset=0, max_offset=10**9), {0: ALL, 100: ALL, 200: ALL}),
+        (SearchBounds(min_offset=100), {100: ALL, 200: ALL}),
+        (SearchBounds(min_offset=99), {0: [9], 100: ALL, 200: ALL}),
+        (SearchBounds(max_offset=99), {0: ALL}),
+        (SearchBounds(max_offset=100), {0: ALL, 100: [0]}),
+        (SearchBounds(min_offset=130, max_offset=149), {100: [3, 4]}),
+        (SearchBounds(min_offset=139, max_offset=150), {100: [3, 4, 5]}),
+        (SearchBounds(min_offset=150, max_offset=150), {100: [5]}),
+        (SearchBounds(min_offset=295), {200: [9]}),
+        (SearchBounds(min_offset=10**9), {200: [9]}),  # it may have grown
+        (SearchBounds(max_offset=-1), {}),
+        (SearchBounds(min_timestamp_ms=0), {0: ALL, 100: ALL, 200: ALL}),
+        (SearchBounds(min_timestamp_ms=2_000), {100: ALL, 200: ALL}),
+        (
+            SearchBounds(min_timestamp_ms=2_001),
+            {100: ALL, 200: ALL},
+        ),  # no entry for the first batch
+        (SearchBounds(min_timestamp_ms=2_011), {100: ALL[2:], 200: ALL}),
+        (SearchBounds(min_timestamp_ms=2_090), {100: [9], 200: ALL}),
+        (SearchBounds(min_timestamp_ms=2_091), {200: ALL}),
+        (SearchBounds(min_timestamp_ms=3_050), {200: [5, 6, 7, 8, 9]}),
+        (SearchBounds(min_timestamp_ms=9_999), {200: [9]}),
+        (SearchBounds(min_offset=140, min_timestamp_ms=2_060), {100: [6, 7, 8, 9], 200: ALL}),
+        (SearchBounds(max_timestamp_ms=1), {0: ALL, 100: ALL, 200: ALL}),
     ],
 )
-def test_what_is_left(tmp_path: Path, bounds: Bounds, kept: dict[int, list[int]]) -> None:
+def test_what_is_left(tmp_path: Path, bounds: SearchBounds, kept: dict[int, list[int]]) -> None:
     splits = write_log(tmp_path / "t-0", GROWING)
     assert len(splits) == 30
     assert kept_places(splits, bounds) == kept
@@ -147,7 +150,7 @@ def test_what_is_left(tmp_path: Path, bounds: Bounds, kept: dict[int, list[int]]
 
 def test_the_order_stays(tmp_path: Path) -> None:
     splits = write_log(tmp_path / "t-0", GROWING)[::-1]
-    found = prune_splits(splits, Bounds(min_offset=95, max_offset=205))
+    found = prune_splits(splits, SearchBounds(min_offset=95, max_offset=205))
     assert found == [each for each in splits if each in found]
     assert len(found) == 12
 
@@ -156,8 +159,10 @@ def test_partitions_are_apart(tmp_path: Path) -> None:
     """The end of a segment is known from the next one of the same directory only."""
     first = write_log(tmp_path / "t-0", GROWING[:1])
     second = write_log(tmp_path / "t-1", GROWING)
-    assert {each.place.partition for each in prune_splits([*first, *second], Bounds(120))} == {0, 1}
-    found = prune_splits([*first, *second], Bounds(120))
+    assert {
+        each.place.partition for each in prune_splits([*first, *second], SearchBounds(120))
+    } == {0, 1}
+    found = prune_splits([*first, *second], SearchBounds(120))
     assert [each.start_pos for each in found if each.place.partition == 0] == [first[-1].start_pos]
 
 
@@ -173,19 +178,19 @@ def test_without_good_indexes_pieces_stay(
         else:
             path.write_bytes(content)
     for bounds in (
-        Bounds(min_offset=135, max_offset=165), Bounds(min_timestamp_ms=2_055),
-        Bounds(min_offset=135, min_timestamp_ms=2_055), Bounds(min_timestamp_ms=9_999),
+        SearchBounds(min_offset=135, max_offset=165), SearchBounds(min_timestamp_ms=2_055),
+        SearchBounds(min_offset=135, min_timestamp_ms=2_055), SearchBounds(min_timestamp_ms=9_999),
     ):  # fmt: skip
         assert lost(splits, bounds) == set()
-    kept = kept_places(splits, Bounds(min_offset=135, max_offset=165))
+    kept = kept_places(splits, SearchBounds(min_offset=135, max_offset=165))
     assert kept == {100: ALL if suffix == ".index" else [3, 4, 5, 6]}
 
 
 def test_a_segment_that_cannot_be_opened_stays(tmp_path: Path) -> None:
     splits = write_log(tmp_path / "t-0", GROWING)
     (tmp_path / "t-0" / f"{100:020d}.log").unlink()
-    assert kept_places(splits, Bounds(150, 160)) == {100: ALL}
-    assert kept_places(splits, Bounds(min_timestamp_ms=2_050)) == {100: ALL, 200: ALL}
+    assert kept_places(splits, SearchBounds(150, 160)) == {100: ALL}
+    assert kept_places(splits, SearchBounds(min_timestamp_ms=2_050)) == {100: ALL, 200: ALL}
 
 
 def test_boundaries_given_by_hand_stay_in_doubt(tmp_path: Path) -> None:
@@ -193,11 +198,11 @@ def test_boundaries_given_by_hand_stay_in_doubt(tmp_path: Path) -> None:
     place = splits[10].place
     size = place.file_bytes // 10
     pieces = splits_at(place, [0, 2 * size, 5 * size + 1, 8 * size])
-    bounds = Bounds(min_offset=185)
+    bounds = SearchBounds(min_offset=185)
     assert [each.start_pos for each in prune_splits(pieces, bounds)] == [8 * size]
-    bounds = Bounds(min_offset=125, max_offset=155)
+    bounds = SearchBounds(min_offset=125, max_offset=155)
     assert prune_splits(pieces, bounds) == pieces[1:3]
-    bounds = Bounds(max_offset=130)
+    bounds = SearchBounds(max_offset=130)
     assert prune_splits(pieces, bounds) == pieces[:3]
 
 
@@ -206,9 +211,9 @@ def test_an_older_batch_behind_a_newer_one_leaves_nothing_out(tmp_path: Path) ->
     batches = [(1, 50), (1, 90), (1, 10), (1, 20), (1, 60), (1, 95), (1, 5)]
     splits = write_log(tmp_path / "t-0", [batches, batches])
     for least in range(0, 100, 5):
-        assert lost(splits, Bounds(min_timestamp_ms=least)) == set()
+        assert lost(splits, SearchBounds(min_timestamp_ms=least)) == set()
     size = splits[0].place.file_bytes // 7
-    kept = prune_splits(splits[:7], Bounds(min_timestamp_ms=92))
+    kept = prune_splits(splits[:7], SearchBounds(min_timestamp_ms=92))
     assert [each.start_pos // size for each in kept] == [2, 3, 4, 5, 6]
 
 
@@ -219,9 +224,9 @@ def test_a_time_index_that_has_lost_its_end(tmp_path: Path) -> None:
     for count in range(len(whole) // 12):
         path.write_bytes(whole[: 12 * count])
         for least in (2_000, 2_045, 2_090, 2_091):
-            assert lost(splits, Bounds(min_timestamp_ms=least)) == set()
+            assert lost(splits, SearchBounds(min_timestamp_ms=least)) == set()
     path.write_bytes(whole[:60])
-    assert 100 not in kept_places(splits, Bounds(min_timestamp_ms=2_091))
+    assert 100 not in kept_places(splits, SearchBounds(min_timestamp_ms=2_091))
 
 
 def test_damage_behind_the_last_entry_of_a_time_index(tmp_path: Path) -> None:
@@ -234,9 +239,9 @@ def test_damage_behind_the_last_entry_of_a_time_index(tmp_path: Path) -> None:
     data[3 * (len(data) // 5) + 8] = 0xFF  # a negative length
     log.write_bytes(data)
     for least in (61, 70, 90):
-        assert lost(splits, Bounds(min_timestamp_ms=least)) == set()
+        assert lost(splits, SearchBounds(min_timestamp_ms=least)) == set()
         assert 0 in {
-            each.place.base_offset for each in prune_splits(splits, Bounds(None, None, least))
+            each.place.base_offset for each in prune_splits(splits, SearchBounds(None, None, least))
         }
 
 
@@ -252,17 +257,17 @@ def test_a_time_index_that_is_not_borne_out(tmp_path: Path) -> None:
         [entry(7, 10_000)],
     ):
         path.write_bytes(time_index.encode_entries(entries))
-        assert kept_places(splits, Bounds(min_timestamp_ms=1_500)) == {100: ALL, 200: ALL}
+        assert kept_places(splits, SearchBounds(min_timestamp_ms=1_500)) == {100: ALL, 200: ALL}
 
 
 def test_a_damaged_batch_bears_nothing_out(tmp_path: Path) -> None:
     splits = write_log(tmp_path / "t-0", GROWING)
-    assert kept_places(splits, Bounds(min_timestamp_ms=2_055))[100] == [6, 7, 8, 9]
+    assert kept_places(splits, SearchBounds(min_timestamp_ms=2_055))[100] == [6, 7, 8, 9]
     path = tmp_path / "t-0" / f"{100:020d}.log"
     data = bytearray(path.read_bytes())
     data[5 * (len(data) // 10) + 100] ^= 1
     path.write_bytes(data)
-    assert kept_places(splits, Bounds(min_timestamp_ms=2_055))[100] == [5, 6, 7, 8, 9]
+    assert kept_places(splits, SearchBounds(min_timestamp_ms=2_055))[100] == [5, 6, 7, 8, 9]
 
 
 def test_the_offset_of_a_batch_is_covered_by_no_checksum(tmp_path: Path) -> None:
@@ -273,12 +278,20 @@ def test_the_offset_of_a_batch_is_covered_by_no_checksum(tmp_path: Path) -> None
     size = len(data) // 10
     data[5 * size + 5] ^= 1  # 65,536 more
     path.write_bytes(data)
-    for bounds in (Bounds(max_offset=165), Bounds(min_offset=165), Bounds(160, 170)):
+    for bounds in (
+        SearchBounds(max_offset=165),
+        SearchBounds(min_offset=165),
+        SearchBounds(160, 170),
+    ):
         assert lost(splits, bounds) == set()
     data[5 * size + 5] ^= 1
     data[5 * size + 7] ^= 64  # below those before it
     path.write_bytes(data)
-    for bounds in (Bounds(max_offset=165), Bounds(min_offset=115), Bounds(100, 110)):
+    for bounds in (
+        SearchBounds(max_offset=165),
+        SearchBounds(min_offset=115),
+        SearchBounds(100, 110),
+    ):
         assert lost(splits, bounds) == set()
 
 
@@ -286,7 +299,7 @@ batches_of_logs = st.lists(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 60)), max_size=9), min_size=1, max_size=3
 )
 bounds_of_logs = st.builds(
-    Bounds,
+    SearchBounds,
     min_offset=st.one_of(st.none(), st.integers(-1, 40)),
     max_offset=st.one_of(st.none(), st.integers(-1, 40)),
     min_timestamp_ms=st.one_of(st.none(), st.integers(-1, 62)),
@@ -297,7 +310,7 @@ bounds_of_logs = st.builds(
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(segments=batches_of_logs, bounds=st.lists(bounds_of_logs, min_size=1, max_size=4))
 def test_no_batch_in_range_is_lost(
-    tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: list[Bounds]
+    tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: list[SearchBounds]
 ) -> None:
     splits = write_log(tmp_path / "t-0", [each for each in segments if each] or [[(1, 1)]])
     for each in bounds:
@@ -307,7 +320,7 @@ def test_no_batch_in_range_is_lost(
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(segments=batches_of_logs, bounds=bounds_of_logs, data=st.data())
 def test_none_is_lost_by_damage(
-    tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: Bounds, data: Any
+    tmp_path: Path, segments: list[list[tuple[int, int]]], bounds: SearchBounds, data: Any
 ) -> None:
     """Bytes of logs and offset indexes are changed after the cut, ends of time indexes lost."""
     splits = write_log(tmp_path / "t-0", [each for each in segments if each] or [[(1, 1)]])
@@ -339,8 +352,8 @@ def test_golden_logs(golden: Callable[[str], Path], golden_names: list[str]) -> 
         some_times = sorted(times)[:: max(1, len(times) // 4)]
         some_offsets = sorted(offsets)[:: max(1, len(offsets) // 4)]
         for bounds in (
-            *(Bounds(min_timestamp_ms=each) for each in some_times),
-            *(Bounds(min_offset=each, max_offset=each + 50) for each in some_offsets),
+            *(SearchBounds(min_timestamp_ms=each) for each in some_times),
+            *(SearchBounds(min_offset=each, max_offset=each + 50) for each in some_offsets),
         ):
             assert lost(splits, bounds) == set()
             left_out_count += len(splits) - len(prune_splits(splits, bounds))

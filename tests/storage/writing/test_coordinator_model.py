@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import (
-    CommittedOffset,
+    OffsetCommit,
     OffsetKey,
     encode_offset_key,
     parse_offset_record,
@@ -307,7 +307,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.sent_count += 1
         tag = session.tag(OFFSETS, self.sent_count)
         key = OffsetKey(GROUP, "t", self.sent_count % DATA_COUNT)
-        value = CommittedOffset(3, self.sent_count, metadata=tag.decode())
+        value = OffsetCommit(3, self.sent_count, metadata=tag.decode())
         producer = ProducerIdAndEpoch(*session.who)
         opened = len(self.model.open[OFFSETS].get(producer.producer_id, []))
         self.run(

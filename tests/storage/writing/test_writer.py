@@ -20,7 +20,7 @@ from storage.formats.producer_snapshot import ProducerEntry, parse_snapshot
 from storage.formats.record_batch import CRC, CRC_POS, HEADER, MAX_SEQUENCE, compute_crc
 from storage.producers.producer_state import AppendError, ProducerStateManager
 from storage.writing.batch_run import RunColumns
-from storage.writing.partition_store import Action, FileStore, FlushPolicy, PlannedStore
+from storage.writing.partition_store import FileAction, FileStore, FlushPolicy, PlannedStore
 from storage.writing.writer import Appended, PartitionWriter
 from tests.crash.faults import FailingFileSystem
 from tests.writing import (
@@ -588,7 +588,7 @@ def test_a_plan_is_what_is_done(directory: Path) -> None:
     assert list(stores[0].changes.values()) == list(stores[1].changes.values())
     sizes = {str(path): path.stat().st_size for path in directory.iterdir()}
     assert {each.path: each.bytes for each in stores[1].changes.values()} == sizes
-    assert {each.action for each in stores[1].changes.values()} == {Action.CREATE}
+    assert {each.action for each in stores[1].changes.values()} == {FileAction.CREATE}
 
 
 def test_a_directory_with_a_long_name(tmp_path: Path) -> None:

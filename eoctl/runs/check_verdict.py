@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eoctl.runs.check_run import CheckRequest, CheckRun
     from recovery.fsck.one_pass import PartitionRow
     from recovery.fsck.start_cut import StartCut
-    from recovery.fsck.verdict import NodeStart, Verdict
+    from recovery.fsck.verdict import DirectoryVerdict, NodeStart
     from recovery.rules.findings import Finding
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CHECKED_RELEASE = "4.3.1"  # whose start is told where no release is asked for
 
 
-def verdict_of_run(run: CheckRun, request: CheckRequest) -> Verdict:
+def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
     """Put together what a run found, which must have kept its findings; it has ended.
 
     What goes at a start, and since when a transaction is open, is read here: the bytes that go,

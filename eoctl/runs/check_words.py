@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from recovery.fsck.causes import Folded
     from recovery.fsck.start_cut import StartCut
-    from recovery.fsck.verdict import Checked, NodeStart, Obstacle, Verdict
+    from recovery.fsck.verdict import Checked, DirectoryVerdict, NodeStart, Obstacle
     from recovery.rules.findings import Finding
 
 MAX_FINDINGS = 200  # lines; -v gives all of them
@@ -41,7 +41,7 @@ _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, F
 _GAPS = frozenset({"SEG-4", "BAT-5"})
 
 
-def lines(verdict: Verdict, width: int) -> Iterator[Line]:
+def lines(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     """Give the lines of a verdict for a terminal of this many columns."""
     yield from map(said_line, top(verdict, width))
     yield Line("")
@@ -50,7 +50,7 @@ def lines(verdict: Verdict, width: int) -> Iterator[Line]:
     yield from _left_out(verdict, width)
 
 
-def top(verdict: Verdict, width: int) -> list[Said]:
+def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
     """Give the first lines: at most six, each of at most `width` columns but for a command."""
     room = width - LABEL_WIDTH
     told = [
@@ -67,7 +67,7 @@ def top(verdict: Verdict, width: int) -> list[Said]:
 # --- will it start --------------------------------------------------------------------------------
 
 
-def _start(verdict: Verdict, room: int) -> Said:
+def _start(verdict: DirectoryVerdict, room: int) -> Said:
     release = f"Kafka {verdict.release}"
     if len(verdict.starts) > 1:
         return _start_of_many(verdict, room)
@@ -120,7 +120,7 @@ def _shorter(obstacle: Obstacle) -> Iterator[str]:
     yield f"{path.name}: {what}" if obstacle.path else what
 
 
-def _start_of_many(verdict: Verdict, room: int) -> Said:
+def _start_of_many(verdict: DirectoryVerdict, room: int) -> Said:
     counts = {each: [start for start in verdict.starts if start.answer is each] for each in Answer}
     words = {
         Answer.NO: f"Kafka {verdict.release} will NOT start",
@@ -146,12 +146,12 @@ def _node(start: NodeStart) -> str:
 # --- what goes ------------------------------------------------------------------------------------
 
 
-def _cut_rank(verdict: Verdict) -> Severity:
+def _cut_rank(verdict: DirectoryVerdict) -> Severity:
     is_record = any(each.records_count for each in verdict.cuts)
     return Severity.ERROR if is_record or verdict.not_served else Severity.NOTE
 
 
-def _cut(verdict: Verdict, room: int) -> Iterator[Said]:
+def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     """What the start takes away: records, of them acknowledged, of when, where."""
     if not verdict.cuts and not verdict.not_served:
         return
@@ -222,7 +222,7 @@ def _cut_line(cut: StartCut) -> str:
 # --- what is lost, what is held -------------------------------------------------------------------
 
 
-def _lost(verdict: Verdict, room: int) -> Iterator[Said]:
+def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     """What is wrong in the log already, whatever a start does."""
     parts, short = [], []
     if verdict.missing:
@@ -249,7 +249,7 @@ def _lost(verdict: Verdict, room: int) -> Iterator[Said]:
         yield Said("Lost", fitting([f"{how}, none missing below the high watermarks", how], room))
 
 
-def _other_errors_count(verdict: Verdict) -> int:
+def _other_errors_count(verdict: DirectoryVerdict) -> int:
     """Errors that are neither damage nor something missing, those that follow too."""
     told = {*verdict.missing, *verdict.damaged}
     return sum(
@@ -259,7 +259,7 @@ def _other_errors_count(verdict: Verdict) -> int:
     )
 
 
-def _has_gaps(verdict: Verdict) -> bool:
+def _has_gaps(verdict: DirectoryVerdict) -> bool:
     return any(
         each.finding.check_id in _GAPS and each.finding.severity is not Severity.NOTE
         for each in verdict.listed
@@ -288,7 +288,7 @@ def _offsets_count(finding: Finding) -> int | None:
     return finding.last_offset - finding.base_offset + 1
 
 
-def _held(verdict: Verdict, room: int) -> Iterator[Said]:
+def _held(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     """Who waits, from where on, since when."""
     if not verdict.held:
         return
@@ -312,7 +312,7 @@ def _held(verdict: Verdict, room: int) -> Iterator[Said]:
 # --- what next, and what it stands on -------------------------------------------------------------
 
 
-def _next(verdict: Verdict, room: int) -> Said:
+def _next(verdict: DirectoryVerdict, room: int) -> Said:
     call = verdict.call
     if call is None:
         return Said("Next", "nothing to do")
@@ -354,7 +354,7 @@ class _Row(NamedTuple):
     text: str
 
 
-def _findings(verdict: Verdict, width: int) -> Iterator[Line]:
+def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     several = len({path for each in verdict.starts for path in each.log_dirs}) > 1
     rows = [_Row("start", _cut_line(each)) for each in verdict.cuts]
     rows += [
@@ -401,14 +401,14 @@ def _place(folded: Folded, *, has_path: bool) -> str:
     return f"{where}{file} {_range(each)}".rstrip()
 
 
-def _clean(verdict: Verdict) -> Iterator[Line]:
+def _clean(verdict: DirectoryVerdict) -> Iterator[Line]:
     count = verdict.checked.clean_count
     if count:
         text = f"{'clean':{LABEL_WIDTH}}{counted(count, 'partition')} without a finding"
         yield Line(text, style_of("clean"))
 
 
-def _left_out(verdict: Verdict, width: int) -> Iterator[Line]:
+def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
     """What these lines do not show."""
     checked = verdict.checked
     following = sum(len(each.consequences) for each in verdict.listed)

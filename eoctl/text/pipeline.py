@@ -111,7 +111,7 @@ class _Piece(NamedTuple):
         return is_newer and self.first_offset > baton.last_offset
 
 
-class _Worker:
+class _Renderer:
     """One of the two: renders every other piece."""
 
     def __init__(
@@ -331,7 +331,7 @@ def render_with_two(
             os.close(parent_in)
             os.close(parent_out)
             with open(child_in, "rb") as batons_in, open(child_out, "wb") as batons_out:  # noqa: PTH123
-                worker = _Worker(segment, renderer, fd, end_pos, end_offset)
+                worker = _Renderer(segment, renderer, fd, end_pos, end_offset)
                 _be_second(worker, batons_in, batons_out)
         finally:
             os._exit(0)  # nothing of the parent's may be done twice
@@ -339,7 +339,7 @@ def render_with_two(
     os.close(child_out)
     try:
         with open(parent_in, "rb") as batons_in, open(parent_out, "wb", 0) as batons_out:  # noqa: PTH123
-            worker = _Worker(segment, copy(renderer), fd, end_pos, end_offset)
+            worker = _Renderer(segment, copy(renderer), fd, end_pos, end_offset)
             baton = _be_first(worker, renderer.follower, batons_in, batons_out)
     finally:
         # It has nothing to write any more, and may still search a place for a guess.
@@ -356,7 +356,7 @@ def _receive(batons_in: IO[bytes]) -> Baton:
 
 
 def _be_first(
-    worker: _Worker, follower: OffsetFollower, batons_in: IO[bytes], batons_out: IO[bytes]
+    worker: _Renderer, follower: OffsetFollower, batons_in: IO[bytes], batons_out: IO[bytes]
 ) -> Baton:
     """Render pieces 0, 2, 4 and so on."""
     baton, index = FIRST_BATON, 0
@@ -380,7 +380,7 @@ def _be_first(
         ) from error
 
 
-def _be_second(worker: _Worker, batons_in: IO[bytes], batons_out: IO[bytes]) -> None:
+def _be_second(worker: _Renderer, batons_in: IO[bytes], batons_out: IO[bytes]) -> None:
     """Render pieces 1, 3, 5 and so on, until the baton says that it is over."""
     index = 1
     while True:

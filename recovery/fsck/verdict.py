@@ -160,7 +160,7 @@ class NextCall(NamedTuple):
     reads_bytes: int = 0
 
 
-class Verdict(NamedTuple):
+class DirectoryVerdict(NamedTuple):
     """The whole of it; build it by name.
 
     Attributes:
@@ -314,10 +314,10 @@ def verdict_of(
     held: Sequence[Held],
     checked: Checked,
     call: NextCall | None,
-) -> Verdict:
+) -> DirectoryVerdict:
     """Put together what was found; only findings and rows are looked at here."""
     plain = [each.finding for each in findings]
-    return Verdict(
+    return DirectoryVerdict(
         release=release,
         starts=tuple(starts),
         cuts=tuple(sorted(cuts, key=lambda each: -each.records_count)),

@@ -54,7 +54,7 @@ class ContentRows:
         return self.content(row).key
 
 
-class _TableRows(ContentRows):
+class _TableContents(ContentRows):
     def __init__(
         self, table: HeaderTable, outcome: Kinds, records: RecordTable, chosen: Ints | None
     ) -> None:
@@ -90,7 +90,7 @@ class _TableRows(ContentRows):
         return self._records.source[int(pos) : int(pos) + int(size)].tobytes()
 
 
-class _SingleRows(ContentRows):
+class _SingleContents(ContentRows):
     def __init__(self, batches: Sequence[DecodedBatch]) -> None:
         self._records = [record for each in batches for record in each.records]
         count = [len(each.records) for each in batches]
@@ -120,8 +120,8 @@ class ContentBuilder:
         self, table: HeaderTable, outcome: Kinds, records: RecordTable, chosen: Ints | None
     ) -> ContentRows:
         """Build from decoded batches; see `RowBuilder`."""
-        return _TableRows(table, outcome, records, chosen)
+        return _TableContents(table, outcome, records, chosen)
 
     def from_batches(self, batches: Sequence[DecodedBatch]) -> ContentRows:
         """Build from single records."""
-        return _SingleRows(batches)
+        return _SingleContents(batches)

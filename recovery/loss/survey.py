@@ -44,7 +44,7 @@ PROVED = DuplicateOptions(kinds=frozenset({DuplicateKind.PROVED}))
 OPTIONS = ExportOptions(to="", columns=("offset", "key"))
 
 
-class ReadPiece(NamedTuple):
+class SurveyedPiece(NamedTuple):
     """What is known of a piece that was read; see `recovery.export.lost.PieceRead`."""
 
     piece: ExportPiece
@@ -115,7 +115,7 @@ class LossSurvey:
                     yield counted.aborted(_of_aborted(directory, each))
             counted.add(reader.counts)
             results.append(
-                ReadPiece(
+                SurveyedPiece(
                     piece=piece,
                     findings=tuple(reader.findings),
                     first_batch_offset=reader.first_batch_offset,
@@ -154,7 +154,7 @@ class LossSurvey:
         known = self._plan.known_of(directory)
         return known.log_start_offset or 0
 
-    def _judge_ends(self, path: str, results: Sequence[ReadPiece]) -> None:
+    def _judge_ends(self, path: str, results: Sequence[SurveyedPiece]) -> None:
         """A torn end of a log that was closed costs no record, but is nothing to rely on."""
         stopped = self._plan.known_of(path).stopped
         for each in (found for result in results for found in result.findings):

@@ -55,7 +55,7 @@ def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[B
     if jobs <= 1 or len(work) <= 1:
         yield from (pass_over(job) for job in work)
         return
-    workers = [_Worker(work[first::jobs]) for first in range(min(jobs, len(work)))]
+    workers = [_SegmentWorker(work[first::jobs]) for first in range(min(jobs, len(work)))]
     try:
         for place in range(len(work)):
             yield workers[place % len(workers)].next_segment()
@@ -71,7 +71,7 @@ def _size_bytes(job: SegmentJob) -> int:
         return 0
 
 
-class _Worker:
+class _SegmentWorker:
     def __init__(self, work: Sequence[SegmentJob]) -> None:
         import multiprocessing  # a partition of one segment does not pay for it
 

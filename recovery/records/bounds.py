@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from storage.log.segment import LogRecord
 
 
-class RecordBounds:
+class WantedRecords:
     """Which offsets and times are wanted."""
 
     def __init__(self, options: ReadOptions) -> None:

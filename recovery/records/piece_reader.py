@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from recovery.records.bounds import RecordBounds
+from recovery.records.bounds import WantedRecords
 from recovery.records.decoded import OUTCOMES, DecodedBatch, Rows
 from recovery.records.read_options import ReadCounts, ReadOptions
 from recovery.replay.end_markers import batch_at
@@ -83,7 +83,7 @@ class PieceReader(Generic[RowsT]):
         self._builder = builder
         self._notes = FindingsList.of(split)
         self._is_committed_only = self._options.isolation is Isolation.READ_COMMITTED
-        self._bounds = RecordBounds(self._options)
+        self._bounds = WantedRecords(self._options)
         self._floor_offset = split.place.base_offset  # behind the batch before
         self._outcomes: Outcomes | None = None
         self._singles: list[DecodedBatch] = []

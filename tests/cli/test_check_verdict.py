@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recovery.fsck.verdict import Verdict
+    from recovery.fsck.verdict import DirectoryVerdict
 
 LOG = "00000000000000000000.log"
 ONE_LINE = 80
 
 
-def verdict(*paths: object, **options: Any) -> Verdict:
+def verdict(*paths: object, **options: Any) -> DirectoryVerdict:
     request = CheckRequest(tuple(map(str, paths)), jobs=1, **options)
     run, _ = prepared(request, keeps=True)
     for _ in run.findings():
@@ -51,7 +51,7 @@ def cut(path: Path, count_bytes: int) -> None:
     path.write_bytes(path.read_bytes()[:-count_bytes])
 
 
-def top_of(found: Verdict) -> list[str]:
+def top_of(found: DirectoryVerdict) -> list[str]:
     shown = [said_line(each).text for each in top(found, ONE_LINE)]
     assert 3 <= len(shown) <= 6, shown
     # A command is there to be pasted, and is never cut.
@@ -59,7 +59,7 @@ def top_of(found: Verdict) -> list[str]:
     return shown
 
 
-def call_of(found: Verdict) -> tuple[str, ...]:
+def call_of(found: DirectoryVerdict) -> tuple[str, ...]:
     assert found.call is not None
     return found.call.words
 

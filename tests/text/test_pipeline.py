@@ -150,7 +150,7 @@ def test_guesses_are_used_and_wrong_ones_are_not(monkeypatch: pytest.MonkeyPatch
         with open_segment(path) as segment, Path(directory, "out").open("wb") as out:
             from eoctl.text.renderers import HeaderRenderer
 
-            worker = pipeline._Worker(
+            worker = pipeline._Renderer(
                 segment, HeaderRenderer(out.write), out.fileno(), segment.file_bytes
             )
             baton, index = pipeline.FIRST_BATON, 0
@@ -235,7 +235,7 @@ def test_a_closed_pipe_ends_both(large_log: Segment, lines: int) -> None:
 def test_a_second_process_that_is_killed_is_an_error(
     large_log: Segment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_turn = pipeline._Worker.take_turn
+    take_turn = pipeline._Renderer.take_turn
     parent = os.getpid()
 
     def deadly(worker: Any, index: int, *rest: Any) -> Any:
@@ -243,7 +243,7 @@ def test_a_second_process_that_is_killed_is_an_error(
             os.kill(os.getpid(), signal.SIGKILL)
         return take_turn(worker, index, *rest)
 
-    monkeypatch.setattr(pipeline._Worker, "take_turn", deadly)
+    monkeypatch.setattr(pipeline._Renderer, "take_turn", deadly)
     with (tmp_path / "out").open("wb") as out, pytest.raises(EoctlError, match="second process"):
         render_log(large_log, out.write, on_error=ignore, fd=out.fileno(), jobs=2, **DEEP)
 

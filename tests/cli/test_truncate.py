@@ -632,7 +632,7 @@ def test_what_is_damaged_is_unknown_and_never_zero(kafka: Path, eoctl: Callable)
         (("kafka/txn-0", "--to-offset", "9", "--apply", "--save-plan", "x"), 2, "one of them"),
         (("kafka/txn-0", "--to-offset", "9", "--apply", "--no-backup"), 2, "--i-accept-the-loss"),
         (("kafka/txn-0", "--to-offset", "9", "--i-accept-the-loss"), 2, "without --no-backup"),
-        (("kafka/txn-0", "--to-offset", "9", "--save-plan", "kafka/meta.properties"), 3, "exists"),
+        (("kafka/txn-0", "--to-offset", "9", "--save-plan", "/dev/null"), 3, "exists"),
         (("kafka/txn-0", "--to-offset", "9", "--save-plan", "no/plan.json"), 3, "No such file"),
         (("kafka/__cluster_metadata-0", "--to-offset", "9"), 4, "is never changed"),
         (("kafka/__cluster_metadata-0", "--to-offset", "9", "--apply"), 4, "is never changed"),

@@ -10,10 +10,11 @@ import typer
 
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
+from storage.errors import UsageError
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class EngineName(StrEnum):
@@ -64,6 +65,10 @@ ServerProperties = Annotated[
     typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
 ]
 TABLE_OR_TEXT = "table on a terminal, text in a pipe"
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
+]
 Offsets = Annotated[
     str | None, typer.Option(metavar="A..B", help="Only offsets A to B, both included.")
 ]
@@ -158,15 +163,33 @@ def process_count(jobs: int | None) -> int:
     return jobs or len(os.sched_getaffinity(0))
 
 
-def given_paths(paths: Iterable[str] | None, server_properties: str | None) -> list[str]:
+def given_paths(
+    paths: Iterable[str] | None, server_properties: str | None, topics: Sequence[str] | None = None
+) -> list[str]:
     """Return the paths of a call, and the log dirs of a broker's configuration behind them.
+
+    Of some topics only: the directories of their partitions in there.
 
     Raises:
         AccessError, CorruptError: the configuration cannot be read or parsed.
+        UsageError: there is no partition of these topics, or a URI is given with topics.
     """
-    from storage.dirs.discovery import read_server_properties
+    from storage.dirs.discovery import discover, read_server_properties
+    from storage.files.uris import is_uri
 
     given = list(paths or ())
     if server_properties is not None:
         given += read_server_properties(server_properties).all_dirs
-    return given
+    if not topics or not given:
+        return given
+    for each in given:
+        if is_uri(each) or "*" in each:
+            raise UsageError(
+                f"{each}: --topic looks into directories here only",
+                next_step="name the partition directories: .../TOPIC-*",
+            )
+    found = [each.partition for each in discover(given).selected]
+    chosen = [os.fspath(each.path) for each in found if each.name.topic in topics]
+    if not chosen:
+        raise UsageError(f"no partition of {', '.join(topics)} there")
+    return chosen

@@ -14,6 +14,7 @@ from eoctl.options import (
     Output,
     Paths,
     ServerProperties,
+    Topics,
     given_paths,
     process_count,
 )
@@ -42,9 +43,7 @@ def command(
     fast: Annotated[
         bool, typer.Option("--fast", help="Headers only: no checksums, no records.")
     ] = False,
-    topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC", help="Only this one; may be repeated.")
-    ] = None,
+    topic: Topics = None,
     since: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Only partitions with a file changed since then."),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl.options import Output, Paths, ServerProperties, given_paths
+from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from eoctl.runs.notes import notes_in_use
 from storage.errors import (
@@ -30,6 +30,7 @@ VERIFIED = "verified: headers and checksums of all batches; records were not dec
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     metadata_dir: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Log dir (or __cluster_metadata-0) with the metadata."),
@@ -51,7 +52,7 @@ def command(
     from storage.dirs.discovery import discover
 
     use_format(output)
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl describe PATH...")
     found = discover(wanted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from eoctl.options import Output, Paths, ServerProperties, given_paths
+from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from recovery.transactions.isolation import Isolation
@@ -38,6 +38,7 @@ class KindChoice(StrEnum):
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     kind: Annotated[KindChoice, typer.Option(help="What to look for.")] = KindChoice.ALL,
     window: Annotated[
         str,
@@ -103,7 +104,7 @@ def command(
         is_committed_only=isolation is Isolation.READ_COMMITTED,
         is_by_group=is_grouped,
     )
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl duplicates PATH...")
     space = spill_space(spill_dir, memory * MIB)

@@ -19,6 +19,7 @@ from eoctl.options import (
     Output,
     ServerProperties,
     Times,
+    Topics,
     given_paths,
 )
 from eoctl.output import OutputFormat
@@ -40,6 +41,7 @@ def command(
         str | None, typer.Option(metavar="DIR", help="Where the files go: new, or empty.")
     ] = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     file_format: Annotated[
         ExportFormat, typer.Option("--format", help="What the files are.")
     ] = ExportFormat.PARQUET,
@@ -87,7 +89,7 @@ def command(
     from recovery.export.plan import check_columns
 
     use_format(output)
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted or to is None:
         what = "no --to DIR given" if wanted else "no PATH given"
         raise UsageError(what, next_step="eoctl export PATH... --to DIR")

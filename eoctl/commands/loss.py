@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl.options import Output, Paths, ServerProperties, given_paths
+from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -20,6 +20,7 @@ TERMINAL_ROWS = 20  # of each kind, unless told otherwise
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -40,7 +41,7 @@ def command(
     from eoctl.runs.loss import LossRun
 
     use_format(output)
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl loss PATH...")
     is_drawn = output is OutputFormat.TEXT and draws_tables()

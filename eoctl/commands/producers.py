@@ -12,6 +12,7 @@ from eoctl.options import (
     Paths,
     ProducerExpiryMs,
     ServerProperties,
+    Topics,
     given_paths,
 )
 from eoctl.output import OutputFormat
@@ -39,6 +40,7 @@ class Counted(NamedTuple):
 def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     by_hour: Annotated[
@@ -58,7 +60,7 @@ def command(
     from storage.dirs.discovery import discover
 
     use_format(output)
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl producers PATH...")
     found = discover(wanted)

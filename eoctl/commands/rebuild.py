@@ -16,6 +16,7 @@ def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PARTITION...", help="Partition directories or log dirs.")
     ],
+    topic: options.Topics = None,
     index_interval_bytes: Annotated[
         int | None,
         typer.Option(min=0, max=INT32_MAX, help="index.interval.bytes, else as the topic has it."),
@@ -67,8 +68,9 @@ def command(
     )
     if to is not None and (apply or save_plan is not None):
         raise UsageError("--apply writes in place, --to elsewhere: give one of them")
+    wanted = options.given_paths(paths, None, topic)
     work, notes = rebuild_jobs(
-        paths,
+        wanted,
         interval_bytes=index_interval_bytes,
         index_max_bytes=index_max_bytes,
         preallocate=preallocate,
@@ -82,7 +84,7 @@ def command(
 
         for each in work:
             require_elsewhere(to, each.selected)
-    found = discover(paths)
+    found = discover(wanted)
     absent = lost_partitions(found.whole)
     run = RebuildRun(
         work,

@@ -16,6 +16,7 @@ def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Partition directories or log dirs.")
     ],
+    topic: options.Topics = None,
     strategy: Annotated[
         Strategy | None,
         typer.Option(
@@ -72,5 +73,5 @@ def command(
         replicated=replicated,
     )
     wanted.check(is_kept=apply or save_plan is not None)
-    run = RepairRun(paths, wanted)
+    run = RepairRun(options.given_paths(paths, None, topic), wanted)
     return run_change(repair_command(run, options.process_count(jobs)), change, output)

@@ -16,6 +16,7 @@ from eoctl.options import (
     Master,
     Output,
     ServerProperties,
+    Topics,
     given_paths,
 )
 from eoctl.output import OutputFormat
@@ -44,6 +45,7 @@ def command(
         typer.Argument(metavar="[PATH]...", help="Partition directories, log dirs; globs, URIs."),
     ] = None,
     server_properties: ServerProperties = None,
+    topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
         typer.Option(help="What to print; may be repeated. Default: partitions."),
@@ -81,7 +83,7 @@ def command(
     from recovery.audit.reports import COLUMNS
 
     use_format(output)
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")
     options = AuditOptions(

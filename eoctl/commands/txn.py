@@ -40,6 +40,7 @@ ProducerId = Annotated[
 def _world(
     paths: list[str] | None,
     server_properties: str | None,
+    topics: list[str] | None,
     coordinator_dir: list[str] | None,
     metadata_dir: str | None,
     now: str | None,
@@ -47,7 +48,7 @@ def _world(
 ) -> TxnWorld:
     from eoctl.runs.txn_readers import TxnOptions, open_world
 
-    wanted = given_paths(paths, server_properties)
+    wanted = given_paths(paths, server_properties, topics)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl txn list PATH...")
     dirs = tuple(coordinator_dir or ())
@@ -65,6 +66,7 @@ def list_transactions(
         bool, typer.Option("--all", help="Those that have ended, too, with their outcomes.")
     ] = False,
     server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -77,7 +79,7 @@ def list_transactions(
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
-    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    world = _world(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     rows = list_rows(world, is_all=all_transactions)
     emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
     return world.status
@@ -88,6 +90,7 @@ def describe(
     transactional_id: TransactionalId = None,
     producer_id: ProducerId = None,
     server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -105,7 +108,7 @@ def describe(
             "one id is needed", next_step="--transactional-id ID or --producer-id N, not both"
         )
     clock = now, transaction_max_timeout_ms
-    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    world = _world(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     found = find_ids(world, transactional_id, producer_id)
     id_rows = [id_row(world, *each) for each in found]
     emit(Report("transactional_id", ID_COLUMNS, id_rows), output)
@@ -128,6 +131,7 @@ def describe(
 def hanging(
     paths: options.Paths = None,
     server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -141,7 +145,7 @@ def hanging(
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
-    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    world = _world(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     opened = list(world.open_transactions())
     found = [each for each in opened if each.is_late]
     if len(opened) > len(found):
@@ -183,7 +187,7 @@ def torn(
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
-    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    world = _world(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
     emit(
         Report(
@@ -202,6 +206,7 @@ def torn(
 def stats(
     paths: options.Paths = None,
     server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
@@ -219,7 +224,7 @@ def stats(
 
     use_format(output)
     clock = now, transaction_max_timeout_ms
-    world = _world(paths, server_properties, coordinator_dir, metadata_dir, *clock)
+    world = _world(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     emit(
         Report(
             kind="transaction_stats",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +19,10 @@ COLUMNS = ("plan_id", "command", "status", "steps", "path")
 
 def command(
     journals: Annotated[
-        list[str], typer.Argument(metavar="JOURNAL...", help="Directories of journals.")
+        list[str],
+        typer.Argument(
+            metavar="JOURNAL...", help="Journals; or log dirs, whose newest change is undone."
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say whether it can be undone.")
@@ -44,7 +49,7 @@ def command(
     from storage.files.fsio import FileSystem
 
     use_format(output)
-    given = {each.path: each for each in map(read_journal, journals)}
+    given = {each.path: each for each in map(_newest, journals)}
     for each in given.values():  # before newer ones are undone for nothing
         require_way_back(each)
     if with_later:
@@ -80,6 +85,41 @@ def command(
         if rows:  # also before an error: these are done
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
+
+
+def _newest(path: str) -> Journal:
+    """The journal at a path, or of a log dir the newest one that is not undone; it is told.
+
+    Raises:
+        UsageError: the log dir has no such journal.
+        AccessError, CorruptError: it cannot be read, or is damaged.
+    """
+    from eoctl.output import message
+    from recovery.changes.backups import default_place
+    from recovery.changes.journal import Status, read_journal
+    from recovery.changes.journals import list_journals
+    from storage.errors import UsageError
+    from storage.file_names import META_PROPERTIES_NAME
+
+    place = Path(os.path.realpath(path))
+    is_log_dir = (place / META_PROPERTIES_NAME).exists()
+    if not is_log_dir and not Path(default_place(str(place))).is_dir():
+        return read_journal(path)
+    kept = list_journals([path])
+    for each in kept:  # which one is the newest is not known
+        if each.problem is not None:
+            raise each.problem
+    found = [each.journal for each in kept if each.journal is not None]
+    # One place may have journals of several log dirs.
+    found = [each for each in found if str(place) in map(os.path.realpath, each.log_dirs)]
+    open_ones = [each for each in found if each.status is not Status.UNDONE]
+    if not open_ones:
+        raise UsageError(
+            f"{path}: nothing there can be undone", next_step=f"eoctl journal list {path}"
+        )
+    newest = max(open_ones, key=lambda each: each.order)
+    message(f"{path}: its newest change is {newest.path}: {newest.command}")
+    return newest
 
 
 def _row(found: Journal) -> tuple[Any, ...]:

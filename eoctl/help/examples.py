@@ -1,6 +1,6 @@
 """Two examples of each call, as `--help` and the man page show them; a test runs them.
 
-In them `/var/lib/kafka` is a log dir and `orders` a topic that is there.
+In them `/var/lib/kafka` is a log dir; `orders` and `archive` are topics that are there.
 """
 
 from __future__ import annotations
@@ -126,11 +126,11 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "txn abort": (
         Example(
             "Show which marker would be written",
-            f"eoctl txn abort {_LOG} --producer-id 40 --single-copy",
+            f"eoctl txn abort {_LOG} --producer-id 40 --force-overdue",
         ),
         Example(
-            "End it although its coordinator still lists it",
-            f"eoctl txn abort {_LOG} --producer-id 40 --single-copy --force-overdue",
+            "Write it",
+            f"eoctl txn abort {_LOG} --producer-id 40 --force-overdue --apply",
         ),
     ),
     "txn complete": (
@@ -142,13 +142,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "txn run": (
         Example(
             "Show what a filter would write to another topic",
-            f"eoctl txn run {_LOG} --to {_DIR} --to-topic upper"
+            f"eoctl txn run {_LOG} --to {_DIR} --to-topic archive"
             " --exec 'tr a-z A-Z' --transactional-id upper --group upper",
         ),
         Example(
             "Write it, ten records in a transaction",
-            f"eoctl txn run {_LOG} --to {_DIR}/upper-0 --exec cat"
-            " --transactional-id upper --group upper --txn-records 10 --apply",
+            f"eoctl txn run {_LOG} --to {_DIR}/archive-0 --exec cat"
+            " --transactional-id upper --group upper --format jsonl --txn-records 10 --apply",
         ),
     ),
     "replicas": (
@@ -209,23 +209,23 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     "lease-pid renew": (
         Example(
             "One more minute",
-            f"eoctl lease-pid renew {_DIR} --app-id billing --generation 1"
+            f"eoctl lease-pid renew {_DIR} --app-id billing --generation 0"
             " --expiry-ms 60000 --single-copy",
         ),
         Example(
             "Wait up to a second for the lock",
-            f"eoctl lease-pid renew {_DIR} --app-id billing --generation 1"
+            f"eoctl lease-pid renew {_DIR} --app-id billing --generation 0"
             " --expiry-ms 60000 --single-copy --wait-ms 1000",
         ),
     ),
     "lease-pid release": (
         Example(
             "Give it up",
-            f"eoctl lease-pid release {_DIR} --app-id billing --generation 1 --single-copy",
+            f"eoctl lease-pid release {_DIR} --app-id billing --generation 0 --single-copy",
         ),
         Example(
             "For a program",
-            f"eoctl lease-pid release {_DIR} --app-id billing --generation 1"
+            f"eoctl lease-pid release {_DIR} --app-id billing --generation 0"
             " --single-copy -o jsonl",
         ),
     ),

@@ -5,6 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,3 +182,84 @@ def test_one_dialect_of_ranges(eoctl: Callable, kafka: Path) -> None:
         ("dump-segment", kafka / "plain-0", "--offsets", ".."),
     ]
     assert [eoctl(*call).status for call in refused] == [2] * len(refused)
+
+
+def test_one_topic_of_a_log_dir(eoctl: Callable, kafka: Path) -> None:
+    """Of every command that reads log dirs; the same as naming the directories of its partitions."""
+    calls = ["describe", "duplicates", "producers", "loss", "txn list --all", "txn hanging",
+             "txn stats", "repair", "rebuild", "check"]  # fmt: skip
+    of_topic = sorted(kafka.glob("txn-[0-9]*"))
+    for call in calls:
+        options = (
+            *call.split()[1:],
+            "-o",
+            "jsonl",
+            *(("--now", "dir") if call[:3] in ("che", "txn") else ()),
+        )
+        name = (call.split()[0],)
+        by_name = eoctl(*name, *options, *of_topic)
+        by_topic = eoctl(*name, *options, kafka, "--topic", "txn")
+        assert by_topic.status == by_name.status, call
+        if call != "check":
+            assert by_topic.text == by_name.text, call
+        assert "plain" not in by_topic.text
+        both = eoctl(*name, *options, kafka, "--topic", "txn", "--topic", "plain")
+        assert both.status in (0, 1, 5), call
+        assert eoctl(*name, *options, kafka, "--topic", "nosuch").status in (2, 3), call
+    assert eoctl("spark-audit", "s3://bucket/logs", "--topic", "txn").status == 2
+
+
+# --- the examples ---------------------------------------------------------------------------------
+
+# What examples need to have been done.
+_CUT = "truncate /var/lib/kafka/orders-0 --to-offset 311 --single-copy"
+_LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 --single-copy"
+BEFORE = {
+    "apply": f"{_CUT} --save-plan plan.json",
+    "undo": f"{_CUT} --apply",
+    "journal": f"{_CUT} --apply",
+    **{f"lease-pid {each}": _LEASED for each in ("renew", "release", "list", "expire")},
+}
+
+
+def _named(text: str, names: dict[str, str]) -> str:
+    return re.sub("|".join(names), lambda found: names[found[0]], text)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("call", CALLS)
+def test_the_examples_run(
+    call: str,
+    place: int,
+    eoctl: Callable,
+    kafka: Path,
+    golden: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a copy of a real log dir: status 0, or findings; what they need is done before."""
+    root = kafka.parent
+    topic = "txn"
+    if call == "replicas":
+        topic = "div"
+        for name in ("broker-1", "broker-2"):
+            diverged = golden("kafka-4.3.1-three-brokers") / "diverged" / name
+            shutil.copytree(diverged, root / name, symlinks=True)
+    elif call == "copy":
+        shutil.copytree(kafka, root / "new", symlinks=True)
+    names = {
+        "/var/lib/kafka": str(kafka), "/mnt/": f"{root}/", "/tmp/": f"{root}/", "orders": topic,
+        "archive": "plain",
+    }  # fmt: skip
+    if call.startswith("lease-pid"):  # the cluster of the golden directory does not know its topic
+        names["--single-copy"] = "--single-copy --topic-id AAAAAAAAAAAAAAAAAAAAAQ"
+    if before := BEFORE.get(call):
+        assert eoctl(*_named(before, names).split()).status == 0
+    text = _named(EXAMPLES[call][place].call, names)
+    head, _, tail = text.rpartition(" | ")
+    if head:
+        data = subprocess.run(["sh", "-c", head], capture_output=True, check=True).stdout
+        (root / "input").write_bytes(data)
+    with (root / "input").open() if head else nullcontext(sys.stdin) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        outcome = eoctl(*shlex.split(tail)[1:])
+    assert outcome.status in (0, 1, 5), outcome.errors

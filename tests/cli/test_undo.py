@@ -269,8 +269,8 @@ def test_another_change_is_unfinished(
 
 
 def test_what_is_no_journal(applied: Applied, kafka: Path, eoctl: Callable) -> None:
-    """Nothing, a place with journals, a log dir: cannot be read, and nothing happens."""
-    for path in ("nowhere", "kafka.eoctl", "kafka", applied.journal / "no"):
+    """Nothing, a place with journals: cannot be read, and nothing happens."""
+    for path in ("nowhere", "kafka.eoctl", applied.journal / "no"):
         refuses(eoctl, kafka, "No such file", path, status=3)
     outcome = eoctl("undo")
     assert outcome.status == 2
@@ -621,3 +621,22 @@ def test_a_partition_that_cannot_be_listed(
         undone.errors
     )
     assert not (kafka / ".kafka_cleanshutdown").exists()
+
+
+def test_a_log_dir_stands_for_its_newest_journal(kafka: Path, eoctl: Callable) -> None:
+    """It is told which; one call after the other goes back to the beginning, and then no further."""
+    states = [tree_of(kafka)]
+    for offset in (300, 200):
+        call = ("truncate", kafka / "txn-0", "--to-offset", offset, "--apply", "--single-copy")
+        assert eoctl(*call).status == 0
+        states.append(tree_of(kafka))
+    journals = sorted(Path(f"{kafka}.eoctl").iterdir())
+    for journal, before in zip(reversed(journals), reversed(states[:-1]), strict=True):
+        assert eoctl("undo", kafka, "--dry-run").status == 0
+        outcome = eoctl("undo", kafka)
+        assert outcome.status == 0, outcome.errors
+        assert f"{kafka}: its newest change is {journal}: truncate" in outcome.errors
+        assert tree_of(kafka) == before
+    outcome = eoctl("undo", kafka)
+    assert outcome.status == 2
+    assert "nothing there can be undone" in outcome.errors

@@ -285,9 +285,10 @@ def wanted_command(arguments: list[str], place: int = 0) -> str | None:
 
 def run(arguments: list[str] | None = None) -> NoReturn:
     """Run a command line, and end the process with its status."""
-    from eoctl import output
+    from eoctl import call, output
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    call.keep(arguments)
     output.open_missing_streams()
     try:
         app = build_app(plain_call(arguments))

@@ -131,6 +131,8 @@ def in_80_columns(*arguments: Any) -> str:
         "verified",
         "now is",
         "eoctl undo",
+        "Next    eoctl",
+        "Undo    eoctl",
         "nothing was",
         "this is a plan",
         "it had been",

@@ -53,6 +53,7 @@ def command(
     from eoctl.output import use_format
     from eoctl.runs.change_command import run_change
     from eoctl.runs.repair import RepairOptions, RepairRun, repair_command
+    from eoctl.runs.told import is_for_people
 
     use_format(output)
     change = ChangeOptions(
@@ -73,5 +74,7 @@ def command(
         replicated=replicated,
     )
     wanted.check(is_kept=apply or save_plan is not None)
-    run = RepairRun(options.given_paths(paths, None, topic), wanted)
+    wanted_paths = options.given_paths(paths, None, topic)
+    compares = strategy is None and is_for_people(output)
+    run = RepairRun(wanted_paths, wanted, compares=compares)
     return run_change(repair_command(run, options.process_count(jobs)), change, output)

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eoctl.changing import apply_one, how_to_undo, how_to_undo_all, save_plan, show_plan
+from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, error, line, message
+from eoctl.runs.plan_words import done_lines, plan_lines
+from eoctl.runs.told import is_for_people, tell
 from recovery.changes.apply import resume, writing
 from recovery.changes.plan import absolute_path
 from storage.errors import EXIT_OK, AccessError, EoctlError, RefusedError, UsageError
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from eoctl.changing import ChangeOptions
+    from eoctl.runs.plan_words import PlanAnswer
+    from eoctl.runs.told import Line
     from recovery.changes.applied import Applied
     from recovery.changes.plan import Plan
     from storage.dirs.discovery import Selected
@@ -60,6 +65,8 @@ class Planned:
         nothing: why there is no plan, if so, as "there is nothing to cut"; "": the notes say it.
         errors: of parts that could not be looked at.
         status: the exit status; asked for at the end.
+        answer: what it comes to, for a terminal; asked for when all plans are drawn.
+        opening: the first lines there, of a command that has more to say than a plan.
     """
 
     plans: Iterable[Plan] = ()
@@ -68,6 +75,8 @@ class Planned:
     nothing: str = ""
     errors: Sequence[EoctlError] = ()
     status: Callable[[], int] = lambda: EXIT_OK
+    answer: Callable[[], PlanAnswer | None] = lambda: None
+    opening: Callable[[int], Iterable[Line]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +131,17 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
     elif planned.nothing:
         saved = "" if change.save_plan is None else ", and no plan was saved"
         notes.append(f"{planned.nothing}: nothing would be changed{saved}")
-    return _shown(command, planned, plans, notes, Done(), output)
+    first: Iterable[Line] = ()
+    if is_for_people(output):
+        first = _opening(planned, plans, change)
+    return _shown(command, planned, plans, notes, Done(), output, first=first)
+
+
+def _opening(planned: Planned, plans: Sequence[Plan], change: ChangeOptions) -> Iterable[Line]:
+    width = screen_size()[0]
+    if planned.opening is not None and not plans:
+        return planned.opening(width)
+    return plan_lines(planned.answer(), plans, change, planned.nothing, width)
 
 
 def _shown(
@@ -132,9 +151,21 @@ def _shown(
     notes: Sequence[str],
     done: Done,
     output: OutputFormat,
+    *,
+    first: Iterable[Line] = (),
+    last: Iterable[Line] = (),
 ) -> int:
-    """Print rows, plans, errors and notes, and return the exit status."""
+    """Print rows, plans, errors and notes, and return the exit status.
+
+    On a terminal the answer comes `first`, and what was done `last`.
+    """
     try:
+        has_first = False
+        for words in first:
+            tell([words])
+            has_first = True
+        if has_first:
+            line("")
         planned.show(done, output)
         for each in plans if command.shows_steps else ():
             if output is OutputFormat.TEXT:
@@ -145,6 +176,7 @@ def _shown(
             error(problem)
         for note in (*planned.notes, *notes):
             message(note)
+        tell(last)
     return planned.status()
 
 
@@ -156,6 +188,7 @@ class _Applying:
         self._change = change
         self._plans: list[Plan] = []  # applied; empty where they are not shown
         self._count = 0
+        self._applied: list[Applied] = []  # those whose way back was told
         self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
         self._fs = fsio.FileSystem()
 
@@ -168,12 +201,21 @@ class _Applying:
             resumed = resume(self._fs, log_dirs, command.name, command.arguments())
             for each in resumed:
                 message(f"completed what an earlier run began: {self._way_back(each)}")
+                self._applied.append(each)
             planned = self._planned(resumed, notes)
             self._apply(planned)
         if not self._count and not resumed and planned.nothing:
             notes.append(f"{planned.nothing}: nothing was changed")
         done = Done(is_applied=bool(resumed or self._count), resumed=tuple(resumed))
-        return _shown(command, planned, self._plans, notes, done, output)
+        last: Iterable[Line] = ()
+        if is_for_people(output):
+            last = done_lines(
+                planned.answer() if self._count else None,
+                self._applied,
+                with_later=command.is_by_partition,
+                width=screen_size()[0],
+            )
+        return _shown(command, planned, self._plans, notes, done, output, last=last)
 
     def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:
         """Plan; where that was resumed, what stands in the way of a target is only told.
@@ -195,6 +237,7 @@ class _Applying:
                 # At once: whatever becomes of the next one and of the rows, the way back is known.
                 if self._is_news(applied):
                     message(self._way_back(applied))
+                    self._applied.append(applied)
                 self._count += 1
                 if self._command.shows_steps:
                     self._plans.append(plan)

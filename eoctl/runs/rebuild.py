@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.output import Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
 from eoctl.runs.change_command import ChangeCommand, Planned
+from eoctl.runs.plan_words import compared_lines, derived_answer
+from eoctl.runs.told import is_for_people, tell
 from recovery.changes.plan import absolute_path
+from recovery.rebuild.diff import FileState
 from recovery.rebuild.many import rebuild_many
 from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
 from recovery.replay.price import recovery_price
@@ -23,12 +26,17 @@ if TYPE_CHECKING:
 
     from eoctl.output import OutputFormat
     from eoctl.runs.change_command import Done
+    from eoctl.runs.plan_words import PlanAnswer
     from recovery.changes.plan import Plan
     from recovery.rebuild.diff import FileDifference
     from recovery.rebuild.many import RebuildJob, RebuildResult
     from recovery.replay.price import RecoveryPrice
     from storage.dirs.discovery import Selected
     from storage.dirs.log_dir import LogDir
+
+
+# What a crash leaves at the end of a log; anything else is damage.
+TAILS = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
 
 
 class DerivedFileRow(NamedTuple):
@@ -63,6 +71,7 @@ class RebuildRun:
         self._notes = [*notes]
         self._has_findings = False
         self._has_failed = is_short
+        self._damaged: list[str] = []  # whose files are not written in place
         self._planned: list[_PlannedFile] = []
         self._prices: dict[str, RecoveryPrice] = {}  # by log dir
 
@@ -84,6 +93,8 @@ class RebuildRun:
         reading = while_read(lambda: self.status, is_verdict=True) if to is None else nullcontext()
         with reading:
             rows = self._rows(to)
+            if is_for_people(output):
+                rows = self._told(list(rows), to)
             report = Report(
                 kind="derived_file",
                 columns=DerivedFileRow._fields,
@@ -92,6 +103,14 @@ class RebuildRun:
             )
             emit(report, output)
         return self.status
+
+    def _told(self, rows: list[DerivedFileRow], to: str | None) -> Iterator[DerivedFileRow]:
+        """Say what was found, and how to go on; give the rows that say more than equal."""
+        others = [each for each in rows if each.state != str(FileState.EQUAL)]
+        call_next = ("eoctl", "repair", *self._damaged) if self._damaged else None
+        if to is None:
+            tell(compared_lines(len(others), len(rows), call_next))
+        yield from others
 
     def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
         flush()  # processes are started now
@@ -135,6 +154,7 @@ class RebuildRun:
                 notes=self._notes,
                 nothing="there is nothing to write",
                 status=lambda: self.status,
+                answer=self._answer,
             )
 
         return ChangeCommand(
@@ -146,6 +166,11 @@ class RebuildRun:
             shows_steps=False,
             applied_noun="partitions rebuilt",
         )
+
+    def _answer(self) -> PlanAnswer:
+        written = [each for each in self._planned if each.is_written]
+        partitions_count = len({each.row.partition for each in written})
+        return derived_answer(len(written), partitions_count)
 
     def _plans(self) -> Iterator[Plan]:
         log_dirs = self._log_dirs()
@@ -219,6 +244,8 @@ class RebuildRun:
     def _note(self, result: RebuildResult) -> None:
         self._notes += result.notes
         self._has_failed |= bool(result.unread) or result.is_short
+        if result.unread or (result.cut is not None and result.cut.verdict.kind not in TAILS):
+            self._damaged.append(result.path)
         if result.cut is not None:
             self._has_findings = True
             cut = result.cut
@@ -242,8 +269,7 @@ def _refuse_damage(result: RebuildResult) -> None:
             next_step="--to DIR, and decide what becomes of that file first",
         )
     cut = result.cut
-    tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
-    if cut is not None and cut.verdict.kind not in tails:
+    if cut is not None and cut.verdict.kind not in TAILS:
         raise RefusedError(
             f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
             f" {cut.base_offset}; files for the part before it would hide that",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.output import Report, emit
@@ -15,6 +16,7 @@ from eoctl.replica_paths import (
     told_of_use,
 )
 from eoctl.runs.change_command import ChangeCommand, Planned
+from eoctl.runs.plan_words import cut_answer
 from recovery.changes.plan import absolute_path, make_plan
 from recovery.cluster.clusters import image_around
 from recovery.replay.snapshots import Clock
@@ -29,6 +31,7 @@ from storage.errors import RefusedError
 if TYPE_CHECKING:
     from eoctl.output import OutputFormat
     from eoctl.runs.change_command import Done
+    from eoctl.runs.plan_words import PlanAnswer
     from recovery.changes.plan import Plan
     from recovery.replicas.compare import ReplicaLog, Tail
     from recovery.replicas.rejoin import Rejoin
@@ -102,7 +105,16 @@ def _planned(found: PlannedRejoin, rule: FollowRule) -> Planned:
         show=show,
         notes=found.notes,
         nothing="it has all that the leader has" if rule is FollowRule.EPOCH else "",
+        answer=lambda: _answer(found),
     )
+
+
+def _answer(found: PlannedRejoin) -> PlanAnswer | None:
+    if found.plan is None:
+        return None
+    [row] = found.rows
+    then = f", then append up to {row.end_after_rejoin} from {row.leader}"
+    return cut_answer(Path(row.path).name, found.plan.price, then=then)
 
 
 def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:

@@ -7,10 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.output import Report, emit
+from eoctl.output import Report, emit, line
 from eoctl.progress import Progress
 from eoctl.runs.change_command import ChangeCommand, Planned
 from eoctl.runs.rebuild_jobs import is_named, named_directories, rebuild_jobs
+from eoctl.runs.repair_words import (
+    MAX_COMPARED_BYTES,
+    ComparedStrategy,
+    RepairCost,
+    StrategyComparison,
+    compare,
+    compared_lines,
+    cost_of,
+    repair_answer,
+)
+from eoctl.runs.told import counted, is_for_people
 from recovery.changes.plan import absolute_path
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata, image_around
@@ -24,10 +35,11 @@ from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eoctl.output import OutputFormat
     from eoctl.runs.change_command import Done
+    from eoctl.runs.told import Line
     from recovery.changes.plan import Plan
     from recovery.rebuild.many import RebuildJob
     from recovery.repair.mended_checkpoints import MendedCheckpoints
@@ -37,6 +49,7 @@ if TYPE_CHECKING:
     from storage.errors import EoctlError
 
 
+NO_STRATEGY = "none"  # nothing to be done, or nothing to be done it with
 NO_WAY_BACK = (
     "what is missing cannot be made from what is here; a backup or another replica may have it"
 )
@@ -99,6 +112,7 @@ class PlannedRepair(NamedTuple):
     `is_needed`: something is to be done, whether there is a plan or only a proposal.
     `is_short`: what was acknowledged is not there, and no plan here brings it back.
     `is_unread`: something in the log dirs could not be read or used, and no plan mends it.
+    `cost`: of the plans. `comparison`: of the strategies, where none is chosen and a person asks.
     """
 
     plans: tuple[Plan, ...]
@@ -108,14 +122,19 @@ class PlannedRepair(NamedTuple):
     is_needed: bool
     is_short: bool = False
     is_unread: bool = False
+    cost: RepairCost = RepairCost()
+    comparison: StrategyComparison | None = None
 
 
 class RepairRun:
     """Plans the repair of the partitions of a call, again and again as they are then."""
 
-    def __init__(self, paths: Sequence[str], options: RepairOptions) -> None:
-        """Find them. Raises UsageError if there is none."""
+    def __init__(
+        self, paths: Sequence[str], options: RepairOptions, *, compares: bool = False
+    ) -> None:
+        """Find them; `compares`: strategies, where none is chosen. UsageError if there is none."""
         self._options = options
+        self._compares = compares
         self._paths = tuple(paths)
         found, notes = rebuild_jobs(
             paths,
@@ -142,6 +161,11 @@ class RepairRun:
                 self._found.append(each)
             else:
                 self.notes.append(f"{each.selected.partition.path}: passed over, not a live one")
+
+    @property
+    def strategy(self) -> Strategy | None:
+        """That of the call."""
+        return self._options.strategy
 
     @property
     def selected(self) -> list[Selected]:
@@ -180,17 +204,7 @@ class RepairRun:
         strategy = self._options.strategy or Strategy.SALVAGE
         if strategy is Strategy.SALVAGE:
             self._mend_checkpoints()
-        named = named_directories(self._paths)
-        work = [
-            RepairJob(
-                each.selected,
-                each.settings,
-                strategy,
-                is_named=is_named(each.selected.partition.path, named),
-                topic_id=assigned_topic_id(each.selected, self._image(each.selected)),
-            )
-            for each in self._work
-        ]
+        work = self._jobs_of(self._work, strategy)
         done = repair_many(work, jobs, on_done=lambda each: on_bytes(each.log_bytes))
         checked = [self._checked(job, each) for job, each in zip(self._work, done, strict=True)]
         errors = tuple(each.error for each in checked if each.error is not None)
@@ -203,7 +217,7 @@ class RepairRun:
         is_short = bool(self._absent) or any(map(_has_no_way, good))
         if self._options.strategy is None:
             rows = tuple(self._proposals(done))
-            is_needed = self._has_mended or any(row.strategy != "none" for row in rows)
+            is_needed = self._has_mended or any(row.strategy != NO_STRATEGY for row in rows)
             notes += (*self._told_of_salvage(), *self._told_of_replicas(rows))
             return PlannedRepair(
                 plans=(),
@@ -213,6 +227,7 @@ class RepairRun:
                 is_needed=is_needed,
                 is_short=is_short,
                 is_unread=self._is_unread,
+                comparison=self._comparison(done, rows, jobs) if self._compares else None,
             )
         if strategy is Strategy.MOVE_AWAY and (stays := [each for each in good if not each.steps]):
             notes.append(
@@ -229,7 +244,68 @@ class RepairRun:
             is_needed=bool(plans),
             is_short=is_short,
             is_unread=self._is_unread,
+            cost=cost_of(self.selected, [e for e in good if e.steps or e.limits is not None]),
         )
+
+    def _jobs_of(self, work: Iterable[RebuildJob], strategy: Strategy) -> list[RepairJob]:
+        named = named_directories(self._paths)
+        return [
+            RepairJob(
+                each.selected,
+                each.settings,
+                strategy,
+                is_named=is_named(each.selected.partition.path, named),
+                topic_id=assigned_topic_id(each.selected, self._image(each.selected)),
+            )
+            for each in work
+        ]
+
+    # -- for people
+
+    def _comparison(
+        self, salvaged: Sequence[Repaired], rows: Sequence[RepairReport], jobs: int
+    ) -> StrategyComparison:
+        """Work out as-broker too, of what is damaged; it is read once more for it."""
+        proposed = {row.path: row.strategy for row in rows if row.strategy != NO_STRATEGY}
+        work = [each for each in self._work if each.selected.partition.path in proposed]
+        found = {each.path: each for each in salvaged if each.path in proposed}
+        by_strategy = {Strategy.SALVAGE: found}
+        if sum(each.log_bytes for each in found.values()) <= MAX_COMPARED_BYTES:
+            wanted = self._jobs_of(work, Strategy.AS_BROKER)
+            cut = repair_many(wanted, jobs, on_done=lambda _: None)
+            by_strategy[Strategy.AS_BROKER] = {e.path: e for e in cut if e.error is None}
+        call, remark = self._way_on(work, proposed, found)
+        selected = [each.selected for each in work]
+        return compare(selected, by_strategy, proposed)._replace(call=call, remark=remark)
+
+    def _way_on(
+        self,
+        work: Sequence[RebuildJob],
+        proposed: Mapping[str, str],
+        salvaged: Mapping[str, Repaired],
+    ) -> tuple[tuple[str, ...], str]:
+        """Put the next call together: that of the first proposal, for all who share it."""
+        if not work:
+            return (), ""
+        strategy = Strategy(next(iter(proposed.values())))
+        alike = [each for each in work if proposed[each.selected.partition.path] == strategy]
+        paths = [each.selected.partition.path for each in alike]
+        if len(alike) == len(proposed) and len(alike) > 1:
+            paths = [*self._paths]
+        words = ["eoctl", "repair", *paths, "--strategy", str(strategy)]
+        if self._options.metadata_dir is not None:
+            words += ["--metadata-dir", self._options.metadata_dir]
+        remark = "shows the plan; --apply does it"
+        if strategy is Strategy.MOVE_AWAY:
+            if any(self._is_only_copy(each.selected) is None for each in alike):
+                words.append("--replicated")
+                remark = "if another broker has it in sync"
+        elif any(self._why_not_here(e, salvaged[e.selected.partition.path]) for e in alike):
+            words.append("--single-copy")
+            remark = "if this is the only copy"
+        elif self._options.single_copy:
+            words.append("--single-copy")
+        return tuple(words), remark
 
     def _plans(self, repaired: Sequence[Repaired]) -> Iterable[Plan]:
         jobs = {each.selected.partition.path: each.selected for each in self._work}
@@ -387,12 +463,12 @@ class RepairRun:
             row = _row(each)
             if not each.lost:
                 is_good = not each.steps and each.limits is None
-                strategy = "none" if is_good else str(Strategy.SALVAGE)
+                strategy = NO_STRATEGY if is_good else str(Strategy.SALVAGE)
             else:
                 is_only = self._options.single_copy or self._is_only_copy(job.selected) is True
                 strategy = str(Strategy.SALVAGE if is_only else Strategy.MOVE_AWAY)
                 if is_only and _has_no_way(each):
-                    strategy = "none"  # nothing of it is left
+                    strategy = NO_STRATEGY  # nothing of it is left
             yield row._replace(strategy=strategy)
 
 
@@ -401,7 +477,7 @@ def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
 
     def plan() -> Planned:
         with Progress("reading", run.log_bytes) as progress:
-            return _planned(run.plan(jobs, progress.advance))
+            return _planned(run.plan(jobs, progress.advance), run.strategy)
 
     return ChangeCommand(
         name="repair",
@@ -412,7 +488,7 @@ def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:
     )
 
 
-def _planned(found: PlannedRepair) -> Planned:
+def _planned(found: PlannedRepair, strategy: Strategy | None) -> Planned:
     is_open = found.is_short and not found.plans
     is_left = bool(found.errors) or is_open or found.is_unread
     notes, nothing = found.notes, ""
@@ -432,7 +508,22 @@ def _planned(found: PlannedRepair) -> Planned:
             )
             for each in found.rows
         ]
-        emit(Report("repair", RepairReport._fields, rows), output)
+        if found.comparison is not None:
+            if found.comparison.rows:
+                rows_of = ComparedStrategy._fields
+                emit(Report("strategy", rows_of, found.comparison.rows), output)
+            return
+        told = rows
+        if is_for_people(output):
+            told = [each for each in rows if each.steps_count or each.lost_ranges_count]
+        if told or not rows:
+            emit(Report("repair", RepairReport._fields, told), output)
+        if len(told) < len(rows):
+            line(f"{counted(len(rows) - len(told), 'partition')} with nothing to repair")
+
+    def opening(width: int) -> Iterator[Line]:
+        if found.comparison is not None:
+            yield from compared_lines(found.comparison, len(found.rows), nothing, width)
 
     return Planned(
         plans=found.plans,
@@ -441,6 +532,8 @@ def _planned(found: PlannedRepair) -> Planned:
         nothing=nothing,
         errors=found.errors,
         status=lambda: EXIT_SKIPPED if is_left else EXIT_OK,
+        answer=lambda: None if strategy is None else repair_answer(strategy, found.cost),
+        opening=opening if found.comparison is not None else None,
     )
 
 

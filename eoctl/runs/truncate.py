@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clock import resolve_now
@@ -10,6 +11,7 @@ from eoctl.output import Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import select_replicas
 from eoctl.runs.change_command import ChangeCommand, Planned
+from eoctl.runs.plan_words import cut_answer
 from recovery.changes.changeable import require_same_segments
 from recovery.changes.journal import unfinished_path
 from recovery.changes.plan import absolute_path, make_plan
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from eoctl.output import OutputFormat
     from eoctl.runs.change_command import Done
+    from eoctl.runs.plan_words import PlanAnswer
     from recovery.changes.plan import Plan
     from recovery.truncate.plan import Truncation
     from recovery.truncate.price import TruncationPrice
@@ -128,8 +131,17 @@ def _planned(found: PlannedTruncation) -> Planned:
         show=show,
         notes=found.notes,
         nothing="there is nothing to cut",
+        answer=lambda: _answer(found),
         status=lambda: EXIT_SKIPPED if found.is_short else EXIT_OK,
     )
+
+
+def _answer(found: PlannedTruncation) -> PlanAnswer | None:
+    if found.plan is None:
+        return None
+    replicas = [Path(each.path) for each in found.rows]
+    others = f", and {len(replicas) - 1} replicas" if len(replicas) > 1 else ""
+    return cut_answer(f"{replicas[0].name}{others}", found.plan.price)
 
 
 def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:

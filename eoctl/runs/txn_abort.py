@@ -10,6 +10,7 @@ from eoctl.clients.partitions.target import TargetOptions, resolve_target
 from eoctl.output import Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.runs.change_command import ChangeCommand, Planned
+from eoctl.runs.plan_words import abort_answer
 from eoctl.runs.txn_readers import TxnOptions, open_world
 from recovery.changes.journal import unfinished_path
 from recovery.changes.plan import absolute_path, make_plan
@@ -332,4 +333,7 @@ def _planned(found: PlannedAbort) -> Planned:
         show=show,
         notes=found.notes,
         nothing=found.nothing,
+        answer=lambda: (
+            None if found.plan is None else abort_answer(found.rows[0], found.plan.price)
+        ),
     )

@@ -122,6 +122,30 @@ class Repaired(NamedTuple):
             if each.kind is not VerdictKind.PREALLOCATED
         )
 
+    def acknowledged_lost_count(self, high_watermark: int | None) -> int | None:
+        """How many offsets below a high watermark are missing, at most; None: it is not known."""
+        total = 0
+        for each in self.lost:
+            if each.base_offset is None:
+                continue
+            if high_watermark is None:
+                return None
+            end = high_watermark if each.last_offset is None else each.last_offset + 1
+            total += max(min(end, high_watermark) - each.base_offset, 0)
+        return total
+
+    @property
+    def kept_offsets_count(self) -> int | None:
+        """How many offsets the log has afterwards, at most; None if its bounds are not known."""
+        if self.end_offset is None or self.log_start_offset is None:
+            return None
+        count = self.end_offset - self.log_start_offset
+        for each in self.lost:
+            if each.base_offset is not None:
+                end = self.end_offset if each.last_offset is None else each.last_offset + 1
+                count -= max(min(end, self.end_offset) - each.base_offset, 0)
+        return count
+
     def loses_below(self, offset: int | None) -> bool:
         """Whether an offset goes that is, or may be, below a high watermark (None: not known)."""
         firsts = [each.base_offset for each in self.lost if each.base_offset is not None]

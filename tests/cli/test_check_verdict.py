@@ -212,13 +212,15 @@ def test_an_index_of_a_sound_log_is_a_finding_of_its_own(kafka: Path) -> None:
 
 def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> None:
     flip(killed / "plain-0" / LOG, 2000)
-    screen = on_terminal("check", "killed")
+    screen = on_terminal("check", "-q", "killed")
     assert screen.status == 1
     assert screen.lines[0].startswith("Start   Kafka 4.3.1 will start, and takes away")
     assert all(len(each) <= ONE_LINE for each in screen.lines[:20])
     assert "clean   21 partitions without a finding" in screen.text
     assert "not shown: rows of 24 partitions; -v or --output jsonl" in screen.text
-    assert "check_id: BAT-1" in on_terminal("check", "-v", "killed").text.replace(" id", "_id")
+    assert "check_id: BAT-1" in on_terminal("check", "-q", "-v", "killed").text.replace(
+        " id", "_id"
+    )
     piped = eoctl("check", "--now", "dir", "killed")
     assert piped.text.startswith("check_id\tseverity\tpath")
     assert eoctl("check", "--now", "dir", "-v", "killed").stdout == piped.stdout
@@ -230,7 +232,7 @@ def test_the_next_call_works_as_it_stands(
     spaced = tmp_path / "a log dir"
     shutil.move(killed, spaced)
     flip(spaced / "plain-0" / LOG, 2000)
-    line = next(each for each in on_terminal("check", "a log dir").lines if "Next" in each)
+    line = next(each for each in on_terminal("check", "-q", "a log dir").lines if "Next" in each)
     words = shlex.split(line.removeprefix("Next"), comments=True)
     assert words == ["eoctl", "repair", "a log dir/plain-0"]
     assert eoctl(*words[1:]).status in {0, 5}

@@ -1,0 +1,202 @@
+"""What a plan tells a person first, and what was done last; the questions of an operator."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.terminal import Shown
+
+LOG = "00000000000000000000.log"
+FIRST = 10  # lines in which a question is answered
+
+
+def on_terminal(*arguments: object, width: int = 80) -> Shown:
+    """What is seen there, without what is drawn meanwhile."""
+    quiet = () if "-q" in arguments else ("-q",)
+    return terminal.on_terminal(*arguments, *quiet, width=width)
+
+
+def flip(path: Path, pos: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[pos] ^= 0x10
+    path.write_bytes(data)
+
+
+def said(shown: Shown, label: str) -> str:
+    """What stands behind a label."""
+    found = [each for each in shown.lines if each.split(" ")[0] == label]
+    assert found, shown.text
+    return found[0].removeprefix(label).strip()
+
+
+def words_of(shown: Shown, label: str = "Next") -> list[str]:
+    words = shlex.split(said(shown, label), comments=True)
+    assert words[0] == "eoctl"
+    return words[1:]
+
+
+def rows_of(outcome: Any, kind: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in outcome.text.splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+@pytest.fixture
+def damaged(killed: Path) -> Path:
+    flip(killed / "plain-0" / LOG, 2000)  # in the first of its batches, offsets 0 to 20
+    return killed
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def test_a_cut_is_told_done_and_taken_back(killed: Path, eoctl: Callable[..., Any]) -> None:
+    before = (killed / "plain-0" / LOG).read_bytes()
+    call = ("truncate", "killed/plain-0", "--to-offset", "100", "--single-copy")
+    [price] = rows_of(eoctl(*call, "-o", "jsonl"), "price")
+    plan = on_terminal(*call)
+    assert said(plan, "Plan").startswith("cut plain-0 back from 179 to ")
+    loses = said(plan, "Loses")
+    assert loses.startswith(f"{price['records_count']} records, ")
+    assert f"{price['acknowledged_records_count']} acknowledged" in loses
+    assert said(plan, "Undo").startswith("yes")
+    assert plan.lines.index(next(e for e in plan.lines if e.startswith("Next"))) < 6
+    done = on_terminal(*words_of(plan))
+    assert (killed / "plain-0" / LOG).read_bytes() != before
+    *_, last_but_two, last_but_one, last = done.lines
+    assert last_but_two.startswith("Done    cut plain-0 back from 179 to ")
+    assert last_but_one == f"Lost    {loses}"
+    assert on_terminal(*words_of(done, "Undo")).status == 0
+    assert last.startswith("Undo    eoctl undo /")
+    assert (killed / "plain-0" / LOG).read_bytes() == before
+
+
+def test_strategies_beside_each_other(damaged: Path, eoctl: Callable[..., Any]) -> None:
+    """What each loses is what its own plan says."""
+    shown = on_terminal("repair", "killed", width=100)
+    assert said(shown, "Found") == "1 of 23 partitions to repair: plain-0"
+    lines = [each.split() for each in shown.lines if each.startswith("plain-0 ")]
+    compared = {each[1]: each[2:] for each in lines}
+    assert set(compared) == {"salvage", "as-broker"}
+    for strategy, (kept, lost, acknowledged, _) in compared.items():
+        call = ("repair", "killed/plain-0", "--strategy", strategy, "--single-copy")
+        [row] = rows_of(eoctl(*call, "-o", "jsonl"), "repair")
+        assert int(lost) == row["lost_offsets_count"]
+        assert int(kept) == row["log_end_offset"] - (int(lost) if strategy == "salvage" else 0)
+        assert acknowledged == lost  # all of it lies below the high watermark
+        plan = on_terminal(*call)
+        assert said(plan, "Loses") == f"{lost} offsets, {acknowledged} acknowledged"
+    assert words_of(shown) == ["repair", "killed/plain-0", "--strategy", "salvage"]
+    assert on_terminal(*words_of(shown)).status == 0
+
+
+def test_a_repair_of_a_log_dir_lists_what_it_changes(damaged: Path) -> None:
+    shown = on_terminal("repair", "killed", "--strategy", "salvage")
+    assert "22 partitions with nothing to repair" in shown.text
+    assert "killed/plain-1" not in shown.text
+    assert "nothing: there is nothing to repair" in said(
+        on_terminal("repair", "killed/plain-1", "--strategy", "salvage"), "Plan"
+    )
+
+
+def test_nothing_to_repair(kafka: Path) -> None:
+    assert said(on_terminal("repair", "kafka"), "Found") == "there is nothing to repair"
+
+
+def test_move_away_asks_for_what_is_not_known(diverged: Path) -> None:
+    flip(diverged / "broker-1" / "div-0" / LOG, 30)
+    (diverged / "broker-1" / "__cluster_metadata-0").rename(diverged / "away")
+    shown = on_terminal("repair", "broker-1")
+    assert words_of(shown)[-3:] == ["--strategy", "move-away", "--replicated"]
+    assert on_terminal(*words_of(shown)).status == 0
+
+
+def test_the_end_of_a_transaction(killed: Path, eoctl: Callable[..., Any]) -> None:
+    call = ("txn", "abort", "killed/txn-0", "--producer-id", "40", "--single-copy",
+            "--force-overdue")  # fmt: skip
+    [price] = rows_of(eoctl(*call, "-o", "jsonl"), "price")
+    plan = on_terminal(*call)
+    assert said(plan, "Plan").startswith("write an ABORT marker of producer 40 to txn-0 at 329")
+    assert said(plan, "Loses").startswith(
+        f"{price['aborted_records_count']} records become aborted"
+    )
+    assert words_of(plan) == [*call, "-q", "--apply"]
+
+
+def test_a_rejoin_is_told(diverged: Path) -> None:
+    call = ("replicas", "rejoin", "broker-1/div-0", "--leader", "broker-2/div-0", "--unclean")
+    plan = on_terminal(*call)
+    assert said(plan, "Plan").startswith("cut div-0 back from 73 to 36")
+    assert said(plan, "Loses").startswith("33 records, 0 acknowledged")
+
+
+def test_derived_files(kafka: Path) -> None:
+    (kafka / "plain-0" / LOG.replace(".log", ".index")).write_bytes(b"\xff" * 8)
+    shown = on_terminal("rebuild", "kafka/plain-0")
+    assert said(shown, "Found").endswith("1 do not")
+    done = on_terminal(*words_of(shown))
+    assert said(done, "Done") == "derived 1 file of 1 partition anew from the log"
+    assert said(done, "Lost").startswith("no record")
+    assert on_terminal("rebuild", "kafka/plain-0").status == 0
+
+
+def test_rebuild_does_not_name_a_call_that_is_refused(damaged: Path) -> None:
+    shown = on_terminal("rebuild", "killed/plain-0")
+    assert words_of(shown) == ["repair", "killed/plain-0"]
+
+
+# --- questions, each answered by at most two calls within the first lines -------------------------
+
+
+def head(shown: Shown) -> str:
+    return "\n".join(shown.lines[:FIRST])
+
+
+def test_why_does_it_not_start(kafka: Path) -> None:
+    (kafka / "plain-0" / "abc.log").write_bytes(b"")
+    shown = on_terminal("check", "kafka")
+    assert "will NOT start: abc.log: the name of a .log" in head(shown)
+
+
+def test_what_will_be_lost(damaged: Path) -> None:
+    assert "at least 158 records of plain, all acknowledged" in head(on_terminal("check", "killed"))
+
+
+def test_what_hangs_since_when_and_how_is_it_ended(killed: Path) -> None:
+    shown = on_terminal("check", "killed")
+    assert "txn-0 stops at 311 of 329 since 2026-11-21T" in head(shown)
+    assert words_of(shown)[:2] == ["txn", "hanging"]
+
+
+def test_what_did_the_repair_change_and_can_i_go_back(damaged: Path) -> None:
+    before = (damaged / "plain-0" / LOG).read_bytes()
+    call = ("repair", "killed/plain-0", "--strategy", "salvage", "--single-copy", "--apply")
+    last = "\n".join(on_terminal(*call).lines[-FIRST:])
+    assert "Done    mended plain-0, strategy salvage" in last
+    assert "Lost    21 offsets, 21 acknowledged" in last
+    back = shlex.split(last[last.index("Undo") :].splitlines()[0].removeprefix("Undo"))
+    assert on_terminal(*back[1:]).status == 0
+    assert (damaged / "plain-0" / LOG).read_bytes() == before
+
+
+def test_what_frees_space(kafka: Path) -> None:
+    (kafka / "plain-0" / f"{LOG}.deleted").write_bytes(bytes(1 << 20))
+    shown = on_terminal("check", "kafka", "--reclaim", "--now", "dir")
+    assert f"{LOG}.deleted" in shown.text
+
+
+def test_is_this_copy_complete(kafka: Path) -> None:
+    whole = on_terminal("check", "kafka")
+    assert "nothing: no damaged batch, none missing below the high watermarks" in head(whole)
+    log = kafka / "txn-0" / LOG
+    log.write_bytes(log.read_bytes()[:-500])
+    assert "11 acknowledged offsets missing: txn-0 318..328" in head(on_terminal("check", "kafka"))

@@ -13,9 +13,10 @@ from eoctl.output import OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from recovery.look.locate import Location, Search
+    from storage.dirs.log_dir import Problem
 
 
 def command(
@@ -69,7 +70,7 @@ def command(
         name = classify(os.path.basename(path))  # noqa: PTH119 - the name, as given
         segment = name.offset if name.kind is FileKind.LOG else None
     search = Search(Partition.of(selected[0]))
-    run = _LocateRun(search)
+    run = _LocateRun(search, selected[0].problems)
     if offset is not None:
         rows = run.rows([search.by_offset(offset)])
     elif time_ms is not None:
@@ -88,8 +89,9 @@ def command(
 class _LocateRun:
     """Counts what is found while it is printed."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, around: Sequence[Problem]) -> None:
         self._search = search
+        self._around = around
         self._count = 0
         self._is_bad = False
 
@@ -100,7 +102,7 @@ class _LocateRun:
                 self._is_bad = self._is_bad or location.crc_ok is False
                 yield location
         partition = self._search.partition
-        problems = dict.fromkeys(map(str, partition.problems))
+        problems = dict.fromkeys(map(str, (*self._around, *partition.problems)))
         self._search.notes += [*problems, *partition.notes]
 
     @property
@@ -112,7 +114,8 @@ class _LocateRun:
     def status(self) -> int:
         if not self._count or self._is_bad:
             return EXIT_FINDINGS
-        is_skipped = self._search.is_unreadable or bool(self._search.partition.problems)
+        problems = self._around or self._search.partition.problems
+        is_skipped = self._search.is_unreadable or bool(problems)
         if is_skipped:
             return EXIT_SKIPPED
         return EXIT_FINDINGS if self._search.is_damaged else EXIT_OK

@@ -91,7 +91,9 @@ def command(
         options.process_count(jobs),
         [*notes, *map(str, absent)],
         # A partition that cannot be opened was not derived; one without its log start may be wrong.
-        is_short=bool(absent) or any(isinstance(each, AccessError) for each in found.problems),
+        is_short=bool(absent)
+        or any(isinstance(each, AccessError) for each in found.problems)
+        or any(each.problems for each in found.selected),
     )
     if apply or save_plan is not None:
         return run_change(run.change(is_saved=not apply), change, output)

@@ -88,7 +88,7 @@ def tell_after(consumer: Consumer, options: ConsumeOptions) -> int:
             f"the high watermark was checkpointed as {high_watermark}: what follows it may be"
             " missing on other replicas, and --until hw leaves it out"
         )
-    for each in (*partition.problems, *partition.notes):
+    for each in (*consumer.around, *partition.problems, *partition.notes):
         output.message(str(each))
     for missing in not_given:
         output.message(f"{partition.path}: {missing}", level="warning", **missing._asdict())

@@ -72,7 +72,7 @@ class _StateView:
             )
         within = (each.within(0, options.at_offset) for each in partition.not_given())
         not_given = [each for each in within if each is not None]
-        self._is_short = any(not_given)
+        self._is_short = any(not_given) or bool(selected.problems)
         on_disk = self.recovered.disk_entries
         self._differences = list(compare_entries(self.recovered.entries, on_disk or (), clock))
         is_older = stores_data_times(partition, self.recovered.entries, on_disk or ())
@@ -84,6 +84,7 @@ class _StateView:
         self._is_wrong = differs or self.recovered.is_lacking or self.recovered.has_bad_snapshot
         self.notes = [
             moment.describe(),
+            *map(str, selected.problems),
             *(f"{self.path}: {each}" for each in not_given),
             *_told(self.recovered, expired_count),
         ]

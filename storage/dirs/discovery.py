@@ -22,9 +22,11 @@ from storage.errors import (
     UsageError,
 )
 from storage.file_names import (
+    HIGH_WATERMARK_NAME,
     LEADER_EPOCHS_NAME,
     LOCK_FILE_NAME,
     LOG_FILE_KINDS,
+    LOG_START_NAME,
     PARTITION_METADATA_NAME,
     DirState,
     FileKind,
@@ -76,6 +78,9 @@ def is_partition_file(name: str) -> bool:
     return found.kind not in _NUMBERED_KINDS or found.has_padded_offset
 
 
+_BOUNDS_NAMES = frozenset({LOG_START_NAME, HIGH_WATERMARK_NAME})
+
+
 class Selected(NamedTuple):
     """One partition directory that was asked for, and the log dir it lies in.
 
@@ -85,6 +90,12 @@ class Selected(NamedTuple):
 
     partition: PartitionDir
     log_dir: LogDir | None
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps the log start and the high watermark of the partition from being known."""
+        found = () if self.log_dir is None else self.log_dir.problems
+        return tuple(each for each in found if Path(each.path).name in _BOUNDS_NAMES)
 
     def log_bytes(self) -> int:
         """What its `.log` files take now; 0 where they cannot be listed."""

@@ -95,6 +95,35 @@ def test_who_reads_a_whole_log_dir(
     assert call("journal", "list", log_dir).status == 0
 
 
+OF_ONE = (
+    ("consume",),
+    ("consume", "--isolation", "read_committed"),
+    ("recover-state",),
+    ("locate", "--offset", "3"),
+    *OF_ALL,
+)
+
+
+def garbled(path: Path) -> None:
+    path.write_text("0\n1\nplain 0\n")
+
+
+@pytest.mark.parametrize("plant", [dangling, directory, garbled])
+@pytest.mark.parametrize("name", CHECKPOINTS[1:])
+def test_who_reads_one_partition(
+    name: str, plant: Callable[[Path], None], log_dir: Path, call: Callable[..., Any]
+) -> None:
+    """Its log start and high watermark may be in there: nobody ends with 0, or without the path."""
+    for command in OF_ONE:
+        outcome = call(*command, log_dir / "plain-0")
+        assert outcome.status == 0, (command, outcome.errors, outcome.text)
+    plant(log_dir / name)
+    for command in OF_ONE:
+        outcome = call(*command, log_dir / "plain-0")
+        assert outcome.status in {1, 4, 5}, (command, outcome.status, outcome.errors)
+        assert name in outcome.errors + outcome.text, (command, outcome.errors)
+
+
 def test_they_are_clean_without_damage(log_dir: Path, call: Callable[..., Any]) -> None:
     for command in OF_ALL:
         outcome = call(*command, log_dir)

@@ -74,6 +74,7 @@ class LogConsumer(ABC, Generic[Given]):
         partition: as it is listed now.
         view: its transactions; None if nothing depends on them.
         consumed: so far.
+        around: what keeps its log start and high watermark from being known.
         reader: None before `start`.
     """
 
@@ -87,7 +88,9 @@ class LogConsumer(ABC, Generic[Given]):
         self._path = path
         self._options = options
         self._tell = tell
-        self.partition = Partition.of(select_partition(path))
+        selected = select_partition(path)
+        self.partition = Partition.of(selected)
+        self.around = selected.problems
         self._high_watermark = self.partition.high_watermark
         if options.end.kind is EndKind.HW and self._high_watermark is None:
             raise UsageError(
@@ -137,7 +140,7 @@ class LogConsumer(ABC, Generic[Given]):
         """Exit status of what was read; `not_given` as the method of that name says."""
         reader = self.reader
         is_skipped = reader is not None and reader.skipped
-        if self.partition.problems or is_skipped or not_given:
+        if self.around or self.partition.problems or is_skipped or not_given:
             return EXIT_SKIPPED
         is_wrong = reader is not None and (reader.noted or reader.wrong_end is not None)
         return EXIT_FINDINGS if is_wrong else EXIT_OK
@@ -145,7 +148,7 @@ class LogConsumer(ABC, Generic[Given]):
     def told(self, not_given: Sequence[Missing]) -> Iterator[str]:
         """Give the words for what `status` stands for, and what else there is to be known."""
         partition = self.partition
-        yield from map(str, (*partition.problems, *partition.notes))
+        yield from map(str, (*self.around, *partition.problems, *partition.notes))
         for each in [] if self.reader is None else self.reader.noted:
             yield f"damaged, and given: {each}"
         if self.reader is not None and self.reader.wrong_end is not None:

@@ -40,8 +40,10 @@ SHARED: dict[str, tuple[Any, Any]] = {
         False,
     ),
 }
-# Commands that print records as they come, or change files: what they say is said at once.
-NEVER_PAGED = frozenset({"apply", "follow", "print_offset", "program", "dry_run"})
+# What says how a change is undone, or has no end, is said at once: calls with one of these options,
+# and commands that change something without being asked twice.
+UNPAGED_OPTIONS = ("apply", "follow", "program", "to")
+UNPAGED_COMMANDS = ("apply", "export", "lease_pid", "undo")
 
 
 def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -60,7 +62,11 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
             has_all=names == ["all"],
             is_utc=shared["utc"],
             color=shared["color"],
-            has_pager=not shared["no_pager"] and not any(kwargs.get(name) for name in NEVER_PAGED),
+            has_pager=not (
+                shared["no_pager"]
+                or function.__module__.rpartition(".")[2] in UNPAGED_COMMANDS
+                or any(kwargs.get(name) for name in UNPAGED_OPTIONS)
+            ),
         )
         chosen = output.begin(kwargs.get("output"), look)
         if "output" in kwargs:

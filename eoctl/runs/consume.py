@@ -12,6 +12,7 @@ from eoctl.clients.text.record_text import TextOptions
 from eoctl.clients.text.record_writers import record_encoder
 from eoctl.output import OutputFormat
 from eoctl.runs.consume_notes import _summary, tell_after, tell_before, tell_skipped
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,9 +41,11 @@ def consume(
     With a group from its committed offset on; what all was printed is committed in the end.
 
     Raises:
-        UsageError, AccessError: nothing was printed.
+        UsageError, AccessError: nothing was printed; records have no columns to choose from.
         DamageError: all records before the damage were printed.
     """
+    if output.look().columns:
+        raise UsageError("--columns: records are printed whole", next_step="--print-key and so on")
     consumer = Consumer(path, options, output.message)
     text = printing.text._replace(partition=max(consumer.partition.partition, 0))
     encode = record_encoder(printing.output, printing.bytes_as, text)

@@ -153,6 +153,12 @@ def test_a_column_that_is_nowhere_is_a_wrong_call(eoctl: Callable[..., Outcome])
     assert eoctl("describe", "clean/txn-0", "--columns", "base_offset").status == 0
 
 
+def test_records_have_no_columns(eoctl: Callable[..., Outcome]) -> None:
+    outcome = eoctl("consume", "clean/txn-0", "--columns", "key")
+    assert (outcome.status, outcome.stdout) == (2, b"")
+    assert "--columns: records are printed whole" in outcome.errors
+
+
 # --- colours --------------------------------------------------------------------------------------
 
 
@@ -220,6 +226,19 @@ def test_a_pager_that_is_left_early(call: tuple[str, ...]) -> None:
     shown = on_terminal(*call, rows=10, environment={"EOCTL_PAGER": "head -n 1"})
     assert len(shown.lines) == 1, shown.raw
     assert shown.status in (0, 141)
+
+
+def test_undo_is_not_paged(
+    golden: Callable, tmp_path: Path, pager: tuple[dict[str, str], Path], eoctl: Callable
+) -> None:
+    """It changes files without being asked twice."""
+    kafka = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "kafka")
+    cut = ("truncate", kafka / "txn-0", "--to-offset", "311", "--single-copy", "--apply")
+    assert eoctl(*cut).status == 0
+    (journal,) = (tmp_path / "kafka.eoctl").iterdir()
+    shown = on_terminal("undo", journal, rows=2, environment=pager[0])
+    assert "undone" in shown.text
+    assert not pager[1].exists()
 
 
 def test_what_changes_files_is_not_paged(

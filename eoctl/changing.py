@@ -106,6 +106,15 @@ def how_to_undo_all(first: Applied) -> str:
     return f"eoctl undo --with-later {found.path} takes all of it back"
 
 
+def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
+    """Name the call that tells what became of the records, by the journals of a change."""
+    if journals:
+        more = f"; likewise for {len(journals) - 1} more journals" if len(journals) > 1 else ""
+        yield (
+            f"eoctl loss --against {journals[0]} tells which records are gone, new or changed{more}"
+        )
+
+
 def show_plan(plan: Plan, output: OutputFormat) -> None:
     """Print the steps and the price of a plan."""
     emit(Report("step", STEP_COLUMNS, _step_rows(plan)), output)

@@ -93,8 +93,8 @@ ROOMS: dict[str, set[str]] = {
         "recovery.summaries", "recovery.truncate",
     },
     "recovery.loss": {
-        "recovery.duplicates", "recovery.export", "recovery.records", "recovery.summaries",
-        "recovery.transactions",
+        "recovery.changes", "recovery.duplicates", "recovery.export", "recovery.records",
+        "recovery.summaries", "recovery.transactions",
     },
     # The face: what people and programs are told.
     "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},

@@ -52,6 +52,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                    "open_records", "records")),
     ("recommendation", (*PLACE, "leader", "leader_epoch", "end_offset", "lost_records_count",
                         "lost_acknowledged_records_count")),
+    ("change", ("kind", *PLACE, "offset", "key", "differences")),
+    ("partition", (*PLACE, "gone", "changed", "new", "equal", "is_whole")),
     # producers
     ("partition", (*PLACE, "producers_count", "live_count", "expired_count",
                    "open_transactions_count", "heap_bytes")),

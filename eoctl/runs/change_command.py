@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.changing import apply_one, how_to_undo, how_to_undo_all, save_plan, show_plan
+from eoctl.changing import (
+    apply_one,
+    how_to_compare,
+    how_to_undo,
+    how_to_undo_all,
+    save_plan,
+    show_plan,
+)
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, error, line, message
 from eoctl.runs.plan_words import done_lines, plan_lines
@@ -22,6 +29,7 @@ from eoctl.runs.told import is_for_people, tell
 from recovery.changes.apply import resume, writing
 from recovery.changes.plan import absolute_path
 from storage.errors import EXIT_OK, AccessError, EoctlError, RefusedError, UsageError
+from storage.file_names import FileKind, classify
 from storage.files import fsio
 
 if TYPE_CHECKING:
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from eoctl.runs.plan_words import PlanAnswer
     from eoctl.runs.told import Line
     from recovery.changes.applied import Applied
+    from recovery.changes.journal import JournalStep
     from recovery.changes.plan import Plan
     from storage.dirs.discovery import Selected
 
@@ -180,6 +189,10 @@ def _shown(
     return planned.status()
 
 
+def _is_log(step: JournalStep) -> bool:
+    return classify(Path(step.path).name).kind is FileKind.LOG
+
+
 class _Applying:
     """One call with --apply."""
 
@@ -189,6 +202,7 @@ class _Applying:
         self._plans: list[Plan] = []  # applied; empty where they are not shown
         self._count = 0
         self._applied: list[Applied] = []  # those whose way back was told
+        self._cut: list[str] = []  # journals of what has changed a `.log`
         self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
         self._fs = fsio.FileSystem()
 
@@ -206,6 +220,7 @@ class _Applying:
             self._apply(planned)
         if not self._count and not resumed and planned.nothing:
             notes.append(f"{planned.nothing}: nothing was changed")
+        notes += how_to_compare(self._cut)
         done = Done(is_applied=bool(resumed or self._count), resumed=tuple(resumed))
         last: Iterable[Line] = ()
         if is_for_people(output):
@@ -239,6 +254,8 @@ class _Applying:
                     message(self._way_back(applied))
                     self._applied.append(applied)
                 self._count += 1
+                if applied.journal.has_backup and any(map(_is_log, applied.journal.steps)):
+                    self._cut.append(applied.journal.path)
                 if self._command.shows_steps:
                     self._plans.append(plan)
         except EoctlError as exc:

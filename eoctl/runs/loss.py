@@ -25,6 +25,11 @@ class LossRun:
         counts: rows by kind, so far.
     """
 
+    name = "loss"
+    columns = LossRow._fields
+    summary_columns = LossSummary._fields
+    kinds = tuple(LossKind)
+
     def __init__(self, paths: Sequence[str], *, limit: int | None, spill_dir: str | None) -> None:
         self._progress = Progress("reading")
         space = spill_space(spill_dir, MEMORY_BYTES)

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     Kinds = NDArray[np.int8]
 
 
+_COLUMNS = ("offset", "timestamp_ms", "producer_id", "producer_epoch", "outcome")
+_LENGTHS = (
+    *("batch_row", "key_bytes", "value_bytes", "headers_count"),
+    *("header_key_bytes", "header_value_bytes"),
+)
+
+_PLACES = ("key_pos", "value_pos", "header_key_pos", "header_value_pos")
+
+
 class Content(NamedTuple):
     """Key, value and headers of a record."""
 
@@ -53,6 +62,11 @@ class ContentRows:
         """Return the key of a record."""
         return self.content(row).key
 
+    def is_same(self, other: ContentRows) -> bool:
+        """Whether it is seen at once that all of it is the same; False where it is not."""
+        del other
+        return False
+
 
 class _TableContents(ContentRows):
     def __init__(
@@ -84,10 +98,43 @@ class _TableContents(ContentRows):
         value = self._bytes(records.value_pos[at], records.value_bytes[at])
         return Content(self.key(row), value, headers)
 
+    def is_same(self, other: ContentRows) -> bool:
+        """Tell of records that lie in the same bytes."""
+        if not isinstance(other, _TableContents) or self.num_rows != other.num_rows:
+            return False
+        is_alike = all(
+            np.array_equal(getattr(self, name), getattr(other, name)) for name in _COLUMNS
+        )
+        one, two = self._records, other._records  # noqa: SLF001 - of the same class
+        is_alike = is_alike and np.array_equal(self._rows, other._rows)  # noqa: SLF001
+        if not is_alike or not all(
+            np.array_equal(getattr(one, name), getattr(two, name)) for name in _LENGTHS
+        ):
+            return False
+        if not all(_relative_is_same(getattr(one, name), getattr(two, name)) for name in _PLACES):
+            return False
+        return bool(np.array_equal(one.source[_inside(one)], two.source[_inside(two)]))
+
     def _bytes(self, pos: np.int64, size: np.int64) -> bytes | None:
         if size < 0:
             return None
         return self._records.source[int(pos) : int(pos) + int(size)].tobytes()
+
+
+def _relative_is_same(one: Ints, two: Ints) -> bool:
+    return not len(one) or bool(np.array_equal(one - one[0], two - two[0]))
+
+
+def _inside(records: RecordTable) -> slice:
+    """Where in the source all keys, values and headers are."""
+    if not records.row_count:
+        return slice(0, 0)
+    start = int(records.key_pos[0])
+    end = int((records.value_pos + np.maximum(records.value_bytes, 0)).max())
+    if len(records.header_value_pos):
+        behind = records.header_value_pos + np.maximum(records.header_value_bytes, 0)
+        end = max(end, int(behind.max()))
+    return slice(start, end)
 
 
 class _SingleContents(ContentRows):

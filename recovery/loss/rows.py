@@ -88,6 +88,60 @@ class LossSummary(NamedTuple):
     path: str
 
 
+class ChangeKind(StrEnum):
+    """What became of a record, seen from the other directory."""
+
+    GONE = "gone"
+    CHANGED = "changed"
+    NEW = "new"
+
+
+class ChangeRow(NamedTuple):
+    """A record that is not the same in two directories, or before and after.
+
+    Attributes:
+        kind: gone: it is in the other one only; new: it is not there; changed.
+        topic, partition, offset: which.
+        timestamp_ms, producer_id, producer_epoch: of the record here; of one that is gone, there.
+        key: likewise, at most KEY_BYTES of it.
+        differences: of one that changed: key, value, headers, timestamp, producer, outcome.
+        path, other_path: the directories; None: there is none.
+    """
+
+    kind: ChangeKind
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    key: bytes | None
+    differences: tuple[str, ...]
+    path: str | None
+    other_path: str | None
+
+
+class ChangeSummary(NamedTuple):
+    """What became of the records of one partition.
+
+    Attributes:
+        gone, new, changed, equal: records.
+        from_offset: where the comparison begins: the higher log start of the two.
+        is_whole: all of both could be read.
+    """
+
+    topic: str
+    partition: int
+    gone: int
+    new: int
+    changed: int
+    equal: int
+    from_offset: int
+    is_whole: bool
+    path: str | None
+    other_path: str | None
+
+
 def shown(key: bytes | None) -> bytes | None:
     """Return as much of a key as is shown."""
     return None if key is None else bytes(key[:KEY_BYTES])

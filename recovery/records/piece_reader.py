@@ -40,7 +40,7 @@ from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -75,8 +75,18 @@ class PieceReader(Generic[RowsT]):
         builder: RowBuilder[RowsT],
         *,
         opener: Callable[[SegmentPlace], Segment] = open_place,
+        listed: Sequence[SegmentPlace] | None = None,
     ) -> None:
-        """`opener` is there for tests, odd devices, and what a file was before it was changed."""
+        """Prepare.
+
+        Args:
+            split: what to read.
+            options: what is wanted of it.
+            builder: makes rows of the records.
+            opener: for tests, odd devices, and what a file was before it was changed.
+            listed: all segments of the directory; None: those that it has.
+        """
+        self._listed = listed
         self._split = split
         self._options = options
         self._opener = opener
@@ -225,7 +235,7 @@ class PieceReader(Generic[RowsT]):
                     self._segment,
                     start_pos,
                     self._end_pos,
-                    lambda: later_segments(self._split.place, self._opener),
+                    lambda: later_segments(self._split.place, self._opener, self._listed),
                 )
             outcome[is_data] = self._outcomes.of(part.producer_id[is_data], part.pos[is_data])
         if not self._is_committed_only:

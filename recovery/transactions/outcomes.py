@@ -266,12 +266,17 @@ def _behind(
         yield from EventWalk(each)
 
 
-def later_segments(place: SegmentPlace, opener: Open = open_place) -> Iterator[Segment]:
-    """Open the segments behind one, as its directory lists them now; each is closed by the next.
+def later_segments(
+    place: SegmentPlace,
+    opener: Open = open_place,
+    listed: Iterable[SegmentPlace] | None = None,
+) -> Iterator[Segment]:
+    """Open the segments behind one; each is closed by the next.
 
-    What cannot be opened is passed over.
+    They are those that its directory lists now, unless others are given. What cannot be opened is
+    passed over.
     """
-    for each in _listed(place.directory):
+    for each in _listed(place.directory) if listed is None else listed:
         if each.base_offset > place.base_offset:
             try:
                 segment = opener(each)

@@ -17,11 +17,14 @@ from storage.files.positioned_file import PositionedFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+ZEROS = ""  # as the path of a range: bytes that are in no file
+
 
 class SplicedFile(PositionedFile):
     """Ranges (path, start, end; in bytes, half open) one behind the other, opened read-only.
 
-    `path` is what the whole is called. Raises AccessError when one of them cannot be opened.
+    `path` is what the whole is called; a range of ZEROS is of no file. Raises AccessError when one
+    of them cannot be opened.
     """
 
     def __init__(
@@ -36,7 +39,8 @@ class SplicedFile(PositionedFile):
         self._files: dict[str, PositionedFile] = {}  # each once, however many ranges it gives
         try:
             for each in dict.fromkeys(each for each, _, _ in self._ranges):
-                self._files[each] = self._opened.enter_context(PositionedFile(each))
+                if each != ZEROS:
+                    self._files[each] = self._opened.enter_context(PositionedFile(each))
         except BaseException:
             self.close()
             raise
@@ -60,6 +64,10 @@ class SplicedFile(PositionedFile):
         place = bisect_right(self._starts, pos) - 1
         path, start_pos, end_pos = self._ranges[place]
         inner_pos = start_pos + pos - self._starts[place]
+        if path == ZEROS:
+            count = min(len(view), end_pos - inner_pos)
+            view[:count] = bytes(count)
+            return count
         reading = self._files[path].read_at(inner_pos, min(len(view), end_pos - inner_pos))
         for bad in reading.unreadable:
             if bad.start_pos == inner_pos:

@@ -218,7 +218,10 @@ def test_what_is_done_is_told_with_the_way_back(kafka: Path, eoctl: Callable) ->
     assert outcome.status == 0
     assert outcome.text == plan.text.replace("329\tno\n", "329\tyes\n")
     first, *notes = outcome.errors.splitlines()  # the way back at once, before any row
-    assert notes == plan.errors.splitlines()[:-1]
+    compare = (
+        f"eoctl loss --against {first.split()[2]} tells which records are gone, new or changed"
+    )
+    assert notes == [*plan.errors.splitlines()[:-1], compare]
     journal = journal_of(kafka)
     assert first == f"eoctl undo {journal} takes it back"
     assert sorted(difference(before, tree_of(kafka))) == [

@@ -1,0 +1,139 @@
+"""What two directories are compared by: for each partition its segments, and how they are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.export.options import ExportOptions
+from recovery.export.plan import plan_export
+from recovery.loss.content_rows import ContentBuilder
+from recovery.records.piece_reader import PieceReader
+from recovery.records.read_options import ReadOptions
+from storage.errors import UsageError
+from storage.places.find import open_place
+from storage.places.splits import Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from recovery.loss.content_rows import ContentRows
+    from recovery.summaries.read_findings import ReadFinding
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
+
+Key = tuple[str, int]
+COLUMNS = ("offset", "key")
+
+
+class PartitionSide(NamedTuple):
+    """One partition of a side.
+
+    Attributes:
+        path: the directory.
+        log_start_offset: below it nothing counts.
+        places: its segments, by base offset.
+        opener: opens them.
+    """
+
+    path: str
+    log_start_offset: int
+    places: tuple[SegmentPlace, ...]
+    opener: Callable[[SegmentPlace], Segment] = open_place
+
+
+class Side(NamedTuple):
+    """One of the two: partitions by topic and number.
+
+    Attributes:
+        notes: for people.
+        problems: what could not be listed, so that partitions may be missing here.
+        absent: topic, and what is to be said, of partitions that it should have.
+        is_before: it is the other one before a change, so its log start is what counted.
+    """
+
+    partitions: dict[Key, PartitionSide]
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    absent: tuple[tuple[str, str], ...] = ()
+    is_before: bool = False
+
+    @property
+    def shortcomings(self) -> list[str]:
+        """All that may be missing, in words."""
+        return [*self.problems, *(said for _, said in self.absent)]
+
+
+def side_of(paths: Sequence[str]) -> Side:
+    """List a side: partition directories or log dirs.
+
+    Raises:
+        AccessError, UsageError: as `plan_export`.
+        UsageError: a partition is there twice.
+    """
+    plan = plan_export(paths, ExportOptions(to="", columns=COLUMNS))
+    places: dict[str, dict[str, SegmentPlace]] = {}
+    for each in plan.pieces:
+        place = each.split.place
+        places.setdefault(place.directory, {})[place.path] = place
+    partitions: dict[Key, PartitionSide] = {}
+    for directory in plan.directories:
+        key = directory.topic, directory.partition
+        if key in partitions:
+            raise UsageError(
+                f"{directory.directory}: is {key[0]}-{key[1]}, as {partitions[key].path} is: one"
+                " copy of each partition is compared with one",
+                next_step="eoctl loss DIR --against DIR2, of one broker each",
+            )
+        partitions[key] = PartitionSide(
+            path=directory.directory,
+            log_start_offset=plan.known_of(directory.directory).log_start_offset or 0,
+            places=tuple(places.get(directory.directory, {}).values()),
+        )
+    notes = [each for each in plan.notes if each not in map(str, plan.problems)]
+    return Side(
+        partitions,
+        tuple(notes),
+        tuple(map(str, plan.problems)),
+        absent=tuple((each.key.topic, str(each)) for each in plan.absent),
+    )
+
+
+class SideRecords:
+    """The records of one partition of a side, from an offset on; iterate once.
+
+    Attributes:
+        findings: bad stretches, complete when the iteration is.
+    """
+
+    def __init__(
+        self, side: PartitionSide | None, from_offset: int, on_bytes: Callable[[int], object] = int
+    ) -> None:
+        self._side = side
+        self._options = ReadOptions(columns=COLUMNS, from_offset=from_offset)
+        self._on_bytes = on_bytes
+        self.findings: list[ReadFinding] = []
+
+    def __iter__(self) -> Iterator[ContentRows]:
+        side = self._side
+        if side is None:
+            return
+        for place in side.places:
+            split = Split(place, 0, place.file_bytes, is_last=True)
+            reader = PieceReader(
+                split, self._options, ContentBuilder(), opener=side.opener, listed=side.places
+            )
+            for rows in reader:
+                if rows.num_rows:
+                    yield rows
+            self.findings += (each for each in reader.findings if each.is_lost)
+            self._on_bytes(place.file_bytes)
+
+
+def total_bytes(sides: Iterable[Side]) -> int:
+    """How much there is to read."""
+    return sum(
+        place.file_bytes
+        for side in sides
+        for each in side.partitions.values()
+        for place in each.places
+    )

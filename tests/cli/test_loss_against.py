@@ -1,0 +1,212 @@
+"""`eoctl loss --against`: what another copy has, and what a change has made of the records."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.test_loss import cut_batches, kafka
+from tests.cli.test_loss_rows import flip
+from tests.damage.planted import layout
+from tests.doubled_logs import Said, Sent, write_log
+from tests.on_terminal import on_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FINDINGS, SKIPPED = 1, 5
+
+__all__ = ["kafka"]
+
+
+def rows_of(outcome: Any, *kinds: str) -> list[dict[str, Any]]:
+    rows = (json.loads(line) for line in outcome.text.splitlines())
+    return [row for row in rows if row["kind"] in kinds]
+
+
+def records_of(eoctl: Callable[..., Any], path: Path, *more: str) -> dict[int, dict[str, Any]]:
+    """What a consumer is given, by offset: another reader than the one of `loss`."""
+    text = eoctl("consume", path, "--output", "jsonl", *more).text
+    return {row["offset"]: row for row in map(json.loads, text.splitlines())}
+
+
+def journal_in(outcome: Any) -> Path:
+    """The journal that the last lines of an apply name."""
+    found = re.findall(r"eoctl undo (\S+) takes it back", outcome.errors)
+    assert found, outcome.errors
+    return Path(found[-1])
+
+
+@pytest.mark.parametrize("damage", [flip, cut_batches])
+def test_what_is_gone_is_what_the_other_copy_gives(
+    eoctl: Callable[..., Any],
+    kafka: Callable[..., Path],
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+) -> None:
+    log_dir = kafka("clean", "plain-0", "txn-1")
+    whole = shutil.copytree(log_dir, tmp_path / "backup")
+    same = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    assert (same.status, rows_of(same, "gone", "new", "changed")) == (0, [])
+    damage(log_dir)
+    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    assert outcome.status == FINDINGS
+    before = records_of(eoctl, whole / "plain-0")
+    after = records_of(eoctl, log_dir / "plain-0", "--skip-corrupt")
+    gone = rows_of(outcome, "gone")
+    assert rows_of(outcome, "new", "changed") == []
+    assert [row["offset"] for row in gone] == sorted(before.keys() - after.keys()) != []
+    assert [row["key"] for row in gone] == [before[row["offset"]]["key"] for row in gone]
+    sums = {row["topic"]: row for row in rows_of(outcome, "partition")}
+    assert (sums["plain"]["gone"], sums["plain"]["equal"]) == (len(gone), len(after))
+    assert (sums["txn"]["gone"], sums["txn"]["equal"]) == (0, 258)
+    assert sums["plain"]["is_whole"] == (damage is not flip)
+    turned = eoctl("loss", whole, "--against", log_dir, "--output", "jsonl")
+    assert [row["offset"] for row in rows_of(turned, "new")] == [row["offset"] for row in gone]
+    assert turned.status == (SKIPPED if damage is flip else 0)
+
+
+def test_what_changed_is_named(eoctl: Callable[..., Any], tmp_path: Path) -> None:
+    said = Said(500, b"k", b"a", ((b"h", b"1"),))
+    one = [Sent(7, 0, 0, (said,)), Sent(8, 0, 0, (said,), "txn"), Sent(8, 0, kind="commit")]
+    other = [
+        Sent(7, 0, 0, (said._replace(value=b"b", headers=((b"h", b"2"),)),)),
+        Sent(9, 1, 0, (said._replace(time=501, key=b"l"),), "txn"),
+        Sent(9, 1, kind="abort"),
+    ]
+    paths = [write_log(tmp_path / name / "t-0", log) for name, log in (("a", one), ("b", other))]
+    outcome = eoctl("loss", paths[0], "--against", paths[1], "--output", "jsonl")
+    found = rows_of(outcome, "gone", "changed", "new")
+    assert [(row["kind"], row["offset"], row["differences"]) for row in found] == [
+        ("changed", 0, ["value", "headers"]),
+        ("changed", 1, ["key", "timestamp", "producer", "outcome"]),
+    ]
+    assert outcome.status == FINDINGS
+
+
+def test_blocks_that_do_not_fit_are_compared_one_by_one(
+    eoctl: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Segments are cut elsewhere, a batch is missing in the middle, another is at the end."""
+    log = [Sent(7, 0, number, (Said(number, b"k%d" % number, b"v"),)) for number in range(50)]
+    one = write_log(tmp_path / "a" / "t-0", log, cuts=[7, 20])
+    gap = [*log[:30], log[31]._replace(gap=1), *log[32:], Sent(7, 0, 50)]
+    other = write_log(tmp_path / "b" / "t-0", gap, cuts=[11])
+    outcome = eoctl("loss", one, "--against", other, "--output", "jsonl")
+    found = rows_of(outcome, "gone", "changed", "new")
+    assert [(row["kind"], row["offset"]) for row in found] == [("new", 30), ("gone", 50)]
+    (summary,) = rows_of(outcome, "partition")
+    assert summary["equal"] == 49
+
+
+def test_what_retention_deleted_is_not_gone(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    log_dir = kafka("clean", "rolled-0")
+    whole = shutil.copytree(log_dir, tmp_path / "backup")
+    layout.log_files(log_dir / "rolled-0")[0].unlink()
+    layout.set_offset(log_dir, "log-start", "rolled-0", 25)
+    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    assert (outcome.status, rows_of(outcome, "gone", "new", "changed")) == (0, [])
+    sums = {row["topic"]: row for row in rows_of(outcome, "partition")}
+    assert (sums["rolled"]["from_offset"], sums["rolled"]["equal"]) == (25, 35)
+
+
+def test_a_partition_that_one_does_not_have(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    log_dir = kafka("clean", "plain-0", "idem-none-0")
+    whole = shutil.copytree(log_dir, tmp_path / "backup")
+    shutil.rmtree(log_dir / "plain-0")
+    outcome = eoctl("loss", log_dir, "--against", whole, "--output", "jsonl")
+    assert (outcome.status, len(rows_of(outcome, "gone"))) == (FINDINGS, 179)
+    other = eoctl("loss", log_dir, "--against", whole, "--topic", "idem-none", *JSONL)
+    assert (other.status, rows_of(other, "gone")) == (0, [])
+    one = eoctl("loss", log_dir, "--against", whole, "--topic", "plain", *JSONL)
+    assert (one.status, len(rows_of(one, "gone"))) == (FINDINGS, 179)
+    few = eoctl("loss", log_dir, "--against", whole, "--limit", "2", "--output", "jsonl")
+    assert (few.status, len(rows_of(few, "gone"))) == (FINDINGS, 2)
+    assert "177 more such rows" in few.errors
+
+
+CHANGES = {
+    "salvage": ("repair", "plain-0", "--strategy", "salvage", "--single-copy"),
+    "as-broker": ("repair", "plain-0", "--strategy", "as-broker", "--single-copy"),
+    "truncate": ("truncate", "plain-0", "--to-offset", "60", "--single-copy"),
+    "segments": ("truncate", "rolled-0", "--to-offset", "30", "--single-copy"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_change_has_made(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path, name: str
+) -> None:
+    """By the backup of its journal, as by a copy that was made before; and the apply names it."""
+    command, partition, *more = CHANGES[name]
+    log_dir = kafka("clean", "plain-0", "rolled-0")
+    if command == "repair":
+        flip(log_dir)
+    whole = shutil.copytree(log_dir, tmp_path / "backup")
+    done = eoctl(command, log_dir / partition, *more, "--apply")
+    assert done.status == 0, done.errors
+    journal = journal_in(done)
+    assert f"eoctl loss --against {journal}" in done.errors
+    by_copy = eoctl("loss", log_dir / partition, "--against", whole / partition, *JSONL)
+    expected = [
+        {key: value for key, value in row.items() if not key.endswith("path")}
+        for row in rows_of(by_copy, "gone", "new", "changed", "partition")
+    ]
+    for paths in ((), (log_dir,), (log_dir / partition,)):
+        outcome = eoctl("loss", *paths, "--against", journal, *JSONL)
+        found = [
+            {key: value for key, value in row.items() if not key.endswith("path")}
+            for row in rows_of(outcome, "gone", "new", "changed", "partition")
+        ]
+        assert found == expected
+        assert outcome.status == by_copy.status
+    if name != "salvage":
+        assert any(row["kind"] == "gone" for row in expected)
+    assert eoctl("undo", journal).status == 0
+    undone = eoctl("loss", "--against", journal)
+    assert undone.status == 4
+    assert "is undone" in undone.errors
+
+
+JSONL = ("--output", "jsonl")
+
+
+def test_what_a_producer_has_appended(
+    eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path
+) -> None:
+    log_dir = kafka("clean", "plain-0")
+    (tmp_path / "lines").write_text("one\ntwo\n")
+    done = eoctl("produce", log_dir / "plain-0", tmp_path / "lines", "--single-copy", "--apply")
+    assert done.status == 0, done.errors
+    outcome = eoctl("loss", "--against", journal_in(done), *JSONL)
+    assert [row["offset"] for row in rows_of(outcome, "new")] == [179, 180]
+    assert (outcome.status, rows_of(outcome, "gone", "changed")) == (0, [])
+
+
+def test_wrong_calls(eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_path: Path) -> None:
+    log_dir = kafka("clean", "plain-0")
+    whole = shutil.copytree(log_dir, tmp_path / "backup")
+    assert eoctl("loss", "--against", whole).status == 2
+    assert eoctl("loss", log_dir, "--against", tmp_path / "none").status == 3
+    twice = eoctl("loss", log_dir, whole, "--against", whole)
+    assert (twice.status, "one copy of each partition" in twice.errors) == (2, True)
+
+
+def test_what_changed_by_the_repair(eoctl: Callable[..., Any], kafka: Callable[..., Path]) -> None:
+    """As an operator asks: the apply names the call, and its first lines answer."""
+    log_dir = kafka("clean", "plain-0")
+    done = eoctl("truncate", log_dir / "plain-0", "--to-offset", "60", "--single-copy", "--apply")
+    assert done.status == 0
+    status, lines = on_terminal("loss", "--against", journal_in(done))
+    assert status == FINDINGS
+    gone = int(re.search(r"records: (\d+) gone, 0 changed, 0 new", "\n".join(lines[:3]))[1])
+    assert gone >= 100

@@ -23,6 +23,7 @@ from eoctl.runs.told import (
 from recovery.checks.assignment import DELETES
 from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
+from recovery.start.changes import StartAction
 from storage.file_names import FileKind, classify
 
 if TYPE_CHECKING:
@@ -380,6 +381,9 @@ def _finding_text(folded: Folded, *, has_path: bool) -> str:
     action = each.broker_action
     # Of an open transaction it is the file that is changed, whatever becomes of the transaction.
     is_idle = action in {"", "nothing"} or each.check_id == "TXO-1"
+    cuts = f"{StartAction.TRUNCATES} to "
+    if action.startswith(cuts):
+        action = f"cuts the file at byte {action.removeprefix(cuts)}"
     does = "" if is_idle else f"; broker {action}"
     following = len(folded.consequences)
     worst = max((one.severity.rank for one in folded.consequences), default=0)

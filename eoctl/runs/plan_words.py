@@ -1,7 +1,7 @@
 """What a plan comes to in four lines, and what was done in three; for a terminal.
 
 Plan    cut txn-0 back from 318 to 300; 9 files change
-Loses   13 records, 6 acknowledged; 3 transactions go, 3 hang without their marker
+Loses   13 records, 6 acknowledged; 6 transactions changed
 Undo    yes: backups are made first, eoctl undo puts every byte back
 Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
 """
@@ -131,9 +131,9 @@ def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswe
 
 def _transactions(counts: dict[str, int]) -> list[str]:
     words = {
-        "removed": "of {} nothing is left",
-        "reopened": "{} keep data and lose their marker",
-        "shortened": "{} lose a part",
+        "removed": "{} removed",
+        "reopened": "{} left without a marker",
+        "shortened": "{} shortened",
     }
     parts = [text.format(counts[name]) for name, text in words.items() if counts.get(name)]
     return [f"transactions: {', '.join(parts)}"] if parts else []

@@ -217,6 +217,7 @@ def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> N
     assert screen.lines[0].startswith("Start   Kafka 4.3.1 will start, and takes away")
     assert all(len(each) <= ONE_LINE for each in screen.lines[:20])
     assert "clean   21 partitions without a finding" in screen.text
+    assert "does not match; broker cuts the file at byte 0" in " ".join(screen.text.split())
     assert "not shown: rows of 24 partitions; -v or --output jsonl" in screen.text
     assert "check_id: BAT-1" in on_terminal("check", "-q", "-v", "killed").text.replace(
         " id", "_id"

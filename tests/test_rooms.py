@@ -100,7 +100,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},
     "eoctl.face": set(),
     "eoctl.help": {"eoctl"},
-    "eoctl.text": set(),
+    "eoctl.text": {"recovery.work"},
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
     "eoctl.clients.log": {

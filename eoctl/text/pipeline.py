@@ -10,20 +10,20 @@ process would write.
 
 Anything but healthy batches ends the work of two: the baton then says how far it came, and the
 caller goes on alone from there. The child reports nothing: what it cannot render is left to the
-parent. Each process holds only its own ends of the pipes, so that it sees when the other is gone.
+parent.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import re
-import signal
+from contextlib import suppress
 from copy import copy
 from struct import Struct
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.text.renderers import DeepRenderer, OffsetFollower
+from recovery.work.processes import ChildProcess, WorkerLostError
 from storage.errors import EoctlError
 from storage.formats.record_batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES
 from storage.kernels import pure
@@ -31,6 +31,8 @@ from storage.kernels.numpy_kernel import BulkWindow, empty_table, scan_window
 from storage.kernels.pure import LENGTH_POS, Neighbours
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from eoctl.text.renderers import HeaderRenderer
     from storage.errors import FormatError
     from storage.log.segment import Segment
@@ -323,73 +325,59 @@ def render_with_two(
         OSError: writing failed.
         EoctlError: the second process was ended from outside; its part is missing.
     """
-    child_in, parent_out = os.pipe()
-    parent_in, child_out = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(parent_in)
-            os.close(parent_out)
-            with open(child_in, "rb") as batons_in, open(child_out, "wb") as batons_out:  # noqa: PTH123
-                worker = _Renderer(segment, renderer, fd, end_pos, end_offset)
-                _be_second(worker, batons_in, batons_out)
-        finally:
-            os._exit(0)  # nothing of the parent's may be done twice
-    os.close(child_in)
-    os.close(child_out)
+    # Forked: it reads and writes what is open here.
+    child = ChildProcess(_be_second, (segment, renderer, fd, end_pos, end_offset), "fork")
     try:
-        with open(parent_in, "rb") as batons_in, open(parent_out, "wb", 0) as batons_out:  # noqa: PTH123
-            worker = _Renderer(segment, copy(renderer), fd, end_pos, end_offset)
-            baton = _be_first(worker, renderer.follower, batons_in, batons_out)
+        worker = _Renderer(segment, copy(renderer), fd, end_pos, end_offset)
+        baton = _be_first(worker, renderer.follower, child)
+    except WorkerLostError as error:
+        raise EoctlError(
+            "the second process ended before its work was done", next_step="--jobs 1"
+        ) from error
     finally:
         # It has nothing to write any more, and may still search a place for a guess.
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        child.stop()
     if baton.errno:
         raise OSError(baton.errno, os.strerror(baton.errno))
     return baton
 
 
-def _receive(batons_in: IO[bytes]) -> Baton:
-    baton: Baton = pickle.load(batons_in)  # noqa: S301 - from a process of our own
-    return baton
-
-
-def _be_first(
-    worker: _Renderer, follower: OffsetFollower, batons_in: IO[bytes], batons_out: IO[bytes]
-) -> Baton:
+def _be_first(worker: _Renderer, follower: OffsetFollower, second: ChildProcess) -> Baton:
     """Render pieces 0, 2, 4 and so on."""
     baton, index = FIRST_BATON, 0
-    try:
-        while True:
-            ready = worker.render_ahead(index)
-            if index:
-                baton = _receive(batons_in)
-                follower.non_consecutive.update(baton.non_consecutive)
-            if not baton.is_over:
-                baton = worker.take_turn(index, ready, baton)
-                follower.non_consecutive.update(baton.non_consecutive)
-                pickle.dump(baton._replace(non_consecutive={}), batons_out)
-            if baton.is_over:
-                follower.last_offset = baton.last_record_offset
-                return baton
-            index += 2
-    except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-        raise EoctlError(
-            "the second process ended before its work was done", next_step="--jobs 1"
-        ) from error
-
-
-def _be_second(worker: _Renderer, batons_in: IO[bytes], batons_out: IO[bytes]) -> None:
-    """Render pieces 1, 3, 5 and so on, until the baton says that it is over."""
-    index = 1
     while True:
         ready = worker.render_ahead(index)
-        baton = _receive(batons_in)
+        if index:
+            baton = second.receive()
+            follower.non_consecutive.update(baton.non_consecutive)
         if not baton.is_over:
             baton = worker.take_turn(index, ready, baton)
-            pickle.dump(baton, batons_out)
-            batons_out.flush()
+            follower.non_consecutive.update(baton.non_consecutive)
+            second.send(baton._replace(non_consecutive={}))
         if baton.is_over:
-            return
+            follower.last_offset = baton.last_record_offset
+            return baton
         index += 2
+
+
+def _be_second(
+    segment: Segment,
+    renderer: HeaderRenderer,
+    fd: int,
+    end_pos: int,
+    end_offset: int | None,
+    first: Connection,
+) -> None:
+    """Render pieces 1, 3, 5 and so on, until the baton says that it is over."""
+    with suppress(Exception):  # what it cannot render is left to the first, which sees it gone
+        worker = _Renderer(segment, renderer, fd, end_pos, end_offset)
+        index = 1
+        while True:
+            ready = worker.render_ahead(index)
+            baton: Baton = first.recv()
+            if not baton.is_over:
+                baton = worker.take_turn(index, ready, baton)
+                first.send(baton)
+            if baton.is_over:
+                return
+            index += 2

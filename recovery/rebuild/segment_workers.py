@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recovery.rebuild.segment_pass import Block, PassEnd, pass_over
-from recovery.work.processes import WorkerLostError, end_with
+from recovery.work.streams import stream_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from multiprocessing.connection import Connection
 
     from recovery.rebuild.segment_pass import SegmentJob
 
@@ -48,20 +45,16 @@ def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) 
 def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | PassEnd]]:
     """Give the messages of each segment, in order; exceptions come where they belong.
 
-    With several jobs the segments are dealt out in turn to as many processes, which work ahead of
-    the reader. They end when the iteration does. Few bytes are read in this process.
+    With several jobs by as many processes; few bytes are read in this one.
     """
     jobs = paying_jobs(jobs, map(_size_bytes, work))
-    if jobs <= 1 or len(work) <= 1:
-        yield from (pass_over(job) for job in work)
-        return
-    workers = [_SegmentWorker(work[first::jobs]) for first in range(min(jobs, len(work)))]
-    try:
-        for place in range(len(work)):
-            yield workers[place % len(workers)].next_segment()
-    finally:
-        for worker in workers:
-            worker.stop()
+    return stream_in_order(
+        pass_over, work, jobs, weight_of=_rows_count, max_weight=MAX_WAITING_ROWS
+    )
+
+
+def _rows_count(message: Block | PassEnd) -> int:
+    return message.table.row_count if isinstance(message, Block) else 0
 
 
 def _size_bytes(job: SegmentJob) -> int:
@@ -69,59 +62,3 @@ def _size_bytes(job: SegmentJob) -> int:
         return Path(job.path).stat().st_size
     except OSError:  # the pass tells of it
         return 0
-
-
-class _SegmentWorker:
-    def __init__(self, work: Sequence[SegmentJob]) -> None:
-        import multiprocessing  # a partition of one segment does not pay for it
-
-        # fork: the modules are loaded, and nothing here runs threads.
-        context = multiprocessing.get_context("fork")
-        self._messages, sender = context.Pipe(duplex=False)
-        parent = os.getpid()
-        self._process = context.Process(target=_run, args=(work, sender, parent), daemon=True)
-        self._process.start()
-        sender.close()
-
-    def next_segment(self) -> Iterator[Block | PassEnd]:
-        while True:
-            try:
-                message = self._messages.recv()
-            except EOFError:
-                raise WorkerLostError from None
-            if isinstance(message, BaseException):
-                raise message
-            yield message
-            if isinstance(message, PassEnd):
-                return
-
-    def stop(self) -> None:
-        self._messages.close()
-        self._process.terminate()
-        self._process.join()
-
-
-def _run(work: Sequence[SegmentJob], sender: Connection, parent_pid: int) -> None:
-    try:
-        end_with(parent_pid)
-        for job in work:
-            _send_segment(job, sender)
-    except (BrokenPipeError, KeyboardInterrupt):
-        return
-    except Exception as exc:  # noqa: BLE001 - raised again where the segment is read
-        sender.send(exc)
-
-
-def _send_segment(job: SegmentJob, sender: Connection) -> None:
-    """Work ahead of the reader up to MAX_WAITING_ROWS, then at its pace."""
-    waiting: deque[Any] = deque()
-    waiting_rows = 0
-    for message in pass_over(job):
-        waiting.append(message)
-        waiting_rows += message.table.row_count if isinstance(message, Block) else 0
-        while waiting_rows > MAX_WAITING_ROWS:
-            oldest = waiting.popleft()
-            sender.send(oldest)
-            waiting_rows -= oldest.table.row_count
-    for message in waiting:
-        sender.send(message)

@@ -1,4 +1,4 @@
-"""Worker processes: values mapped in order or as they come, workers that die replaced.
+"""Worker processes: values mapped in order or as they come, streams in order, one way to start.
 
-From the entry down: processes.
+From the entry down: streams, processes.
 """

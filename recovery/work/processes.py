@@ -126,14 +126,13 @@ class _Crew:
         for key, _ in self._selector.select():
             worker: _Worker = key.data
             try:
-                is_right, value = worker.receive()
+                answer = worker.take()
             except WorkerLostError:
                 self._replace(worker)
                 continue
-            if isinstance(value, _Read):
-                if (watcher := read_watch.watcher()) is not None:
-                    watcher.read_elsewhere(value.path, value.read_bytes)
+            if isinstance(answer, ToldRead):
                 continue
+            is_right, value = answer
             if not is_right:
                 raise value
             number = worker.numbers.popleft()
@@ -171,20 +170,33 @@ class _Crew:
             worker.stop()
 
 
-class _Worker:
-    """A process and the numbers it has to do. Whatever its connection fails with: it is gone."""
+class ChildProcess:
+    """A process of ours with a connection to it. Whatever that fails with: the process is gone.
 
-    def __init__(self, function: Callable[[Any], Any], values: Sequence[Any]) -> None:
+    It ends with this one, and leaves an interrupt to it.
+    """
+
+    def __init__(
+        self, work: Callable[..., None], arguments: tuple[Any, ...], method: str | None = None
+    ) -> None:
+        """Call `work` there with the arguments, and its end of the connection behind them.
+
+        Args:
+            work: of a module unless the process is forked.
+            arguments: plain values unless it is forked.
+            method: "fork" where the process needs what is open here; else what is safe now.
+        """
         import multiprocessing
         from multiprocessing import resource_tracker
 
-        self.numbers: deque[int] = deque()
-        method = start_method()
+        method = method or start_method()
         context: BaseContext = multiprocessing.get_context(method)
         self.connection, theirs = context.Pipe()
+        # A forked one has our end too, and would not see that we are gone.
+        ours = self.connection if method == "fork" else None
         self.process = context.Process(  # type: ignore[attr-defined]
-            target=_work,
-            args=(function, values, theirs, os.getpid(), read_watch.watcher() is not None),
+            target=_begin,
+            args=(work, arguments, theirs, ours, os.getpid(), read_watch.watcher() is not None),
             daemon=True,
         )
         # Children inherit what is blocked: an interrupt is for this process, which ends them. The
@@ -200,26 +212,60 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
-    def send(self, number: int) -> None:
+    def send(self, value: object) -> None:
+        """Give it a value; WorkerLostError."""
         try:
-            self.connection.send(number)
+            self.connection.send(value)
         except OSError:
             raise WorkerLostError from None
 
-    def receive(self) -> tuple[bool, Any]:
+    def receive(self) -> Any:
+        """Wait for a value of it; WorkerLostError."""
+        while isinstance(value := self.take(), ToldRead):
+            pass
+        return value
+
+    def take(self) -> Any:
+        """Take the next thing it has sent, be it a value or what it has read; WorkerLostError."""
         try:
-            answer: tuple[bool, Any] = self.connection.recv()
+            value = self.connection.recv()
         except (EOFError, OSError):
             raise WorkerLostError from None
-        return answer
+        if isinstance(value, ToldRead) and (watcher := read_watch.watcher()) is not None:
+            watcher.read_elsewhere(value.path, value.read_bytes)
+        return value
 
     def stop(self) -> None:
+        """End it, whatever it does: it has nothing that would be lost."""
         self.connection.close()
-        self.process.terminate()
+        self.process.kill()
         self.process.join()
 
 
-class _Read(NamedTuple):
+def _begin(
+    work: Callable[..., None],
+    arguments: tuple[Any, ...],
+    connection: Connection,
+    ours: Connection | None,
+    parent_pid: int,
+    is_watched: bool,
+) -> None:
+    end_with(parent_pid)
+    read_watch.watch(_Teller(connection) if is_watched else None)
+    if ours is not None:
+        ours.close()
+    work(*arguments, connection)
+
+
+class _Worker(ChildProcess):
+    """A process and the numbers it has to do."""
+
+    def __init__(self, function: Callable[[Any], Any], values: Sequence[Any]) -> None:
+        self.numbers: deque[int] = deque()
+        super().__init__(_work, (function, values))
+
+
+class ToldRead(NamedTuple):
     """What a process has read of logs since it told of it last."""
 
     path: str
@@ -242,7 +288,7 @@ class _Teller:
             told, self._told_bytes = self._told_bytes, self._count.count_bytes
             self._told_at = now
             with suppress(OSError):  # nobody waits for it any more
-                self._connection.send((True, _Read(path, self._told_bytes - told)))
+                self._connection.send(ToldRead(path, self._told_bytes - told))
 
     def read_elsewhere(self, path: str, count: int) -> None:
         """Nothing: it has no processes of its own."""
@@ -252,11 +298,7 @@ def _work(
     function: Callable[[Any], Any],
     values: Sequence[Any],
     connection: Connection,
-    parent_pid: int,
-    is_watched: bool,
 ) -> None:
-    end_with(parent_pid)
-    read_watch.watch(_Teller(connection) if is_watched else None)
     while True:
         try:
             number = connection.recv()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -30,16 +30,15 @@ COMMANDS = [
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of processes that are started."""
+    """The functions that are started in processes."""
     found: list[str] = []
-    for module in (piece_workers, segment_workers):
+    start = piece_workers.ChildProcess.__init__
 
-        class Counted(module._Worker):  # type: ignore[name-defined, misc]
-            def __init__(self, *arguments: object) -> None:
-                found.append(type(self).__module__)
-                super().__init__(*arguments)
+    def counted(child: piece_workers.ChildProcess, work: Any, *arguments: Any) -> None:
+        found.append(work.__module__)
+        start(child, work, *arguments)
 
-        monkeypatch.setattr(module, "_Worker", Counted)
+    monkeypatch.setattr(piece_workers.ChildProcess, "__init__", counted)
     return found
 
 

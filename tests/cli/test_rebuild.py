@@ -329,7 +329,7 @@ def test_no_process_outlives_the_one_that_started_it(crash: Path, signal_number:
     script = (
         "import os, sys, time\n"
         "from multiprocessing import get_context\n"
-        "from recovery.rebuild.segment_workers import end_with\n"
+        "from recovery.work.processes import end_with\n"
         "def work(parent):\n"
         "    end_with(parent)\n"
         "    print('ready', flush=True)\n"

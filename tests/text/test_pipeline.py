@@ -24,7 +24,7 @@ from storage.log.segment import open_segment
 from tests.made_logs import with_right_checksums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from storage.log.segment import Segment
 
@@ -252,14 +252,9 @@ def test_a_second_process_that_is_killed_is_an_error(
 def test_what_the_first_process_raises_ends_the_second(
     large_log: Segment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receive: Callable[..., Any] = pipeline._receive
-    parent = os.getpid()
+    def interrupted(_child: pipeline.ChildProcess) -> Any:
+        raise KeyboardInterrupt
 
-    def interrupted(batons_in: Any) -> Any:
-        if os.getpid() == parent:
-            raise KeyboardInterrupt
-        return receive(batons_in)
-
-    monkeypatch.setattr(pipeline, "_receive", interrupted)
+    monkeypatch.setattr(pipeline.ChildProcess, "receive", interrupted)
     with (tmp_path / "out").open("wb") as out, pytest.raises(KeyboardInterrupt):
         render_log(large_log, out.write, on_error=ignore, fd=out.fileno(), jobs=2, **DEEP)

@@ -21,9 +21,10 @@ from recovery.fsck.verdict import (
 from recovery.rules.findings import Severity
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
+from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eoctl.runs.check_run import CheckRequest, CheckRun
     from recovery.fsck.one_pass import PartitionRow
@@ -66,12 +67,12 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         rows=run.rows,
         cuts=cuts,
         held=held,
-        checked=_checked(run, request),
+        checked=_checked(run, request, partitions.values()),
         call=call,
     )
 
 
-def _checked(run: CheckRun, request: CheckRequest) -> Checked:
+def _checked(run: CheckRun, request: CheckRequest, partitions: Iterable[Partition]) -> Checked:
     counts = {row.path: _findings_count(row) for row in run.rows}
     listed = sum(bool(directory) for directory, _ in run.placed)
     # What is said of a directory as an entry of its log dir is a finding, too.
@@ -90,6 +91,10 @@ def _checked(run: CheckRun, request: CheckRequest) -> Checked:
         is_deep=request.is_deep,
         is_fast=request.is_fast,
         skipped_count=len(run.found.selected) - len(run.rows),
+        unmarked_count=sum(
+            each.high_watermark is None and not each.is_set_aside and each.topic != METADATA_TOPIC
+            for each in partitions
+        ),
     )
 
 

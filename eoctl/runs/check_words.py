@@ -245,9 +245,25 @@ def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
     elif others_count:
         text = f"no record, but {counted(others_count, 'error')}, see below"
         yield Said("Lost", text, Severity.ERROR.rank)
-    elif not verdict.checked.unread_count and not _has_gaps(verdict):
-        how = "nothing by the headers" if verdict.checked.is_fast else "nothing: no damaged batch"
-        yield Said("Lost", fitting([f"{how}, none missing below the high watermarks", how], room))
+    elif not verdict.checked.unread_count:
+        yield Said("Lost", fitting(_nothing(verdict), room), _nothing_rank(verdict))
+
+
+def _nothing(verdict: DirectoryVerdict) -> list[str]:
+    """That nothing is lost, as far as anything tells; from the longest to the shortest."""
+    checked = verdict.checked
+    how = "nothing by the headers" if checked.is_fast else "nothing: no damaged batch"
+    if _gaps_count(verdict):
+        gaps = counted(_gaps_count(verdict), "gap")
+        return [f"unknown: {gaps} between offsets, but no damaged batch", f"unknown: {gaps}"]
+    if not checked.unmarked_count:
+        return [f"{how}, none missing below the high watermarks", how]
+    unmarked = f"{checked.unmarked_count:,} of {checked.partitions_count:,} without high watermark"
+    return [f"{how}; {unmarked}", unmarked]
+
+
+def _nothing_rank(verdict: DirectoryVerdict) -> int:
+    return Severity.WARNING.rank if _gaps_count(verdict) else Severity.NOTE.rank
 
 
 def _other_errors_count(verdict: DirectoryVerdict) -> int:
@@ -260,8 +276,8 @@ def _other_errors_count(verdict: DirectoryVerdict) -> int:
     )
 
 
-def _has_gaps(verdict: DirectoryVerdict) -> bool:
-    return any(
+def _gaps_count(verdict: DirectoryVerdict) -> int:
+    return sum(
         each.finding.check_id in _GAPS and each.finding.severity is not Severity.NOTE
         for each in verdict.listed
     )

@@ -139,6 +139,8 @@ class Checked(NamedTuple):
         log_bytes: that were read.
         is_deep, is_fast: how.
         skipped_count: partitions of the same PATHs that were left out as it was asked for.
+        unmarked_count: without a checkpointed high watermark, so that nothing tells what was
+            acknowledged.
     """
 
     partitions_count: int
@@ -149,6 +151,7 @@ class Checked(NamedTuple):
     is_deep: bool
     is_fast: bool
     skipped_count: int = 0
+    unmarked_count: int = 0
 
 
 class NextCall(NamedTuple):

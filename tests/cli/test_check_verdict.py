@@ -199,6 +199,19 @@ def test_what_is_missing_and_what_follows_from_it(kafka: Path, eoctl: Callable[.
     assert "11 acknowledged offsets missing" in top_of(found)[0]
 
 
+def test_where_nothing_tells_what_was_acknowledged(kafka: Path) -> None:
+    (kafka / "replication-offset-checkpoint").unlink()
+    found = verdict(kafka, now="dir")
+    lost = next(each for each in top_of(found) if each.startswith("Lost"))
+    assert lost == "Lost    nothing: no damaged batch; 23 of 24 without high watermark"
+
+
+def test_gaps_between_offsets_are_no_nothing(golden: Callable[[str], Path]) -> None:
+    found = verdict(golden("kafka-4.3.1") / "hard", now="dir")
+    lost = next(each for each in top_of(found) if each.startswith("Lost"))
+    assert lost == "Lost    unknown: 4 gaps between offsets, but no damaged batch"
+
+
 def test_an_index_of_a_sound_log_is_a_finding_of_its_own(kafka: Path) -> None:
     flip(kafka / "idem-none-0" / LOG.replace(".log", ".index"), 7)
     flip(kafka / "plain-0" / LOG, 2000)

@@ -105,6 +105,7 @@ COMMANDS = {
     ),
 }
 
+COMPLETION_VARIABLE = "_EOCTL_COMPLETE"  # set by the script of a shell
 EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
 
 
@@ -182,8 +183,15 @@ def _top_level(
             "--version", callback=_show_version, is_eager=True, help="Show versions and kernel."
         ),
     ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(metavar="[SHELL]", help="Install completion for bash, zsh or fish."),
+    ] = None,
+    show_completion: Annotated[
+        str | None, typer.Option(metavar="[SHELL]", help="Print the script that does it.")
+    ] = None,
 ) -> None:
-    del version
+    del version, install_completion, show_completion  # done before
 
 
 def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -290,6 +298,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     call.keep(arguments)
     output.open_missing_streams()
+    if COMPLETION_VARIABLE in os.environ or (arguments[:1] and is_about_completion(arguments[0])):
+        sys.exit(exit_status_of(lambda: _complete(arguments)))
     try:
         app = build_app(plain_call(arguments))
         sys.exit(app(args=plain_call(arguments), prog_name="eoctl", standalone_mode=False))
@@ -308,6 +318,27 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         output.discard_stdout()
         output.error(failed)
         sys.exit(failed.exit_status)
+
+
+def is_about_completion(argument: str) -> bool:
+    """Whether a call begins with one of the two options that are about completion."""
+    return argument.partition("=")[0] in ("--show-completion", "--install-completion")
+
+
+def _complete(arguments: list[str]) -> None:
+    """Answer the script of a shell; or show it, or install it."""
+    from eoctl import output
+    from eoctl.help import completion
+
+    if COMPLETION_VARIABLE in os.environ:
+        output.line(completion.complete(os.environ[COMPLETION_VARIABLE], build_app))
+        return
+    option, _, shell = arguments[0].partition("=")
+    shell = shell or next(iter(arguments[1:]), "")
+    if option == "--show-completion":
+        output.line(completion.script_of(shell or None))
+    else:
+        output.message(completion.install(shell or None))
 
 
 def plain_call(arguments: list[str]) -> list[str]:

@@ -99,7 +99,7 @@ ROOMS: dict[str, set[str]] = {
     # The face: what people and programs are told.
     "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},
     "eoctl.face": set(),
-    "eoctl.help": {"eoctl"},
+    "eoctl.help": {"eoctl", "recovery.changes", "recovery.rules"},
     "eoctl.text": {"recovery.work"},
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),

@@ -1,0 +1,102 @@
+"""What a shell can offer for a value: partitions, topics, journals, rules; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_PATHS = ("paths", "path", "source", "sources", "log_dir")
+
+
+def values_of(param: Any, given: dict[str, Any], begun: str) -> list[str]:
+    """Return what may stand there; empty: the shell's own names of files.
+
+    Args:
+        param: the option or argument that is written.
+        given: the values of the others, as far as they are there.
+        begun: what is written of it.
+    """
+    if param.name == "explain":
+        begun = begun.upper()
+    # A name with a space would have to be quoted as each shell does.
+    names = {each for each in _names_for(param, given, begun) if " " not in each}
+    return sorted(each for each in names if each.startswith(begun))
+
+
+def _names_for(param: Any, given: dict[str, Any], begun: str) -> Iterable[str]:
+    name = param.name
+    if name in ("topic", "to_topic"):
+        return (topic for topic, _ in _partitions(_given_paths(given)))
+    if name == "partition":
+        topics = given.get("topic") or []
+        return (str(n) for topic, n in _partitions(_given_paths(given)) if topic in topics)
+    if name == "explain":
+        return _rules()
+    if name in ("leader", "replica", "all_replicas", "target"):
+        return _partition_paths(begun)
+    if param.param_type_name == "argument":
+        is_of_journals = given.get("action") in ("list", "show", "prune")
+        if is_of_journals or name in ("journals", "plan"):
+            return _journals(begun)
+        if name in (*_PATHS, "destination"):
+            return _partition_paths(begun)
+    return ()
+
+
+def _given_paths(given: dict[str, Any]) -> list[str]:
+    values = [given[name] for name in _PATHS if given.get(name)]
+    return [each for value in values for each in ([value] if isinstance(value, str) else value)]
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)  # noqa: PTH208 - names are wanted
+    except OSError:
+        return []
+
+
+def _partitions(paths: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield topic and number of the partitions in log dirs, and of those that are given."""
+    from storage.file_names import parse_partition_name
+
+    for path in paths:
+        for name in [*_names_in(Path(path)), os.path.basename(path.rstrip("/"))]:  # noqa: PTH119
+            found = parse_partition_name(name)
+            if found is not None:
+                yield found.topic, found.partition
+
+
+def _partition_paths(begun: str) -> Iterator[str]:
+    """Yield the partition directories in the directory that is written so far."""
+    from storage.file_names import parse_partition_name
+
+    head = begun[: begun.rfind("/") + 1]
+    for name in _names_in(Path(head or ".")):
+        if parse_partition_name(name) is not None and Path(head, name).is_dir():
+            yield f"{head}{name}"
+
+
+def _journals(begun: str) -> Iterator[str]:
+    """Yield journals in the places for backups that begin so, and in one that is written whole."""
+    from recovery.changes.journal import PLACE_SUFFIX
+    from recovery.changes.plan import PLAN_ID
+
+    head = begun[: begun.rfind("/") + 1]
+    places = [name for name in _names_in(Path(head or ".")) if name.endswith(PLACE_SUFFIX)]
+    for place in [head, *(f"{head}{name}/" for name in places)]:
+        for name in _names_in(Path(place or ".")):
+            if PLAN_ID.fullmatch(name):
+                yield f"{place}{name}"
+
+
+def _rules() -> Iterator[str]:
+    from recovery.rules.catalogue import PAGES
+
+    for page in PAGES:
+        for rule in page.rules:
+            yield rule.check_id
+            yield rule.family

@@ -15,6 +15,7 @@ from eoctl.clients.programs.program import Program, ProgramError
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.clients.text.record_writers import encode_json
 from eoctl.options import Commit
+from eoctl.progress import Progress
 from eoctl.runs.consume_notes import tell_after, tell_before, tell_skipped
 from storage.errors import EoctlError, RefusedError
 
@@ -139,7 +140,8 @@ def consume_with_program(
             try:
                 if saved is None:
                     run.save_beginning()
-                run.hand_over_all(program, interrupts)
+                with Progress("handing over", None if options.follow else run.source_bytes):
+                    run.hand_over_all(program, interrupts)
             except KeyboardInterrupt as exc:
                 exc.add_note(run.where)
                 raise
@@ -195,6 +197,10 @@ class _ExecRun:
         output.message(f"going on at offset {offset}, as {path} says")
         self._saved = saved
         consumer.start(offset)
+
+    def source_bytes(self) -> int:
+        """How much there is to read at most."""
+        return self._consumer.partition.files.log_bytes_from(self._saved.next_offset)
 
     def save_beginning(self) -> None:
         """Save where it begins, before anything is handed over: so it is known that it can be."""

@@ -245,7 +245,10 @@ class _CopyRun:
         """How much there is to read at most; what is followed has no end."""
         if self.options.consume.follow:
             return None
-        return sum(each.consumer.partition.files.log_bytes for each in self.copiers)
+        return sum(
+            each.consumer.partition.files.log_bytes_from(each.consumer.consumed.next_offset)
+            for each in self.copiers
+        )
 
     def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
         for each in self.copiers:

@@ -60,6 +60,12 @@ class PartitionFiles(NamedTuple):
         """Size of all `.log` files of the segments."""
         return sum(each.log.file_bytes for each in self.segments)
 
+    def log_bytes_from(self, offset: int) -> int:
+        """Size of the `.log` files from that of an offset on, as the names tell."""
+        later = sum(each.base_offset > offset for each in self.segments)
+        first = max(len(self.segments) - later - 1, 0)
+        return sum(each.log.file_bytes for each in self.segments[first:])
+
     def other(self, name: str) -> FileEntry | None:
         """Return the file of that exact name from `others`."""
         return next((each for each in self.others if each.name.name == name), None)

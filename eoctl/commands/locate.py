@@ -46,7 +46,8 @@ def command(
     depend on them.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.output import Report, emit, use_format, while_read
+    from eoctl.output import Report, draws_tables, emit, line, use_format, while_read
+    from eoctl.runs.who_wrote import who_wrote
     from recovery.look.locate import Location, Search
     from storage.dirs.discovery import discover
     from storage.dirs.partition import Partition
@@ -80,6 +81,9 @@ def command(
     else:
         rows = run.rows(search.by_key(str(key).encode("utf-8", "surrogateescape")))
     with while_read(lambda: run.status_so_far):
+        if offset is not None and output is OutputFormat.TEXT and draws_tables():
+            for told in who_wrote(search.partition, offset):
+                line(told)
         emit(
             Report(kind="location", columns=Location._fields, rows=rows, notes=search.notes), output
         )

@@ -251,7 +251,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "loss": (
         Example("What is lost, aborted, there twice", f"eoctl loss {_DIR}"),
-        Example("Of one topic, for a program", f"eoctl loss {_DIR} --topic orders -o jsonl"),
+        Example("What a backup has, and is gone here", f"eoctl loss {_DIR} --against /backup"),
     ),
     "spark-audit": (
         Example(

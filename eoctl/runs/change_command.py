@@ -26,9 +26,10 @@ from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, error, line, message
 from eoctl.runs.plan_words import done_lines, plan_lines
 from eoctl.runs.told import is_for_people, tell
+from recovery.changes.applied import SpentTargetError, stating
 from recovery.changes.apply import resume, writing
 from recovery.changes.plan import absolute_path
-from storage.errors import EXIT_OK, AccessError, EoctlError, RefusedError, UsageError
+from storage.errors import EXIT_OK, EoctlError, UsageError
 from storage.file_names import FileKind, classify
 from storage.files import fsio
 
@@ -233,14 +234,17 @@ class _Applying:
         return _shown(command, planned, self._plans, notes, done, output, last=last)
 
     def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:
-        """Plan; where that was resumed, what stands in the way of a target is only told.
+        """Plan; where that was resumed, a target that means nothing any more is only told.
 
-        Damage is an error always.
+        Anything else that stands in the way is an error, with what was completed in it.
         """
-        try:
+        if not resumed:
             return self._command.plan()
-        except (UsageError, RefusedError, AccessError) as exc:
-            if not resumed or self._command.if_done is None:
+        try:
+            with stating("what an earlier run began is completed, and stays"):
+                return self._command.plan()
+        except (SpentTargetError, UsageError) as exc:
+            if self._command.if_done is None:
                 raise
             notes.append(f"what was asked for is done; looking for more of it: {exc.message}")
             return self._command.if_done

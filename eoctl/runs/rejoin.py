@@ -90,8 +90,6 @@ def rejoin_command(path: str, options: RejoinOptions) -> ChangeCommand:
         selected=lambda: [select_partition(path)],
         arguments=lambda: [arguments_of(path, options)],
         plan=lambda: _planned(plan_run(path, options), options.rule),
-        # The leader may have gone on, or away, since.
-        if_done=_planned(PlannedRejoin(None, (), ()), options.rule),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import EoctlError
+from storage.errors import EoctlError, RefusedError
 from storage.os_errors import LEFT_AS_IT_WAS
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ class Applied(NamedTuple):
 
     journal: Journal
     was_done: bool
+
+
+class SpentTargetError(RefusedError):
+    """What was asked for means nothing in what is there: it may have been cut already."""
 
 
 @contextmanager

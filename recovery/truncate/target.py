@@ -10,6 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.changes.applied import SpentTargetError
 from recovery.truncate.cut import find_cut
 from storage.errors import RefusedError, UsageError
 from storage.file_names import HIGH_WATERMARK_NAME
@@ -249,13 +250,13 @@ def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int
     epoch = _value(request)
     entries = read_epochs(log.partition)
     if not entries:
-        raise RefusedError(
+        raise SpentTargetError(
             f"{log.path}: knows no leader epochs: leader-epoch-checkpoint is missing or empty",
             next_step=f"eoctl rebuild {log.path}",
         )
     end = find_epoch_end(entries, epoch, log.end_offset)
     if end is None:
-        raise RefusedError(
+        raise SpentTargetError(
             f"{log.path}: its latest leader epoch is {entries[-1].epoch}, of {epoch} it knows no"
             " end",
             next_step=f"--to-leader-epoch {entries[-1].epoch} or below; eoctl rebuild if epochs"

@@ -201,6 +201,39 @@ def test_interrupted_and_run_again(
     require_undone(eoctl, again.errors, before)
 
 
+REFUSALS = {
+    "rejoin": ("leader/txn-0/leader-epoch-checkpoint", 4, "leader/txn-0"),
+    "truncate": ("other/txn-0", 3, "other/txn-0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_refused_behind_a_completed_run_is_an_error(
+    name: str, prepared: Callable[..., Prepared], eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a note, with status 0: what was completed is told, and stays."""
+    made = prepared(name)
+    full = made.full
+    if name == "truncate":
+        shutil.copytree("log-dir", "other")
+        full = (*full, "--replica", "other/txn-0")
+    before = state()
+    with monkeypatch.context() as patch:
+        interrupt(patch, "unlink", name=CLEAN_SHUTDOWN_NAME)
+        assert eoctl(*full).status == 130
+    path, status, told = REFUSALS[name]
+    Path(path).rename("gone")
+    refused = eoctl(*full)
+    assert refused.status == status, refused.errors
+    first, *rest = refused.errors.splitlines()
+    assert "completed what an earlier run began: eoctl undo" in first
+    assert told in rest[0]
+    assert "what an earlier run began is completed, and stays" in refused.errors
+    assert refused.stdout == b""
+    assert leftovers(Path("log-dir")) == []
+    require_undone(eoctl, refused.errors, before)
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_no_backup_must_be_meant(name: str, prepared: Callable[..., Prepared], eoctl: Cli) -> None:
     made = prepared(name)

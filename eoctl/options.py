@@ -78,83 +78,143 @@ Times = Annotated[
 ]
 Output = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", help="How to print.", show_default=TABLE_OR_TEXT),
+    typer.Option("--output", "-o", help="Output format.", show_default=TABLE_OR_TEXT),
 ]
 KafkaOutput = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", help="Text is kafka-dump-log's.", show_default=TABLE_OR_TEXT),
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output format; text is that of kafka-dump-log.",
+        show_default=TABLE_OR_TEXT,
+    ),
 ]
-Apply = Annotated[bool, typer.Option("--apply", help="Do it; without, only the plan is shown.")]
+Apply = Annotated[
+    bool, typer.Option("--apply", help="Make the change; without it only the plan is shown.")
+]
 SavePlan = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
 ]
 BackupDir = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="For journal and backups; default: LOG-DIR.eoctl."),
+    typer.Option(metavar="DIR", help="Where journal and backups go.", show_default="LOG-DIR.eoctl"),
 ]
 NoBackup = Annotated[
-    bool, typer.Option("--no-backup", help="Keep no old bytes: there is no undo then.")
+    bool, typer.Option("--no-backup", help="Keep no backup: the change cannot be undone.")
 ]
-AcceptLoss = Annotated[bool, typer.Option("--i-accept-the-loss", help="Needed with --no-backup.")]
+AcceptLoss = Annotated[bool, typer.Option("--i-accept-the-loss", help="Confirms --no-backup.")]
 BrokerIsStopped = Annotated[
-    bool, typer.Option("--broker-is-stopped", help="Go on where the file system has no locks.")
+    bool,
+    typer.Option(
+        "--broker-is-stopped", help="Confirms that no broker runs, where files cannot be locked."
+    ),
 ]
 MetadataDir = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Where __cluster_metadata-0 is.")
+    str | None,
+    typer.Option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
 ]
 Now = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that expiry goes by [wall].")
+    str | None,
+    typer.Option(metavar="TIME|wall|dir", help="The clock for expiry.", show_default="wall"),
 ]
 ProducerExpiryMs = Annotated[
-    int | None, typer.Option(min=0, metavar="MS", help="producer.id.expiration.ms (86400000).")
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="MS",
+        help="producer.id.expiration.ms of the broker.",
+        show_default="86400000",
+    ),
 ]
 # Of what is appended to.
-WriteNow = Annotated[str | None, typer.Option(metavar="TIME|wall|dir", help="The clock [wall].")]
-FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced.")]
+WriteNow = Annotated[
+    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
+]
+FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced to disk.")]
 LeaderEpoch = Annotated[
     int | None,
-    typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: the last one of the log."),
+    typer.Option(
+        min=0,
+        max=INT32_MAX,
+        metavar="N",
+        help="Leader epoch of the batches.",
+        show_default="the last one of the log",
+    ),
 ]
 SegmentBytes = Annotated[
     int | None,
-    typer.Option(min=1, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
+    typer.Option(
+        min=1,
+        max=INT32_MAX,
+        metavar="N",
+        help="segment.bytes of the topic.",
+        show_default="the topic's",
+    ),
 ]
 IndexIntervalBytes = Annotated[
     int | None,
-    typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
+    typer.Option(
+        min=0,
+        max=INT32_MAX,
+        metavar="N",
+        help="index.interval.bytes of the topic.",
+        show_default="the topic's",
+    ),
 ]
 IndexMaxBytes = Annotated[
     int | None,
-    typer.Option(min=24, max=INT32_MAX, metavar="N", help="Default: the topic's setting."),
+    typer.Option(
+        min=24,
+        max=INT32_MAX,
+        metavar="N",
+        help="segment.index.bytes of the topic.",
+        show_default="the topic's",
+    ),
 ]
 TopicId = Annotated[
-    str | None, typer.Option(metavar="ID", help="For a directory that has none yet.")
+    str | None, typer.Option(metavar="ID", help="Topic id for a directory without one.")
 ]
-SingleCopy = Annotated[bool, typer.Option("--single-copy", help="Other replicas do not count.")]
+SingleCopy = Annotated[
+    bool, typer.Option("--single-copy", help="This is the only replica that counts.")
+]
 TargetTopic = Annotated[
     str | None,
     typer.Option(
-        "--to-topic", "--topic", metavar="TOPIC", help="Write to all its partitions, by key."
+        "--to-topic",
+        "--topic",
+        metavar="TOPIC",
+        help="Write to all partitions of this topic, by key.",
     ),
 ]
 PartitionsCount = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="How many partitions the topic has.")
+    int | None, typer.Option(min=1, metavar="N", help="Number of partitions of the topic.")
 ]
 TransactionTimeoutMs = Annotated[
-    int, typer.Option(min=1, metavar="MS", help="After which a broker may abort one.")
+    int, typer.Option(min=1, metavar="MS", help="A broker may abort a transaction after this time.")
 ]
-FailOn = Annotated[Severity, typer.Option(help="Exit with 1 for findings from this severity on.")]
-EngineChoice = Annotated[EngineName, typer.Option("--engine", help="Processes here, or Spark.")]
+FailOn = Annotated[
+    Severity, typer.Option(help="Exit with 1 for findings of this severity or worse.")
+]
+EngineChoice = Annotated[
+    EngineName, typer.Option("--engine", help="Run in processes on this machine, or in Spark.")
+]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", "-j", min=0, metavar="N", help="Processes at most; 0: one for each processor [0]."
+        "--jobs",
+        "-j",
+        min=0,
+        metavar="N",
+        help="Most processes; 0: one for each processor.",
+        show_default="0",
     ),
 ]
-Master = Annotated[str | None, typer.Option(metavar="URL", help="Where Spark runs [local[*,4]].")]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
+]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
 ]
 
 

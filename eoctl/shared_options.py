@@ -29,14 +29,14 @@ SHARED: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "utc": (Annotated[bool, typer.Option("--utc", help="Times of tables in UTC.")], False),
-    "color": (Annotated[Color, typer.Option(help="Colours in tables.")], Color.AUTO),
+    "utc": (Annotated[bool, typer.Option("--utc", help="Show times in UTC.")], False),
+    "color": (Annotated[Color, typer.Option(help="Use colours.")], Color.AUTO),
     "no_pager": (
-        Annotated[bool, typer.Option("--no-pager", help="No pager for long output.")],
+        Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")],
         False,
     ),
     "no_progress": (
-        Annotated[bool, typer.Option("--no-progress", "-q", help="No progress on stderr.")],
+        Annotated[bool, typer.Option("--no-progress", "-q", help="Do not show progress.")],
         False,
     ),
 }

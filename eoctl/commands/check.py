@@ -39,36 +39,44 @@ def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
     metadata_dir: MetadataDir = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Decode all records too.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Decompress and decode all records too.")
+    ] = False,
     fast: Annotated[
         bool, typer.Option("--fast", help="Headers only: no checksums, no records.")
     ] = False,
     topic: Topics = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only partitions with a file changed since then."),
+        typer.Option(metavar="TIME", help="Only partitions with files changed since this time."),
     ] = None,
     predict: Annotated[
-        bool, typer.Option("--predict", help="Each file that the next start changes, too.")
+        bool,
+        typer.Option("--predict", help="Also list every file that the next broker start changes."),
     ] = False,
     reclaim: Annotated[
-        bool, typer.Option("--reclaim", help="What can go from a full disk, too.")
+        bool, typer.Option("--reclaim", help="Also list what can be removed from a full disk.")
     ] = False,
     broker_version: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Whose start is told: a release, 2.8 to 4.3 [4.3]."),
+        typer.Option(
+            metavar="VERSION", help="Kafka release that will start, 2.8 to 4.3.", show_default="4.3"
+        ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Keep results there; take those that still hold."),
+        typer.Option(metavar="FILE", help="Save results in FILE, and reuse those that still hold."),
     ] = None,
     jobs: Jobs = None,
     io_limit: Annotated[
-        int, typer.Option(metavar="MIB", min=0, help="Read at most so many MiB a second.")
+        int,
+        typer.Option(
+            metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."
+        ),
     ] = 0,
     explain: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="What a rule says, such as BAT-1, or all of BAT; no PATH."),
+        typer.Option(metavar="ID", help="Explain a rule (BAT-1) or a family (BAT); takes no PATH."),
     ] = None,
     now: Now = None,
     producer_expiry_ms: CheckExpiryMs = None,

@@ -17,45 +17,45 @@ from storage.errors import UsageError
 def command(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A directory TOPIC-N.")],
     isolation: Annotated[
-        Isolation, typer.Option(help="What a consumer would be given.")
+        Isolation, typer.Option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     aborted_from: Annotated[
-        AbortedSource, typer.Option(help="What says which transactions were aborted.")
+        AbortedSource,
+        typer.Option(help="Source of aborted transactions: markers in the log, or .txnindex."),
     ] = AbortedSource.LOG,
     offsets: options.Offsets = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="earliest, latest, an offset, a time.")
-    ] = "earliest",
-    until: Annotated[
-        str, typer.Option(metavar="WHERE", help="log-end, hw, lso, an offset (excluded).")
-    ] = "log-end",
-    max_messages: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="At most so many records.")
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as the log grows and rolls.")
-    ] = False,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Go on behind damage, and report it.")
-    ] = False,
-    print_timestamp: Annotated[
-        bool, typer.Option("--print-timestamp", help="In text: timestamps too.")
-    ] = False,
-    print_partition: Annotated[
-        bool, typer.Option("--print-partition", help="In text: the partition too.")
-    ] = False,
-    print_offset: Annotated[
-        bool, typer.Option("--print-offset", help="In text: offsets too.")
-    ] = False,
-    print_headers: Annotated[
-        bool, typer.Option("--print-headers", help="In text: headers too.")
-    ] = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="In text: keys too.")] = False,
-    key_separator: Annotated[
         str,
         typer.Option(
-            metavar="TEXT", help="In text: between all of these [a tab].", show_default=False
+            "--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."
         ),
+    ] = "earliest",
+    until: Annotated[
+        str, typer.Option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
+    ] = "log-end",
+    max_messages: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Stop after this many records.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Skip damaged batches, and report them.")
+    ] = False,
+    print_timestamp: Annotated[
+        bool, typer.Option("--print-timestamp", help="In text: print timestamps.")
+    ] = False,
+    print_partition: Annotated[
+        bool, typer.Option("--print-partition", help="In text: print the partition.")
+    ] = False,
+    print_offset: Annotated[
+        bool, typer.Option("--print-offset", help="In text: print offsets.")
+    ] = False,
+    print_headers: Annotated[
+        bool, typer.Option("--print-headers", help="In text: print headers.")
+    ] = False,
+    print_key: Annotated[bool, typer.Option("--print-key", help="In text: print keys.")] = False,
+    key_separator: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
     ] = "\t",
     bytes_as: Annotated[
         BytesAs, typer.Option("--bytes", help="In jsonl: how bytes are written.")
@@ -65,26 +65,32 @@ def command(
         typer.Option(
             "--exec",
             metavar="CMD",
-            help="Hand JSON Lines to a program, which answers commit lines.",
+            help="Pipe records to a program as JSON Lines; it answers with commits.",
         ),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --exec: holds how far it came.")
+        str | None, typer.Option(metavar="FILE", help="With --exec: save the position in FILE.")
     ] = None,
     commit: Annotated[
-        Commit | None, typer.Option(help="With --exec: when that is saved [after].")
+        Commit | None,
+        typer.Option(help="With --exec: when the position is saved.", show_default="after"),
     ] = None,
     batch_messages: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="With --exec: most records of a hand-over [500]."),
+        typer.Option(
+            min=1, metavar="N", help="With --exec: most records at once.", show_default="500"
+        ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(metavar="GROUP", help="Begin at its committed offset; --apply commits."),
+        typer.Option(
+            metavar="GROUP", help="Start at the committed offset of the group; --apply commits."
+        ),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="Other replicas of the offsets do not count.")
+        bool,
+        typer.Option("--single-copy", help="This is the only replica of the offsets that counts."),
     ] = False,
     apply: options.Apply = False,
     backup_dir: options.BackupDir = None,

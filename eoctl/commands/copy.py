@@ -21,7 +21,7 @@ def command(
         str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
     ],
     destination: Annotated[
-        str, typer.Argument(metavar="DST", help="Another one, which may not exist yet.")
+        str, typer.Argument(metavar="DST", help="Target partition; it need not exist yet.")
     ],
     apply: options.Apply = False,
     topic: Annotated[
@@ -34,31 +34,46 @@ def command(
         ),
     ] = None,
     isolation: Annotated[
-        Isolation, typer.Option(help="What of the source is copied.")
+        Isolation, typer.Option(help="Isolation level for reading the source.")
     ] = Isolation.READ_COMMITTED,
     start: Annotated[
         str,
-        typer.Option("--from", metavar="WHERE", help="Where a new session begins, as consume."),
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where a new session starts: earliest, latest, an offset or a time.",
+        ),
     ] = "earliest",
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="log-end, hw, lso, an offset (excluded).")
+        str, typer.Option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
     ] = "log-end",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as the source grows.")
+        bool, typer.Option("--follow", "-f", help="Wait for new records of the source.")
     ] = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Holds the position; default: in LOG-DIR.eoctl/copies."),
+        typer.Option(
+            metavar="FILE",
+            help="Save the position in FILE.",
+            show_default="in LOG-DIR.eoctl/copies",
+        ),
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=0, max=INT64_MAX, metavar="ID", help="The copier's; default: its own."),
+        typer.Option(
+            min=0,
+            max=INT64_MAX,
+            metavar="ID",
+            help="Producer id of the copy.",
+            show_default="its own",
+        ),
     ] = None,
     compare: Annotated[
-        Compare, typer.Option(help="What is compared at the end: this run, all, none.")
+        Compare,
+        typer.Option(help="Compare at the end what this run copied, everything, or nothing."),
     ] = Compare.RUN,
     no_compare: Annotated[
-        bool, typer.Option("--no-compare", help="The same as --compare none.")
+        bool, typer.Option("--no-compare", help="Same as --compare none.")
     ] = False,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     now: options.WriteNow = None,

@@ -33,7 +33,7 @@ def command(
     topic: Topics = None,
     metadata_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Log dir (or __cluster_metadata-0) with the metadata."),
+        typer.Option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
     ] = None,
     segments: Annotated[
         bool, typer.Option("--segments", help="A row per segment too, for all partitions.")

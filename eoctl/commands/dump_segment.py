@@ -18,7 +18,7 @@ def command(
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--files", metavar="FILE,...", help="The same, separated by commas."),
+        typer.Option("--files", metavar="FILE,...", help="Files, separated by commas."),
     ] = None,
     deep_iteration: Annotated[
         bool, typer.Option("--deep-iteration", help="One line per record, not only per batch.")
@@ -36,15 +36,15 @@ def command(
         bool, typer.Option("--index-sanity-check", help="Only the broker's own check of an index.")
     ] = False,
     max_bytes: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Read only so much of each log.")
+        int | None, typer.Option(metavar="BYTES", help="Read at most this much of each log.")
     ] = None,
     max_message_size: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="How far to look from an indexed position."),
+        typer.Option(metavar="BYTES", help="Largest message to look for behind an index entry."),
     ] = None,
     max_batch_bytes: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Largest batch to decompress (default 256 MiB)."),
+        typer.Option(metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
     ] = None,
     key_decoder_class: Annotated[
         str | None, typer.Option(metavar="CLASS", help="One of Kafka's own decoder classes.")
@@ -85,7 +85,7 @@ def command(
         bool, typer.Option("--only-aborted", help="Only batches of aborted transactions.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as the active segment grows and rolls.")
+        bool, typer.Option("--follow", "-f", help="Wait for new batches, also in new segments.")
     ] = False,
     jobs: Jobs = None,
     output: KafkaOutput = OutputFormat.TEXT,

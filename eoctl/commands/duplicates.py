@@ -39,40 +39,45 @@ def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
-    kind: Annotated[KindChoice, typer.Option(help="What to look for.")] = KindChoice.ALL,
+    kind: Annotated[KindChoice, typer.Option(help="Kind of duplicates to find.")] = KindChoice.ALL,
     window: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="How far apart suspected ones may be: 30s, 5m, 1h."),
+        typer.Option(
+            metavar="DURATION", help="Largest time between suspected duplicates: 30s, 5m, 1h."
+        ),
     ] = "10m",
     record_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="key|header:NAME", help="Compare this, not whole records."),
+        typer.Option(
+            "--id",
+            metavar="key|header:NAME",
+            help="Compare keys, or a header, instead of whole records.",
+        ),
     ] = None,
     min_bytes: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Leave smaller contents (or ids) out.")
+        int, typer.Option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
     ] = 1,
     across_partitions: Annotated[
         bool,
-        typer.Option("--across-partitions", help="Compare with the topic's other partitions."),
+        typer.Option("--across-partitions", help="Compare across the partitions of a topic."),
     ] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="Look at all batches, or at committed ones.")
+        Isolation, typer.Option(help="Look at all batches, or only at committed ones.")
     ] = Isolation.READ_UNCOMMITTED,
     grouped: Annotated[
         bool, typer.Option("--grouped", help="One row for all copies, as in a table.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Print no more; all are counted.")
+        int | None, typer.Option(min=0, metavar="N", help="Print at most N; all are counted.")
     ] = None,
     fail_on: Annotated[
-        Severity, typer.Option(help="Exit with 1 from here on: warning proved, note suspected.")
+        Severity,
+        typer.Option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
     ] = Severity.WARNING,
     spill_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="For what does not fit into memory.")
+        str | None, typer.Option(metavar="DIR", help="Directory for what does not fit into memory.")
     ] = None,
-    memory: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="How much of it is for rows.")
-    ] = 256,
+    memory: Annotated[int, typer.Option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find duplicates: proved ones by sequence numbers, suspected ones by their content.

@@ -38,27 +38,27 @@ def command(
         typer.Argument(metavar="[PATH]...", help="Partition directories, log dirs; also URIs, *."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the files go: new, or empty.")
+        str | None, typer.Option(metavar="DIR", help="Output directory, new or empty.")
     ] = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
     file_format: Annotated[
-        ExportFormat, typer.Option("--format", help="What the files are.")
+        ExportFormat, typer.Option("--format", help="File format.")
     ] = ExportFormat.PARQUET,
     codec: Annotated[
-        ExportCodec | None, typer.Option(help="Compression of Parquet (default zstd).")
+        ExportCodec | None, typer.Option(help="Compression of Parquet.", show_default="zstd")
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="JSON Lines with text instead of base64 where it is.")
+        bool, typer.Option("--text", help="Write text as text in JSON Lines, not as base64.")
     ] = False,
     columns: Annotated[
         str | None, typer.Option(metavar="NAME,...", help="Only these columns.")
     ] = None,
     isolation: Annotated[
-        Isolation, typer.Option(help="What a consumer would be given.")
+        Isolation, typer.Option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     until: Annotated[
-        Until, typer.Option(help="Up to the checkpointed high watermark, or to the end.")
+        Until, typer.Option(help="Stop at the log end, or at a checkpointed mark.")
     ] = Until.LOG_END,
     offsets: Offsets = None,
     times: Times = None,
@@ -71,7 +71,7 @@ def command(
     from_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
     to_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an export that was interrupted.")
+        bool, typer.Option("--resume", help="Continue an interrupted export.")
     ] = False,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,

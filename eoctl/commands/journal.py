@@ -39,13 +39,14 @@ def command(
     action: Annotated[JournalAction, typer.Argument(metavar="list|show|prune", help="What to do.")],
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Log dirs, backup places, or single journals."),
+        typer.Argument(metavar="PATH...", help="Log dirs, backup directories, or single journals."),
     ],
     older_than: Annotated[
-        float | None, typer.Option(min=0, metavar="DAYS", help="prune: only those older than that.")
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="prune: only journals older than this."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="prune: remove them; without, only show which.")
+        bool, typer.Option("--apply", help="prune: remove them; without it they are only listed.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -18,28 +18,29 @@ if TYPE_CHECKING:
     from eoctl.runs.lease import LeaseAnswer
 
 LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
-AppId = Annotated[str, typer.Option(metavar="ID", help="Whose producer id it is.")]
+AppId = Annotated[
+    str, typer.Option(metavar="ID", help="Application that the producer id is leased to.")
+]
 ExpiryMs = Annotated[
-    int, typer.Option(min=1, max=2**53, metavar="MS", help="So long from now the lease lasts.")
+    int, typer.Option(min=1, max=2**53, metavar="MS", help="Duration of the lease from now on.")
 ]
 Generation = Annotated[
-    int, typer.Option(min=0, max=INT16_MAX, metavar="N", help="The one that acquire has answered.")
+    int, typer.Option(min=0, max=INT16_MAX, metavar="N", help="Generation that acquire returned.")
 ]
-WaitMs = Annotated[
-    int, typer.Option(min=0, metavar="MS", help="For another process to let go of the lock.")
-]
+WaitMs = Annotated[int, typer.Option(min=0, metavar="MS", help="How long to wait for the lock.")]
 TopicId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Of the topic, if the cluster does not know it.")
+    str | None, typer.Option(metavar="ID", help="Topic id, if the cluster does not know the topic.")
 ]
 SingleCopy = Annotated[
-    bool, typer.Option("--single-copy", help="Other replicas of the topic do not count.")
+    bool, typer.Option("--single-copy", help="This is the only replica of the topic that counts.")
 ]
 BlockSize = Annotated[
     int,
     typer.Option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
 ]
 Now = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that leases go by [wall].")
+    str | None,
+    typer.Option(metavar="TIME|wall|dir", help="The clock for leases.", show_default="wall"),
 ]
 
 
@@ -48,11 +49,14 @@ def acquire(
     app_id: AppId,
     expiry_ms: ExpiryMs,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC", help="Of a partition; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="Topic of a partition to write to; repeatable."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Its number; one for each --topic."),
+        typer.Option(
+            min=0, max=INT32_MAX, metavar="N", help="Partition number, one for each --topic."
+        ),
     ] = None,
     block_size: BlockSize = 1000,
     wait_ms: WaitMs = 5000,

@@ -23,20 +23,27 @@ def command(
     path: Annotated[
         str, typer.Argument(metavar="PARTITION", help="A partition directory, or a .log in it.")
     ],
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="A log offset.")] = None,
+    offset: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Find this offset.")
+    ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="The first record from a time on (ms or ISO 8601)."),
+        typer.Option(
+            metavar="TIME", help="Find the first record at or after this time (ms or ISO 8601)."
+        ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="All records with a key (UTF-8).")
+        str | None, typer.Option(metavar="KEY", help="Find all records with this key (UTF-8).")
     ] = None,
     pos: Annotated[
-        int | None, typer.Option(min=0, metavar="POS", help="A byte of a .log file.")
+        int | None,
+        typer.Option(min=0, metavar="POS", help="Find the batch at this byte of a .log file."),
     ] = None,
     segment: Annotated[
         int | None,
-        typer.Option(min=0, metavar="BASE_OFFSET", help="The segment that --pos is in."),
+        typer.Option(
+            min=0, metavar="BASE_OFFSET", help="Base offset of the segment that --pos is in."
+        ),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -29,11 +29,14 @@ def command(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Print no more rows of each kind [20 on a terminal]."
+            min=0,
+            metavar="N",
+            help="Print at most N rows of each kind.",
+            show_default="20 on a terminal",
         ),
     ] = None,
     spill_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="For what does not fit into memory.")
+        str | None, typer.Option(metavar="DIR", help="Directory for what does not fit into memory.")
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

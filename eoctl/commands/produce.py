@@ -45,84 +45,115 @@ def command(
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="How the input is divided into records.")
+        InputFormat, typer.Option("--format", help="Format of the input.")
     ] = InputFormat.LINES,
     bytes_as: Annotated[
-        BytesAs, typer.Option("--bytes", help="What strings of jsonl and msgpack stand for.")
+        BytesAs, typer.Option("--bytes", help="How strings of jsonl and msgpack are read.")
     ] = BytesAs.TEXT,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What ends the key of each line.")
+        str | None, typer.Option(metavar="TEXT", help="Separates key and value of each line.")
     ] = None,
     compression: Annotated[
-        Compression | None, typer.Option(help="Codec; default: the topic's, or none.")
+        Compression | None,
+        typer.Option(help="Compression codec.", show_default="the topic's, or none"),
     ] = None,
     batch_bytes: Annotated[
-        int, typer.Option(min=1, max=INT32_MAX, metavar="N", help="Before compression.")
+        int,
+        typer.Option(min=1, max=INT32_MAX, metavar="N", help="Largest batch, before compression."),
     ] = 16_384,
     batch_records: Annotated[
-        int | None, typer.Option(min=1, max=INT32_MAX, metavar="N", help="At most so many.")
+        int | None, typer.Option(min=1, max=INT32_MAX, metavar="N", help="Most records in a batch.")
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of all records; default: the clock.")
+        str | None,
+        typer.Option(metavar="TIME", help="Timestamp of all records.", show_default="the clock"),
     ] = None,
     now: options.WriteNow = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(min=-1, max=INT64_MAX, metavar="ID", help="-1: not idempotent; default: new."),
+        typer.Option(
+            min=-1,
+            max=INT64_MAX,
+            metavar="ID",
+            help="Producer id; -1: not idempotent.",
+            show_default="a new one",
+        ),
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option(min=0, max=INT16_MAX, metavar="N", help="Default: as in the log.")
+        int | None,
+        typer.Option(
+            min=0, max=INT16_MAX, metavar="N", help="Producer epoch.", show_default="as in the log"
+        ),
     ] = None,
     base_sequence: Annotated[
         int | None,
-        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Default: what the log expects."),
+        typer.Option(
+            min=0,
+            max=INT32_MAX,
+            metavar="N",
+            help="First sequence number.",
+            show_default="what the log expects",
+        ),
     ] = None,
     lease: Annotated[
-        str | None, typer.Option(metavar="APP", help="As who has leased it: eoctl lease-pid.")
+        str | None,
+        typer.Option(
+            metavar="APP", help="Use the producer id leased to this application (eoctl lease-pid)."
+        ),
     ] = None,
     leader_epoch: options.LeaderEpoch = None,
     segment_bytes: options.SegmentBytes = None,
     index_interval_bytes: options.IndexIntervalBytes = None,
     index_max_bytes: options.IndexMaxBytes = None,
     producer_expiry_ms: Annotated[
-        int, typer.Option(min=1, metavar="MS", help="After which a producer is forgotten.")
+        int, typer.Option(min=1, metavar="MS", help="producer.id.expiration.ms of the broker.")
     ] = 86_400_000,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     txn_records: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Put so many records into each transaction."),
+        typer.Option(min=1, metavar="N", help="Records in each transaction."),
     ] = None,
     abort_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Abort every so many transactions.")
+        int | None, typer.Option(min=1, metavar="N", help="Abort every Nth transaction.")
     ] = None,
     transactional_id: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Its coordinator, in the log dir, begins and ends them."),
+        typer.Option(
+            metavar="ID", help="Run transactions with the coordinator of this id in the log dir."
+        ),
     ] = None,
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2, metavar="0|1|2", help="2: each transaction has an epoch of its own [2]."
+            min=0,
+            max=2,
+            metavar="0|1|2",
+            help="transaction.version; 2: a new epoch for each transaction.",
+            show_default="2",
         ),
     ] = None,
     coordinator_epoch: Annotated[
-        int, typer.Option(min=0, max=INT32_MAX, metavar="N", help="Of the markers.")
+        int,
+        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Coordinator epoch of the markers."),
     ] = 0,
     producer_session: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Links input and log: a second run goes on."),
+        typer.Option(
+            metavar="FILE", help="Keep the position in FILE, so that a second run continues."
+        ),
     ] = None,
     acks_to: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Add a line for each acknowledged batch.")
+        str | None,
+        typer.Option(metavar="FILE", help="Append a line to FILE for each acknowledged batch."),
     ] = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, max=5, metavar="N", help="Batches that may be unacknowledged.")
+        int, typer.Option(min=1, max=5, metavar="N", help="Most unacknowledged batches.")
     ] = 1,
     fault: Annotated[
         str | None,
         typer.Option(
-            metavar="FAULTS", help="drop=P,reorder=P,lost-ack=P,seed=N: what the link does."
+            metavar="FAULTS", help="Simulate network faults: drop=P,reorder=P,lost-ack=P,seed=N."
         ),
     ] = None,
     topic_id: options.TopicId = None,

@@ -44,7 +44,7 @@ def command(
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     by_hour: Annotated[
-        bool, typer.Option("--by-hour", help="A row for each topic and hour with new ids, too.")
+        bool, typer.Option("--by-hour", help="Also print new ids for each topic and hour.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -19,14 +19,29 @@ def command(
     topic: options.Topics = None,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(min=0, max=INT32_MAX, help="index.interval.bytes, else as the topic has it."),
+        typer.Option(
+            min=0,
+            max=INT32_MAX,
+            metavar="N",
+            help="index.interval.bytes.",
+            show_default="the topic's",
+        ),
     ] = None,
     index_max_bytes: Annotated[
         int | None,
-        typer.Option(min=12, max=INT32_MAX, help="segment.index.bytes, else as the topic has it."),
+        typer.Option(
+            min=12,
+            max=INT32_MAX,
+            metavar="N",
+            help="segment.index.bytes.",
+            show_default="the topic's",
+        ),
     ] = None,
     preallocate: Annotated[
-        bool, typer.Option("--preallocate", help="Extend the active indexes as a live broker does.")
+        bool,
+        typer.Option(
+            "--preallocate", help="Preallocate the active indexes as a running broker does."
+        ),
     ] = False,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,

@@ -19,19 +19,23 @@ def command(
     topic: options.Topics = None,
     strategy: Annotated[
         Strategy | None,
-        typer.Option(
-            help="What to do; without, what is damaged is shown, and a strategy proposed."
-        ),
+        typer.Option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="These are the only replicas that survive.")
+        bool, typer.Option("--single-copy", help="These are the only replicas that will be kept.")
     ] = False,
     replicated: Annotated[
-        bool, typer.Option("--replicated", help="Another broker has a replica in sync.")
+        bool, typer.Option("--replicated", help="Another broker has an in-sync replica.")
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(min=0, max=INT32_MAX, help="index.interval.bytes, else as the topic has it."),
+        typer.Option(
+            min=0,
+            max=INT32_MAX,
+            metavar="N",
+            help="index.interval.bytes.",
+            show_default="the topic's",
+        ),
     ] = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,

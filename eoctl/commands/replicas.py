@@ -36,13 +36,14 @@ def command(
         typer.Argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
     ],
     leader: Annotated[
-        str | None, typer.Option(metavar="DIR", help="rejoin: the copy that DIR is to follow.")
+        str | None, typer.Option(metavar="DIR", help="rejoin: the copy that DIR follows.")
     ] = None,
     rule: Annotated[
-        RuleName, typer.Option(help="rejoin: where DIR is cut; hw is only shown.")
+        RuleName,
+        typer.Option(help="rejoin: cut by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="rejoin: also where acknowledged offsets go.")
+        bool, typer.Option("--unclean", help="rejoin: even if acknowledged records are lost.")
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,

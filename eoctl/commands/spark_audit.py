@@ -48,25 +48,26 @@ def command(
     topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
-        typer.Option(help="What to print; may be repeated. Default: partitions."),
+        typer.Option(help="Report to print; repeatable.", show_default="partitions"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write all reports as Parquet files, too.")
+        str | None, typer.Option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Keep what was read there; read only what is new."),
+        typer.Option(metavar="FILE", help="Save what was read in FILE, and read only what is new."),
     ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Where else __transaction_state is."),
+        typer.Option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
     ] = None,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
     master: Master = None,
     conf: Conf = None,
     split_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Size of the pieces that are read apart.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
     ] = None,
     fail_on: FailOn = Severity.WARNING,
     output: Output = OutputFormat.TEXT,

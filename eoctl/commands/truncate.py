@@ -15,39 +15,50 @@ from storage.limits import INT32_MAX, MAX_OFFSET
 def command(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     to_hw: Annotated[
-        bool, typer.Option("--to-hw", help="To the checkpointed high watermark.")
+        bool, typer.Option("--to-hw", help="Cut at the checkpointed high watermark.")
     ] = False,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="Keep what is below N.")
+        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
     ] = None,
     to_leader_epoch: Annotated[
         int | None,
-        typer.Option(min=0, max=INT32_MAX, metavar="E", help="Keep what is up to epoch E's end."),
+        typer.Option(
+            min=0,
+            max=INT32_MAX,
+            metavar="E",
+            help="Keep everything up to the end of leader epoch E.",
+        ),
     ] = None,
     to_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Keep what is before the first such record.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Keep everything before the first record at or after this time."
+        ),
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Refuse a target inside of a batch.")
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Refuse a cut inside a batch.")] = False,
     assume_hw: Annotated[
         int | None,
-        typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="Instead of the checkpointed one."),
+        typer.Option(
+            min=0,
+            max=MAX_OFFSET,
+            metavar="N",
+            help="Use this high watermark instead of the checkpointed one.",
+        ),
     ] = None,
     replica: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica, to compare with; may be repeated."),
+        typer.Option(metavar="DIR", help="Another replica to compare with; repeatable."),
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica, cut too; repeat it for each of them."),
+        typer.Option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
     ] = None,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="This will be the only replica that survives.")
+        bool, typer.Option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Log dir with __consumer_offsets; may be repeated."),
+        typer.Option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,

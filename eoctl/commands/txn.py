@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    typer.Option(metavar="DIR", help="Log dir with __transaction_state; may be repeated."),
+    typer.Option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
 ]
 Now = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock that ages go by [wall].")
+    str | None,
+    typer.Option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
 ]
 MaxTimeoutMs = Annotated[
     int, typer.Option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
 ]
 TransactionalId = Annotated[
-    str | None, typer.Option(metavar="ID", help="The one with this transactional.id.")
+    str | None, typer.Option(metavar="ID", help="Show this transactional.id.")
 ]
 ProducerId = Annotated[
-    int | None, typer.Option(min=0, max=INT64_MAX, metavar="N", help="The one of this producer id.")
+    int | None, typer.Option(min=0, max=INT64_MAX, metavar="N", help="Show this producer id.")
 ]
 
 
@@ -63,7 +64,7 @@ def _world(
 def list_transactions(
     paths: options.Paths = None,
     all_transactions: Annotated[
-        bool, typer.Option("--all", help="Those that have ended, too, with their outcomes.")
+        bool, typer.Option("--all", help="Include ended transactions, with their outcomes.")
     ] = False,
     server_properties: options.ServerProperties = None,
     topic: options.Topics = None,
@@ -243,17 +244,20 @@ def stats(
 def abort(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     producer_id: Annotated[
-        int, typer.Option(min=0, max=INT64_MAX, metavar="N", help="Whose transaction is ended.")
+        int,
+        typer.Option(
+            min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."
+        ),
     ],
     force_overdue: Annotated[
-        bool, typer.Option("--force-overdue", help="Also one that its coordinator lists.")
+        bool, typer.Option("--force-overdue", help="Abort even if the coordinator still lists it.")
     ] = False,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="This will be the only replica that survives.")
+        bool, typer.Option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     all_replicas: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica, ended too; repeat it for each of them."),
+        typer.Option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
     ] = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
@@ -302,10 +306,12 @@ def abort(
 
 
 def complete(
-    path: Annotated[str, typer.Argument(metavar="LOG-DIR", help="With __transaction_state.")],
+    path: Annotated[
+        str, typer.Argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")
+    ],
     transactional_id: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Only this one's; may be repeated."),
+        typer.Option(metavar="ID", help="Only this transactional.id; repeatable."),
     ] = None,
     single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,
@@ -352,39 +358,55 @@ def run(
     target: Annotated[
         str,
         typer.Option(
-            "--to", metavar="PARTITION", help="What is written to; with --to-topic a log dir."
+            "--to", metavar="PARTITION", help="Target partition; with --to-topic its log dir."
         ),
     ],
     program: Annotated[
-        str, typer.Option("--exec", metavar="CMD", help="The filter: records in, records out.")
+        str,
+        typer.Option(
+            "--exec", metavar="CMD", help="Filter program: reads records, writes records."
+        ),
     ],
     transactional_id: Annotated[
-        str, typer.Option(metavar="ID", help="Whose transactions they are.")
+        str, typer.Option(metavar="ID", help="transactional.id of the transactions.")
     ],
-    group: Annotated[str, typer.Option(metavar="GROUP", help="Whose offsets are committed.")],
+    group: Annotated[
+        str, typer.Option(metavar="GROUP", help="Consumer group whose offsets are committed.")
+    ],
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
     txn_records: Annotated[
-        int, typer.Option(min=1, metavar="N", help="At most so many records in a transaction.")
+        int, typer.Option(min=1, metavar="N", help="Most records in a transaction.")
     ] = 500,
     max_transactions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Of each source; default: to its end.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Most transactions for each source.", show_default="to its end"
+        ),
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="Where a new group begins.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where a new group starts: earliest, latest, an offset or a time.",
+        ),
     ] = "earliest",
     isolation: Annotated[
-        Isolation, typer.Option(help="What of the sources is consumed.")
+        Isolation, typer.Option(help="Isolation level for reading the sources.")
     ] = Isolation.READ_COMMITTED,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="What the filter reads and writes.")
+        InputFormat, typer.Option("--format", help="Format that the filter reads and writes.")
     ] = InputFormat.LINES,
     bytes_as: Annotated[
-        BytesAs, typer.Option("--bytes", help="What strings of jsonl stand for.")
+        BytesAs, typer.Option("--bytes", help="How strings of jsonl are read.")
     ] = BytesAs.TEXT,
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
-        int | None, typer.Option(min=0, max=2, metavar="0|1|2", help="Default: the cluster's.")
+        int | None,
+        typer.Option(
+            min=0, max=2, metavar="0|1|2", help="transaction.version.", show_default="the cluster's"
+        ),
     ] = None,
     fsync: options.FsyncChoice = options.Fsync.BATCH,
     single_copy: options.SingleCopy = False,

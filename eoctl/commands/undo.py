@@ -25,11 +25,11 @@ def command(
         ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say whether it can be undone.")
+        bool, typer.Option("--dry-run", help="Only check whether it can be undone.")
     ] = False,
     with_later: Annotated[
         bool,
-        typer.Option("--with-later", help="Also what was applied later to the same log dirs."),
+        typer.Option("--with-later", help="Also undo later changes of the same log dirs."),
     ] = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,

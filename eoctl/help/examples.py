@@ -251,7 +251,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "loss": (
         Example("What is lost, aborted, there twice", f"eoctl loss {_DIR}"),
-        Example("What a backup has, and is gone here", f"eoctl loss {_DIR} --against /backup"),
+        Example(
+            "What a backup has that is gone here",
+            f"eoctl loss {_DIR} --against /mnt/backup",
+        ),
     ),
     "spark-audit": (
         Example(

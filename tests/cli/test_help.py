@@ -66,6 +66,17 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     assert lines[-1] == f"For details see man {'-'.join(['eoctl', *words[:1]])}"
 
 
+@pytest.mark.parametrize("call", [each for each in CALLS if each])
+def test_one_notation_of_defaults(call: str, eoctl: Callable) -> None:
+    """`[default: X]` at the end and nowhere else; a sentence for every option."""
+    text = re.sub(r"\n {8,}", " ", eoctl(*call.split(), "-h").text).partition("\nExamples:")[0]
+    for line in re.findall(r"^  -.*$", text, re.MULTILINE):
+        told = re.sub(r" \[default: [^\]]+(\])?\]?( \[required\])?$| \[required\]$", "", line)
+        assert "efault" not in told, line
+        assert not re.search(r"\[[^\]]*\]", told), line
+        assert told.endswith((".", "exit")), line
+
+
 OLD_WORDS = {name for names in OLD_NAMES.values() for name in names}
 WRONG = [
     ("chek .", "chek: no such command", "eoctl check"),
@@ -244,8 +255,8 @@ def test_the_examples_run(
         for name in ("broker-1", "broker-2"):
             diverged = golden("kafka-4.3.1-three-brokers") / "diverged" / name
             shutil.copytree(diverged, root / name, symlinks=True)
-    elif call == "copy":
-        shutil.copytree(kafka, root / "new", symlinks=True)
+    elif call in ("copy", "loss"):
+        shutil.copytree(kafka, root / {"copy": "new", "loss": "backup"}[call], symlinks=True)
     names = {
         "/var/lib/kafka": str(kafka), "/mnt/": f"{root}/", "/tmp/": f"{root}/", "orders": topic,
         "archive": "plain",

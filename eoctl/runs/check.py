@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, line, message, while_read
@@ -15,7 +16,7 @@ from recovery.rules.findings import Finding
 from recovery.start.changes import StartChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eoctl.runs.check_run import CheckRequest, CheckRun
     from storage.dirs.discovery import Discovery
@@ -36,7 +37,10 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
-        reports.append(Report("reclaimable", Reclaimable._fields, _reclaimable(run.found, request)))
+        found = _reclaimable(run.found, request)
+        rows = _by_directory(found) if is_told else found
+        fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
+        reports.append(Report("reclaimable", fields, rows))
     if is_told:
         _tell(run, request)
     for place, report in enumerate(reports):
@@ -60,6 +64,29 @@ def _tell(run: CheckRun, request: CheckRequest) -> None:
         for _ in run.findings():
             pass
         tell(lines(verdict_of_run(run, request), screen_size()[0]))
+
+
+class ReclaimableFiles(NamedTuple):
+    """Files of one directory that may go for one reason while the broker is stopped."""
+
+    size_bytes: int
+    files_count: int
+    path: str
+    why: str
+
+
+def _by_directory(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
+    """Sum up for people, what frees most first; what goes as a whole directory counts as one."""
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        path = Path(each.path)
+        place = str(path if path.is_dir() else path.parent)
+        sizes.setdefault((place, each.why), []).append(each.size_bytes)
+    rows = [
+        ReclaimableFiles(size_bytes=sum(each), files_count=len(each), path=place, why=why)
+        for (place, why), each in sizes.items()
+    ]
+    return sorted(rows, reverse=True)
 
 
 def _reclaimable(found: Discovery, request: CheckRequest) -> Iterator[Reclaimable]:

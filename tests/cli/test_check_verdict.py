@@ -250,3 +250,12 @@ def test_the_next_call_works_as_it_stands(
     words = shlex.split(line.removeprefix("Next"), comments=True)
     assert words == ["eoctl", "repair", "a log dir/plain-0"]
     assert eoctl(*words[1:]).status in {0, 5}
+
+
+def test_what_frees_space(golden: Callable[[str], Path]) -> None:
+    """A line for each directory, what frees most first; a program gets each file."""
+    place = golden("kafka-4.3.1")
+    shown = on_terminal("check", "tv2", "--reclaim", "--now", "dir", cwd=place)
+    (heading,) = [n for n, line in enumerate(shown.lines) if line.split()[:2] == ["size", "files"]]
+    rows = shown.lines[heading + 1 : -1]
+    assert [row.split()[:4] for row in rows] == [["152", "KiB", "51", "tv2/c2-0"]]

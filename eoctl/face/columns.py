@@ -49,7 +49,6 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"(\w+_)?(path|file|directory|dir|dirs)", Kind.PATH),
     (r"leader|follower|one|other|source|session|backup|checkpoint|plan_id", Kind.PATH),
     (r"(\w+_)?(offset|pos|position|id|epoch|sequence|partition|line)", Kind.NUMBER),
-    (r"(first|last|next|missing|start|end)_(offset|sequence)s?", Kind.NUMBER),
     (r"broker|other_broker|generation|hour|magic|\w*version|replication_factor", Kind.NUMBER),
     (r"\w+_(count|counts|left|max|mean|in|out)", Kind.COUNT),
     (r"(\w+_)?(batches|records|transactions|markers|offsets|sequences|regressions)", Kind.COUNT),

@@ -24,7 +24,8 @@ ROW = (1234567, 1234567, 1234567, 1_795_235_941_198, 273_600_000, True, "kafka/t
     ("name", "kind"),
     [
         ("log_end_offset", Kind.NUMBER), ("producer_id", Kind.NUMBER), ("batch_pos", Kind.NUMBER),
-        ("records_count", Kind.COUNT), ("lost_offsets", Kind.COUNT), ("log_bytes", Kind.BYTES),
+        ("records_count", Kind.COUNT), ("lost_offsets", Kind.COUNT), ("missing_sequences", Kind.COUNT),
+        ("log_bytes", Kind.BYTES),
         ("max_timestamp_ms", Kind.TIME), ("expires_at_ms", Kind.TIME), ("age_ms", Kind.DURATION),
         ("is_equal", Kind.FLAG), ("crc_ok", Kind.FLAG), ("severity", Kind.SEVERITY),
         ("coordinator_status", Kind.STATE), ("other_path", Kind.PATH), ("reason", Kind.TEXT),

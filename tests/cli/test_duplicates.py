@@ -18,7 +18,7 @@ from eoctl.clock import parse_duration_ms
 from recovery.duplicates.rows import Duplicate
 from storage.errors import UsageError
 from tests.doubled_logs import Said, Sent, write_log
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -372,7 +372,8 @@ def test_text_of_groups(eoctl: Callable[..., Any], doubled: Path) -> None:
 
 
 def test_what_is_duplicated_by_key(doubled: Path) -> None:
-    status, lines = on_terminal("duplicates", doubled)
+    shown = on_terminal("duplicates", doubled, streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == 1
     assert [each.split()[:4] for each in lines if each.startswith(("proved", "suspected"))] == [
         ["proved", "pay-3", "2", "k"],

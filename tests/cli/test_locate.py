@@ -11,7 +11,7 @@ import pytest
 
 from recovery.look.locate import Location
 from storage.formats.offset_index import OffsetIndexEntry, encode_entries
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,16 +226,20 @@ def test_not_one_partition(eoctl: Callable[..., Any], golden: Callable[[str], Pa
 def test_who_wrote_an_offset(golden: Callable[[str], Path]) -> None:
     """On a terminal, as an operator asks; the transactional id is the second call."""
     log_dir = golden("kafka-4.3.1") / "clean"
-    status, lines = on_terminal("locate", log_dir / "txn-0", "--offset", 100)
+    shown = on_terminal("locate", log_dir / "txn-0", "--offset", 100, streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == 0
     assert lines[0] == "offset 100: producer 21, epoch 0, in a transaction, leader epoch 0"
     assert lines[1] == "  key t4, at 2026-11-21T02:58:20.981Z"
     call = lines[2].partition(": ")[2].split()
     assert call[:5] == ["eoctl", "txn", "describe", "--producer-id", "21"]
-    status, lines = on_terminal(*call[1:])
+    shown = on_terminal(*call[1:], streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == 0
     assert any("transactional id: " in each and "21" in each for each in lines[:10])
-    _, lines = on_terminal("locate", log_dir / "plain-0", "--offset", 54)
+    shown = on_terminal("locate", log_dir / "plain-0", "--offset", 54, streams=("stdout",))
+    lines = shown.lines
     assert lines[0] == "offset 54: a producer without idempotence, leader epoch 0"
-    _, lines = on_terminal("locate", log_dir / "txn-0", "--offset", 131)
+    shown = on_terminal("locate", log_dir / "txn-0", "--offset", 131, streams=("stdout",))
+    lines = shown.lines
     assert lines[0].startswith("offset 131: a marker for producer 19, epoch 0")

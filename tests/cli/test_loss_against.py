@@ -14,7 +14,7 @@ from tests.cli.test_loss import cut_batches, kafka
 from tests.cli.test_loss_rows import flip
 from tests.damage.planted import layout
 from tests.doubled_logs import Said, Sent, write_log
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,8 @@ def test_what_changed_by_the_repair(eoctl: Callable[..., Any], kafka: Callable[.
     log_dir = kafka("clean", "plain-0")
     done = eoctl("truncate", log_dir / "plain-0", "--to-offset", "60", "--single-copy", "--apply")
     assert done.status == 0
-    status, lines = on_terminal("loss", "--against", journal_in(done))
+    shown = on_terminal("loss", "--against", journal_in(done), streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == FINDINGS
     gone = int(re.search(r"records: (\d+) gone, 0 changed, 0 new", "\n".join(lines[:3]))[1])
     assert gone >= 100

@@ -14,7 +14,7 @@ from recovery.loss.rows import LossRow, LossSummary
 from tests.cli.test_loss import LOSSES, cut_batches, kafka
 from tests.damage.planted import layout
 from tests.doubled_logs import Said, Sent, write_log
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,10 +251,12 @@ def test_what_cannot_be_read_is_no_clean_answer(
 
 def test_is_this_copy_complete(kafka: Callable[..., Path]) -> None:
     log_dir = kafka("clean", "plain-0", "txn-1")
-    status, lines = on_terminal("loss", log_dir)
+    shown = on_terminal("loss", log_dir, streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == 0
     assert "lost: nothing" in "\n".join(lines[:3])
     cut_batches(log_dir)
-    status, lines = on_terminal("loss", log_dir)
+    shown = on_terminal("loss", log_dir, streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == FINDINGS
     assert "lost: at most 38 offsets, 141 to 178, in plain-0" in lines[0]

@@ -30,7 +30,7 @@ from tests.diverged_logs import (
     log_of,
     write_epochs,
 )
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -700,7 +700,10 @@ def test_a_partition_that_cannot_be_compared_does_not_stop_the_others(
 
 
 def test_which_replica_leads(diverged: Path) -> None:
-    status, lines = on_terminal("replicas", "compare", "broker-1", "broker-2", "broker-3")
+    shown = on_terminal(
+        "replicas", "compare", "broker-1", "broker-2", "broker-3", streams=("stdout",)
+    )
+    status, lines = shown.status, shown.lines
     seen = "\n".join(lines[:10])
     assert status == 1
     assert "div-0: leader broker 2, broker-2/div-0" in seen

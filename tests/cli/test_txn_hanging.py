@@ -12,7 +12,7 @@ import pytest
 
 from tests.damage.planted import layout
 from tests.hanging import forget
-from tests.on_terminal import on_terminal
+from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,8 @@ def test_without_a_coordinator_there_is_no_call(eoctl: Callable[..., Any], kafka
 
 
 def test_what_hangs_since_when_and_how_to_end_it(kafka: Path) -> None:
-    status, lines = on_terminal("txn", "hanging", kafka)
+    shown = on_terminal("txn", "hanging", kafka, streams=("stdout",))
+    status, lines = shown.status, shown.lines
     assert status == 1
     seen = "\n".join(lines[:10])
     assert "txn-0: overdue: open-1 since 2026-11-21T02:59:00Z, 18 offsets held" in seen

@@ -68,6 +68,9 @@ lint: env
 rules: env
 	$(BIN)/python -m tests.rule_pages
 
+man-examples: env
+	$(BIN)/python -m tests.help_examples
+
 kafka-libs:
 	scripts/require-tool.sh java >/dev/null
 	scripts/fetch-kafka-libs.sh

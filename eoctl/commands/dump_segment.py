@@ -75,9 +75,15 @@ def command(
     ] = False,
     offsets: Offsets = None,
     times: Times = None,
-    producer_id: Annotated[int | None, typer.Option(help="Only batches of this producer.")] = None,
-    producer_epoch: Annotated[int | None, typer.Option(help="Only batches of this epoch.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only records with this key (UTF-8).")] = None,
+    producer_id: Annotated[
+        int | None, typer.Option(metavar="ID", help="Only batches of this producer.")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option(metavar="EPOCH", help="Only batches of this epoch.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only records with this key (UTF-8).")
+    ] = None,
     only_control: Annotated[
         bool, typer.Option("--only-control", help="Only control batches.")
     ] = False,

@@ -22,7 +22,7 @@ def command(
         typer.Option(
             min=0,
             max=INT32_MAX,
-            metavar="N",
+            metavar="BYTES",
             help="index.interval.bytes.",
             show_default="the topic's",
         ),
@@ -32,7 +32,7 @@ def command(
         typer.Option(
             min=12,
             max=INT32_MAX,
-            metavar="N",
+            metavar="BYTES",
             help="segment.index.bytes.",
             show_default="the topic's",
         ),

@@ -17,7 +17,7 @@ def command(
         bool, typer.Option("--from-scratch", help="Use no snapshot: replay from the log start.")
     ] = False,
     at_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The state up to offset N.")
+        int | None, typer.Option(min=0, metavar="OFFSET", help="The state up to offset N.")
     ] = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,

@@ -25,8 +25,8 @@ def command(
         typer.Option(
             min=0,
             max=INT32_MAX,
-            metavar="E",
-            help="Keep everything up to the end of leader epoch E.",
+            metavar="EPOCH",
+            help="Keep everything up to the end of this leader epoch.",
         ),
     ] = None,
     to_time: Annotated[

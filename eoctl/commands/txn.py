@@ -396,7 +396,10 @@ def run(
         Isolation, typer.Option(help="Isolation level for reading the sources.")
     ] = Isolation.READ_COMMITTED,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="Format that the filter reads and writes.")
+        InputFormat,
+        typer.Option(
+            "--format", metavar="lines|jsonl", help="Format that the filter reads and writes."
+        ),
     ] = InputFormat.LINES,
     bytes_as: Annotated[
         BytesAs, typer.Option("--bytes", help="How strings of jsonl are read.")

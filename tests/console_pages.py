@@ -82,20 +82,22 @@ class Scene:
         (programs / "eoctl").chmod(0o755)
         self._environment = {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "NO_COLOR": "1",
             "EOCTL_PAGER": "cat",
         }
         for name, origin in _LOG_DIR.findall(section):
             archive, _, state = origin.partition("/")
             copy_log_dir(golden(archive) / state, self._directory / name)
 
-    def run(self, command: str) -> list[str]:
-        """Return the lines that a person sees."""
+    def run(self, command: str, *, has_colour: bool = False) -> list[str]:
+        """Return the lines that a person sees, with the escapes of their colours if asked for."""
+        plain = {} if has_colour else {"NO_COLOR": "1"}
         shown = on_terminal(
             command,
-            program=("/bin/sh", "-c"), cwd=self._directory, environment=self._environment,
+            program=("/bin/sh", "-c"), cwd=self._directory,
+            environment={**self._environment, **plain},
         )  # fmt: skip
-        text = _PLAN_ID.sub(r"20261121T090000Z\g<1>1a2b", shown.text)
+        text = shown.raw if has_colour else shown.text
+        text = _PLAN_ID.sub(r"20261121T090000Z\g<1>1a2b", text)
         text = text.replace(f"{self._directory}/", "/var/lib/")
         return [line.rstrip() for line in text.splitlines()]
 

@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from eoctl.progress import Progress
+from recovery.changes.journal import has_journal
 from recovery.loss.against import AgainstSurvey
-from recovery.loss.before import is_journal, side_before, touched_of
+from recovery.loss.before import side_before, touched_of
 from recovery.loss.rows import ChangeKind, ChangeRow, ChangeSummary
 from recovery.loss.sides import side_of, total_bytes
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
@@ -46,7 +47,7 @@ class AgainstRun:
             UsageError: there is nothing to compare.
             AccessError, FormatError, RefusedError: one of them cannot be read.
         """
-        if is_journal(against):
+        if has_journal(against):
             other = side_before(against)
             side = side_of(list(paths) or touched_of(against))
             # What is given and was not touched is the same; what is gone as a whole was below.

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.journal import BackupKind, Status, has_journal, read_journal
+from recovery.changes.journal import BackupKind, Status, read_journal
 from recovery.changes.lowered_checkpoints import read_whole
 from recovery.loss.sides import PartitionSide, Side
 from storage.errors import RefusedError, UsageError
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
     from recovery.changes.journal import Journal, JournalStep
 
 Range = tuple[str, int, int]
-
-
-def is_journal(path: str) -> bool:
-    """Whether a directory is that of a journal."""
-    return has_journal(path)
 
 
 def touched_of(path: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.clock import resolve_now
@@ -14,7 +15,7 @@ from storage.file_names import PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.clock import Now
     from storage.dirs.discovery import Selected
@@ -43,6 +44,21 @@ def select_replicas(paths: Sequence[str]) -> list[Selected]:
                 f"{path}: is of node {node_id}, as {nodes[node_id]} is: that node has one replica"
             )
     return found
+
+
+def require_known_bounds(replicas: Iterable[Selected]) -> None:
+    """Refuse replicas whose log start or high watermark is in a file that cannot be read.
+
+    Raises:
+        RefusedError: there is one.
+    """
+    for each in replicas:
+        for problem in each.problems:
+            around = Path(problem.path).parent
+            raise RefusedError(
+                f"{problem}: it may say what was acknowledged of {each.partition.path}",
+                next_step=f"put it right first; eoctl check {around} says how",
+            )
 
 
 def node_id_of(selected: Selected) -> int | None:

@@ -11,6 +11,7 @@ from eoctl.progress import Progress
 from eoctl.replica_paths import (
     moment_of,
     node_id_of,
+    require_known_bounds,
     require_one_topic,
     select_replicas,
     told_of_use,
@@ -124,6 +125,7 @@ def plan_run(path: str, options: RejoinOptions) -> PlannedRejoin:
         UsageError, AccessError: a directory is no replica, or cannot be read.
     """
     selected = select_replicas([path, options.leader])
+    require_known_bounds(selected)
     moment = moment_of(selected[:1], options.now)
     clock = Clock.at(moment.ms, options.expiration_ms)
     partitions = [Partition.of(each) for each in selected]

@@ -182,8 +182,9 @@ class CompareRun:
         for log in self._logs:
             self.notes += log.notes
         missing = list(_told_of_missing(self._logs))
-        self.notes += missing
-        self._is_short = bool(missing)
+        around = [str(problem) for each in selected for problem in each.problems]
+        self.notes += (*around, *missing)
+        self._is_short = bool(missing or around)
         nodes = {each.partition.path: node_id_of(each) for each in selected}
         self.replicas = [_replica_row(each, nodes[each.path]) for each in self._logs]
         found = [(*pair, compare_replicas(*pair)) for pair in combinations(self._logs, 2)]

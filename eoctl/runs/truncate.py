@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eoctl.clock import resolve_now
 from eoctl.output import Report, emit
 from eoctl.progress import Progress
-from eoctl.replica_paths import select_replicas
+from eoctl.replica_paths import require_known_bounds, select_replicas
 from eoctl.runs.change_command import ChangeCommand, Planned
 from eoctl.runs.plan_words import cut_answer
 from recovery.changes.changeable import require_same_segments
@@ -154,6 +154,7 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     selected, *others = select_replicas([path, *options.all_replicas])
     compared = [select_partition(each) for each in options.replicas]
     _require_others(selected, compared)
+    require_known_bounds((*others, *compared))
     image = image_around(selected.log_dir, options.metadata_dir)
     moment = resolve_now(
         options.now,

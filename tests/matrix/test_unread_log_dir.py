@@ -124,6 +124,37 @@ def test_who_reads_one_partition(
         assert name in outcome.errors + outcome.text, (command, outcome.errors)
 
 
+@pytest.mark.parametrize("plant", [dangling, directory, garbled])
+@pytest.mark.parametrize("name", CHECKPOINTS[1:])
+def test_who_reads_a_replica(
+    name: str,
+    plant: Callable[[Path], None],
+    log_dir: Path,
+    call: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    """What was acknowledged of it is not known: a comparison is not whole, a cut is refused."""
+    other = tmp_path / "other"
+    shutil.copytree(log_dir, other)
+    meta = other / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=2"))
+    own, replica = log_dir / "plain-0", other / "plain-0"
+    calls = {
+        ("replicas", "compare", own, replica): 5,
+        ("replicas", "rejoin", own, "--leader", replica): 4,
+        ("truncate", own, "--to-hw", "--replica", replica): 4,
+        ("truncate", own, "--to-hw", "--all-replicas", replica): 4,
+    }
+    for words in calls:
+        outcome = call(*words)
+        assert outcome.status == 0, (words, outcome.errors)
+    plant(other / name)
+    for words, status in calls.items():
+        outcome = call(*words)
+        assert outcome.status == status, (words, outcome.status, outcome.errors)
+        assert name in outcome.errors, (words, outcome.errors)
+
+
 def test_they_are_clean_without_damage(log_dir: Path, call: Callable[..., Any]) -> None:
     for command in OF_ALL:
         outcome = call(*command, log_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ def test_the_demo_runs_through() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    # It shows what it speaks of: the open transaction's id, and the batch that was damaged.
-    assert '"transactionalId":"open-1"' in done.stdout
-    assert "isvalid: false" in done.stdout
-    assert "OptionalLong[311]" in done.stdout
-    assert "payload: two" in done.stdout
+    # It shows what it speaks of: who holds consumers, what a start would cost, and the way back.
+    assert "open-1 since 2026-11-21" in done.stdout
+    assert "Cuts    at least 246 records, 228 acknowledged" in done.stdout
+    assert "Undo    eoctl undo " in done.stdout
+    assert "\none\ntwo\n" in done.stdout
+    calls = [line for line in done.stdout.splitlines() if line.startswith("$ ")]
+    assert len(calls) > 15
+    assert not [call for call in calls if re.search(r"\bcut\b|jq|expand", call)]

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules fuzz mutants kills matrix bench spark-bundle zipapp env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench spark-bundle zipapp env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =

@@ -95,10 +95,10 @@ COMMANDS = {
         "eoctl.commands.lease_pid", "Lease producer ids to applications; old holders are fenced."
     ),
     "duplicates": CommandEntry(
-        "eoctl.commands.duplicates", "Find what is in a log twice: proved, or suspected."
+        "eoctl.commands.duplicates", "Find duplicate records: proved, or suspected."
     ),
     "loss": CommandEntry(
-        "eoctl.commands.loss", "Tell what is lost, there twice, aborted, or unlike another copy."
+        "eoctl.commands.loss", "Show records lost, duplicated, aborted, or unlike another copy."
     ),
     "spark-audit": CommandEntry(
         "eoctl.commands.spark_audit", "Audit transactions, duplicates and replicas, at any scale."

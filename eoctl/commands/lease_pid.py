@@ -68,9 +68,9 @@ def acquire(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Lease a producer id; the same app id gets its own again, and who had it is fenced.
+    """Lease a producer id; an app id gets its own one again, and the former holder is fenced.
 
-    It cannot be undone: what was given out may be in use.
+    It cannot be undone: a producer id that was leased may be in use.
     """
     from eoctl.clients.partitions.topic_partitions import require_legal
     from eoctl.runs import lease as lease_run
@@ -115,9 +115,9 @@ def renew(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Let a lease last so long from now on; refused to who holds it no more.
+    """Extend a lease; refused to a former holder.
 
-    It cannot be undone: what was given out may be in use.
+    It cannot be undone: a producer id that was leased may be in use.
     """
     from eoctl.runs import lease as lease_run
     from storage.files.fsio import FileSystem
@@ -148,9 +148,9 @@ def release(
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
-    """Give a lease up; refused to who holds it no more.
+    """Give a lease up; refused to a former holder.
 
-    It cannot be undone: what was given out may be in use.
+    It cannot be undone: a producer id that was leased may be in use.
     """
     from eoctl.runs import lease as lease_run
     from storage.files.fsio import FileSystem
@@ -191,7 +191,7 @@ def expire(
 ) -> int:
     """Free the ids of leases that nobody holds and that no producer state knows any more.
 
-    It cannot be undone: what was given out may be in use.
+    It cannot be undone: a producer id that was leased may be in use.
     """
     from eoctl.runs import lease as lease_run
     from storage.files.fsio import FileSystem

@@ -40,7 +40,7 @@ def command(
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
-    """Tell what is lost, there twice, or aborted: offsets, times, producers, keys.
+    """Show which records are lost, duplicated or aborted: offsets, times, producers, keys.
 
     Lost is what was acknowledged, or lies in damaged bytes, and cannot be read; what lies below
     the log start is not. With --against: the records that are gone, new or changed.

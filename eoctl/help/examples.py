@@ -243,14 +243,14 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         ),
     ),
     "duplicates": (
-        Example("What is there twice", f"eoctl duplicates {_DIR} --topic orders"),
+        Example("Which records are duplicated", f"eoctl duplicates {_DIR} --topic orders"),
         Example(
             "Records with the same key within an hour",
             f"eoctl duplicates {_LOG} --id key --window 1h",
         ),
     ),
     "loss": (
-        Example("What is lost, aborted, there twice", f"eoctl loss {_DIR}"),
+        Example("What is lost, aborted or duplicated", f"eoctl loss {_DIR}"),
         Example(
             "What a backup has that is gone here",
             f"eoctl loss {_DIR} --against /mnt/backup",

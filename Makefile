@@ -38,11 +38,11 @@ demo:
 # Asserts are rewritten for pytest: without its cache of that each process would do it again (10 s).
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 
-# Java, Maven and mandoc come from outside. The tests that need a missing one are left out, and
+# Java, Maven, mandoc, zsh and fish come from outside. The tests that need a missing one are left out, and
 # pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
 test: env
 	scripts/require-tool.sh java >/dev/null || :
-	scripts/require-tool.sh mandoc >/dev/null || :
+	for tool in mandoc zsh fish; do scripts/require-tool.sh $$tool >/dev/null || :; done
 	scripts/fetch-kafka-libs.sh || :
 	$(BIN)/python -m tests.kafka.classes || :
 	$(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)

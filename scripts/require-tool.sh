@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds a program that comes from outside and prints its path on stdout.
 #
-#   scripts/require-tool.sh [--find] java|mvn|mandoc|venv
+#   scripts/require-tool.sh [--find] java|mvn|mandoc|zsh|fish|venv
 #
 # When it is missing: says on stderr which command installs it, and runs that command where it can
 # (root, apt-get); with --find it only looks. Status 0: found, 1: missing, 2: wrong call.
@@ -38,8 +38,8 @@ find_tool() {
     case $1 in
         java) find_java ;;
         venv) find_venv ;;
-        mvn | mandoc) command -v "$1" ;;
-        *) echo "usage: $0 [--find] java|mvn|mandoc|venv" >&2; exit 2 ;;
+        mvn | mandoc | zsh | fish) command -v "$1" ;;
+        *) echo "usage: $0 [--find] java|mvn|mandoc|zsh|fish|venv" >&2; exit 2 ;;
     esac
 }
 
@@ -47,7 +47,7 @@ describe() {
     case $1 in
         java) echo "Java 17 or later" ;;
         mvn) echo "Maven (mvn)" ;;
-        mandoc) echo "mandoc" ;;
+        mandoc | zsh | fish) echo "$1" ;;
         venv) echo "Python 3.11 or later with venv and ensurepip" ;;
     esac
 }
@@ -65,7 +65,7 @@ packages_of() {
         java) first_known_package openjdk-17-jre-headless openjdk-21-jre-headless \
             openjdk-25-jre-headless default-jre-headless ;;
         mvn) echo maven ;;
-        mandoc) echo mandoc ;;
+        mandoc | zsh | fish) echo "$1" ;;
         venv) echo python3-venv ;;
     esac
 }

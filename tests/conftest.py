@@ -108,7 +108,7 @@ def golden_names() -> list[str]:
 _MISSING: dict[str, Callable[[], str]] = {
     "broker": jars.missing_broker,
     "java": partial(jars.missing_tool, "java"),
-    "mandoc": partial(jars.missing_tool, "mandoc"),
+    **{name: partial(jars.missing_tool, name) for name in ("mandoc", "zsh", "fish")},
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()

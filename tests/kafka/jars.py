@@ -36,7 +36,7 @@ def tool(name: str) -> str:
 
 
 def missing_tool(name: str) -> str:
-    """Why `java`, `mvn` or `mandoc` cannot be used, "" when it can."""
+    """Why a program of `scripts/require-tool.sh` cannot be used, "" when it can."""
     return _find_tool(name)[1]
 
 

@@ -278,17 +278,23 @@ class _Teller:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._count = read_watch.LogCount()
+        self._path = ""
         self._told_bytes = 0
         self._told_at = time.monotonic()
 
     def read(self, path: str, pos: int, count: int) -> None:
         self._count.read(path, pos, count)
-        now = time.monotonic()
-        if now - self._told_at >= TELL_SECONDS:
-            told, self._told_bytes = self._told_bytes, self._count.count_bytes
-            self._told_at = now
+        self._path = path
+        if time.monotonic() - self._told_at >= TELL_SECONDS:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell of what was read since it did so last."""
+        self._told_at = time.monotonic()
+        told, self._told_bytes = self._told_bytes, self._count.count_bytes
+        if self._told_bytes != told:
             with suppress(OSError):  # nobody waits for it any more
-                self._connection.send(ToldRead(path, self._told_bytes - told))
+                self._connection.send(ToldRead(self._path, self._told_bytes - told))
 
     def read_elsewhere(self, path: str, count: int) -> None:
         """Nothing: it has no processes of its own."""
@@ -308,6 +314,8 @@ def _work(
             answer: tuple[bool, Any] = (True, function(values[number]))
         except Exception as exc:  # noqa: BLE001 - raised again where the result is awaited
             answer = (False, exc)
+        if isinstance(watcher := read_watch.watcher(), _Teller):
+            watcher.tell()
         with suppress(OSError):  # nobody waits for it any more: seen above
             connection.send(answer)
 

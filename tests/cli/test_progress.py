@@ -142,10 +142,11 @@ def read_log(path: str) -> int:
         return sum(len(file.read_at(0, file.file_bytes).data) for _ in range(2))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_what_other_processes_read_is_told(
-    told: Told, kafka: Path, monkeypatch: pytest.MonkeyPatch
+    told: Told, kafka: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recovery.work.processes.TELL_SECONDS", 0)
+    monkeypatch.setattr("recovery.work.processes.start_method", lambda: method)
     paths = [str(kafka / name / LOG) for name in ("txn-0", "txn-1", "plain-0", "plain-1")]
     sizes = {path: Path(path).stat().st_size for path in paths}
     results = dict(map_unordered(read_log, paths, 2))

@@ -448,6 +448,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         newest = known_states(self.logs)
         assert {name: _fields(state) for name, state in newest.items()} == {
             name: {key: value for key, value in each.items() if key != "last"}
+            | {"partitions": _in_order(each["partitions"])}
             | ({"previous": -1, "next": -1, "client": 0} if not self.model.version else {})
             for name, each in self.model.ids.items()
         }
@@ -502,6 +503,11 @@ def _outcome(steps: Any) -> Any:
         return str(refusal)
 
 
+def _in_order(partitions: list[int] | None) -> list[int] | None:
+    """A record of the coordinator groups partitions by topic: the order they were added in is not kept."""
+    return None if partitions is None else sorted(partitions)
+
+
 def _fields(state: TransactionState) -> dict[str, Any]:
     partitions = state.partitions
     return {
@@ -511,7 +517,7 @@ def _fields(state: TransactionState) -> dict[str, Any]:
         "next": state.next_producer_id,
         "epoch": state.producer_epoch,
         "timeout": state.timeout_ms,
-        "partitions": None if partitions is None else [PLACES.index(each) for each in partitions],
+        "partitions": _in_order(partitions and [PLACES.index(each) for each in partitions]),
         "started": state.start_timestamp_ms,
         "updated": state.last_update_timestamp_ms,
         "client": state.client_transaction_version,

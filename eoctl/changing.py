@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from recovery.changes.apply import apply_plan
-from recovery.changes.journal import Status
-from recovery.changes.plan import encode_plan
+from recovery.changes.journals.journal import Status
+from recovery.changes.plans.plan import encode_plan
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import UsageError
 from storage.files import fsio
@@ -20,8 +20,8 @@ from storage.files.file_attributes import FileAttributes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.changes.applied import Applied
-    from recovery.changes.plan import Plan
+    from recovery.changes.journals.applied import Applied
+    from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
     from storage.writing.partition_store import FileChange
 

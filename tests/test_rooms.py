@@ -54,52 +54,72 @@ ROOMS: dict[str, set[str]] = {
     "storage (front)": {"storage.dirs", "storage.log"},
     # They know storage only.
     "recovery": set(),
-    "recovery.changes": set(),
+    "recovery.changes.plans": set(),
+    "recovery.changes.journals": {"recovery.changes.plans"},
+    "recovery.changes": {"recovery.changes.journals", "recovery.changes.plans"},
     "recovery.cluster": set(),
     "recovery.replay": set(),
     "recovery.rules": set(),
     "recovery.work": set(),
     # What is derived from a log, counted in it, or cut off it.
     "recovery.look": {"recovery.replay"},
-    "recovery.rebuild": {"recovery.changes", "recovery.replay", "recovery.work"},
+    "recovery.rebuild": {"recovery.changes.plans", "recovery.replay", "recovery.work"},
     "recovery.summaries": {"recovery.replay"},
-    "recovery.truncate": {"recovery.changes", "recovery.cluster", "recovery.replay"},
+    "recovery.truncate": {
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.cluster",
+        "recovery.replay",
+    },
     # What is wrong with it, and what became of its records.
+    "recovery.checks.grounds": {"recovery.replay", "recovery.rules"},
+    "recovery.checks.contents": {"recovery.checks.grounds", "recovery.replay", "recovery.rules"},
+    "recovery.checks.log_dirs": {
+        "recovery.changes.journals", "recovery.checks.grounds", "recovery.cluster",
+        "recovery.rules",
+    },
     "recovery.checks": {
-        "recovery.changes", "recovery.cluster", "recovery.replay", "recovery.rules",
-        "recovery.summaries",
+        "recovery.checks.contents", "recovery.checks.grounds", "recovery.checks.log_dirs",
+        "recovery.replay", "recovery.rules", "recovery.summaries",
     },
     "recovery.duplicates": {"recovery.replay", "recovery.summaries"},
     "recovery.transactions": {
-        "recovery.changes", "recovery.cluster", "recovery.replay", "recovery.summaries",
+        "recovery.changes.plans", "recovery.cluster", "recovery.replay", "recovery.summaries",
     },
     # What is made of all that: repairs, records, reports.
     "recovery.audit": {"recovery.summaries", "recovery.work"},
     "recovery.records": {"recovery.replay", "recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
-        "recovery.changes", "recovery.checks", "recovery.rebuild", "recovery.replay",
+        "recovery.changes.plans", "recovery.checks", "recovery.rebuild", "recovery.replay",
         "recovery.rules", "recovery.truncate", "recovery.work",
     },
-    "recovery.start": {"recovery.checks", "recovery.rebuild", "recovery.replay", "recovery.rules"},
+    "recovery.start": {
+        "recovery.checks", "recovery.checks.grounds", "recovery.checks.log_dirs",
+        "recovery.rebuild", "recovery.replay", "recovery.rules",
+    },
     "recovery.export": {
         "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
     "recovery.fsck": {
-        "recovery.changes", "recovery.checks", "recovery.replay", "recovery.rules",
-        "recovery.start", "recovery.truncate",
+        "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
+        "recovery.checks.log_dirs", "recovery.replay", "recovery.rules", "recovery.start",
+        "recovery.truncate",
     },
     "recovery.replicas": {
-        "recovery.audit", "recovery.changes", "recovery.rebuild", "recovery.replay",
+        "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
     },
     "recovery.loss": {
-        "recovery.changes", "recovery.duplicates", "recovery.export", "recovery.records",
-        "recovery.summaries", "recovery.transactions",
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.duplicates",
+        "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
     # The face: what people and programs are told.
-    "eoctl": {"eoctl.face", "recovery.changes", "recovery.rules"},
+    "eoctl": {
+        "eoctl.face", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
+        "recovery.rules",
+    },
     "eoctl.face": set(),
-    "eoctl.help": {"eoctl", "recovery.changes", "recovery.rules"},
+    "eoctl.help": {
+        "eoctl", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
+    },
     "eoctl.text": {"recovery.work"},
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
@@ -107,15 +127,17 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "recovery.cluster", "recovery.replay", "recovery.transactions",
     },
     "eoctl.clients.partitions": {
-        "eoctl", "recovery.changes", "recovery.cluster", "recovery.repair", "recovery.replay",
+        "eoctl", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
+        "recovery.cluster", "recovery.repair", "recovery.replay",
     },
     "eoctl.clients.text": {"eoctl", "eoctl.clients.log", "eoctl.clients.partitions", "eoctl.text"},
     "eoctl.clients.coordinators": {
-        "eoctl", "eoctl.clients.partitions", "recovery.changes", "recovery.cluster",
+        "eoctl", "eoctl.clients.partitions", "recovery.changes.journals", "recovery.cluster",
         "recovery.replay",
     },
     "eoctl.clients.copying": {
-        "eoctl.clients.log", "eoctl.clients.partitions", "recovery.changes", "recovery.replay",
+        "eoctl.clients.log", "eoctl.clients.partitions", "recovery.changes",
+        "recovery.changes.journals", "recovery.replay",
     },
     "eoctl.clients.producing": {
         "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",
@@ -127,11 +149,28 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl (program)", "recovery.audit", "recovery.export", "recovery.records",
         "recovery.summaries", "recovery.transactions",
     },
-    "eoctl.runs": {
-        "eoctl", "eoctl.dump", "eoctl.face", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+    "eoctl.runs": {"eoctl", "eoctl.face"},
+    "eoctl.runs.changes": {
+        "eoctl", "eoctl.dump", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
+    },
+    "eoctl.runs.checking": {
+        "eoctl", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
+        "recovery.checks.*",
+    },
+    "eoctl.runs.clients": {"eoctl", "eoctl.clients.*", "recovery.*", "recovery.changes.*"},
+    "eoctl.runs.reports": {
+        "eoctl", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
+    },
+    "eoctl.runs.txn": {
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",
+        "eoctl.runs.reports", "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands": {
-        "eoctl", "eoctl.dump", "eoctl.runs", "eoctl.spark", "eoctl.clients.*", "recovery.*",
+        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.spark",
+        "recovery.*", "recovery.changes.*",
+    },
+    "eoctl.commands.txn": {
+        "eoctl", "eoctl.clients.*", "eoctl.runs.*", "recovery.*",
     },
     "eoctl (program)": {"eoctl", "eoctl.help"},
 }  # fmt: skip

@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.plan import Action
+from recovery.changes.plans.plan import Action
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from tests.damage.faults import read_batches
@@ -18,7 +18,7 @@ from tests.damage.faults import read_batches
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from tests.damage.faults import Batch
 
 Tree = dict[str, bytes]

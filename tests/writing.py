@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from recovery.changes.apply import apply_plan
-from recovery.changes.plan import make_plan, source_of
+from recovery.changes.plans.plan import make_plan, source_of
 from recovery.repair.broker_start import plan_recovery
 from storage.dirs.discovery import discover
 from storage.dirs.log_config import LogConfig
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from recovery.repair.broker_start import Recovery
     from recovery.replay.snapshots import Clock
     from storage.files.fsio import OpenFile, StrPath

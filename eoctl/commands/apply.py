@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 
 COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
@@ -31,8 +31,8 @@ def command(
     from eoctl.changing import ChangeOptions, apply_one, how_to_undo, show_price
     from eoctl.output import Report, emit, line, message, use_format
     from recovery.changes.apply import finish
-    from recovery.changes.journal import JOURNAL_NAME, read_journal
-    from recovery.changes.plan import read_plan
+    from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
+    from recovery.changes.plans.plan import read_plan
     from storage.errors import UsageError
     from storage.files.broker_lock import take
     from storage.files.fsio import FileSystem

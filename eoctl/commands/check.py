@@ -100,15 +100,15 @@ def command(
             raise UsageError(
                 "--explain takes no PATH", next_step=f"eoctl check --explain {explain}"
             )
-        from eoctl.runs.explain import explain_rules
+        from eoctl.runs.checking.explain import explain_rules
 
         return explain_rules(explain, output)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl check PATH...")
     if deep and fast:
         raise UsageError("--deep and --fast exclude each other")
-    from eoctl.runs.check import run_check
-    from eoctl.runs.check_run import CheckRequest
+    from eoctl.runs.checking.check import run_check
+    from eoctl.runs.checking.run import CheckRequest
 
     return run_check(
         CheckRequest(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.clients.text.inputs import BytesAs
 from eoctl.options import Commit
 from eoctl.output import OutputFormat
@@ -106,7 +106,7 @@ def command(
     from eoctl.clients.log.consumer import ConsumeOptions
     from eoctl.clients.text.record_text import TextOptions
     from eoctl.output import use_format
-    from eoctl.runs.consume import PrintOptions, consume
+    from eoctl.runs.clients.consume import PrintOptions, consume
 
     use_format(output)
     if offsets is not None:
@@ -123,7 +123,7 @@ def command(
     of_group = None
     if group is not None:
         from eoctl.changing import ChangeOptions
-        from eoctl.runs.group_position import GroupOptions
+        from eoctl.runs.clients.group_position import GroupOptions
 
         change = ChangeOptions(
             apply=apply, backup_dir=backup_dir, broker_is_stopped=broker_is_stopped
@@ -134,7 +134,7 @@ def command(
     elif apply:
         raise UsageError("--apply: there is nothing to change", next_step="--group GROUP --apply")
     if program is not None:
-        from eoctl.runs.consume_exec import ExecOptions, consume_with_program
+        from eoctl.runs.clients.consume_exec import ExecOptions, consume_with_program
 
         _check_position(checkpoint, commit, group, is_applied=apply)
         execution = ExecOptions(program, checkpoint, bytes_as=bytes_as)

@@ -13,7 +13,7 @@ from recovery.transactions.isolation import Isolation
 from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
-    from eoctl.runs.copy import CopyResult
+    from eoctl.runs.clients.copy import CopyResult
 
 
 def command(
@@ -102,7 +102,7 @@ def command(
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import use_format
-    from eoctl.runs.copy import CopyOptions, copy
+    from eoctl.runs.clients.copy import CopyOptions, copy
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
@@ -144,7 +144,7 @@ def command(
 def _report(result: CopyResult, output: OutputFormat) -> None:
     from eoctl.changing import show_appended
     from eoctl.output import Report
-    from eoctl.runs.copy import CopyReport
+    from eoctl.runs.clients.copy import CopyReport
 
     report = Report("copy", CopyReport._fields, result.reports)
     show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)

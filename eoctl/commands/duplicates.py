@@ -23,7 +23,7 @@ TERMINAL_BYTES = 12  # characters of a key, and of a value
 
 
 if TYPE_CHECKING:
-    from eoctl.runs.duplicates import DuplicatesRun
+    from eoctl.runs.reports.duplicates import DuplicatesRun
     from recovery.duplicates.groups import DuplicateGroup
 
 
@@ -87,7 +87,7 @@ def command(
     """
     from eoctl.clock import parse_duration_ms
     from eoctl.output import draws_tables, use_format, while_read
-    from eoctl.runs.duplicates import DuplicatesRun
+    from eoctl.runs.reports.duplicates import DuplicatesRun
     from recovery.duplicates.record_digests import parse_record_id
     from recovery.duplicates.rows import DuplicateKind
     from recovery.duplicates.search import DuplicateOptions
@@ -157,7 +157,7 @@ def _draw_groups(run: DuplicatesRun, count: int) -> None:
 
 def _worded(group: DuplicateGroup, most: int | None = None) -> tuple[Any, ...]:
     """A row of text; that a key or value is null is known where the payload is."""
-    from eoctl.runs.bytes_text import row_as_text
+    from eoctl.runs.reports.bytes_text import row_as_text
 
     if group.is_same_payload is not None:
         null = NULL.encode()

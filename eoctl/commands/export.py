@@ -84,7 +84,7 @@ def command(
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
     from eoctl.output import Report, emit, use_format
-    from eoctl.runs.engine import EngineOptions, EngineRun
+    from eoctl.runs.reports.engine import EngineOptions, EngineRun
     from eoctl.spark.session import parse_settings
     from recovery.export.plan import check_columns
 
@@ -123,7 +123,7 @@ def command(
     )
     check_columns(options)
     _check_requirements()
-    from eoctl.runs.export import ExportRun  # needs pyarrow
+    from eoctl.runs.reports.export import ExportRun  # needs pyarrow
 
     run = ExportRun(options)
     with EngineRun(

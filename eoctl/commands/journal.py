@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
+from eoctl.options import Output
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from recovery.changes.journal import Journal
-    from recovery.changes.journals import KeptJournal
+    from recovery.changes.journals.journal import Journal
+    from recovery.changes.journals.listing import KeptJournal
     from storage.errors import EoctlError
 
 LIST_COLUMNS = ("plan_id", "status", "command", "applied_at_ms", "steps", "kept_bytes", "path")
@@ -55,7 +55,7 @@ def command(
     Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
     """
     from eoctl.output import Report, emit, error, use_format
-    from recovery.changes.journals import list_journals
+    from recovery.changes.journals.listing import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
     use_format(output)
@@ -120,7 +120,7 @@ def _list_row(kept: KeptJournal) -> Sequence[Any]:
 
 
 def _open_ends(kept: Sequence[KeptJournal]) -> list[str]:
-    from recovery.changes.journal import ways_out
+    from recovery.changes.journals.unfinished import ways_out
 
     return [
         f"{each.flagged_in[0]}: is not at the end of a change: {ways_out(each.journal)}"
@@ -159,7 +159,7 @@ def _step_rows(kept: Sequence[KeptJournal]) -> Iterator[Sequence[Any]]:
 
 def _made_rows(journal: Journal) -> Iterator[Sequence[Any]]:
     """Files that a run has made which appends, as far as its end tells."""
-    from recovery.changes.file_facts import is_still
+    from recovery.changes.plans.file_facts import is_still
 
     steps = {each.path for each in journal.steps}
     ends = {} if journal.appends is None else journal.appends.ends
@@ -177,7 +177,7 @@ def _pruned(
     """Rows, notes, and the errors of those that could not be removed: they keep no other one."""
     import time
 
-    from recovery.changes.journals import remove_journal, why_it_stays
+    from recovery.changes.journals.listing import remove_journal, why_it_stays
     from storage.errors import EoctlError
     from storage.files.fsio import FileSystem
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.limits import INT16_MAX, INT32_MAX
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.coordinators.producer_id_topic import IdOptions
-    from eoctl.runs.lease import LeaseAnswer
+    from eoctl.runs.clients.lease import LeaseAnswer
 
 LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
 AppId = Annotated[
@@ -73,7 +73,7 @@ def acquire(
     It cannot be undone: a producer id that was leased may be in use.
     """
     from eoctl.clients.partitions.topic_partitions import require_legal
-    from eoctl.runs import lease as lease_run
+    from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 
     topics, numbers = topic or [], partition or []
@@ -119,7 +119,7 @@ def renew(
 
     It cannot be undone: a producer id that was leased may be in use.
     """
-    from eoctl.runs import lease as lease_run
+    from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 
     chosen = _options(
@@ -152,7 +152,7 @@ def release(
 
     It cannot be undone: a producer id that was leased may be in use.
     """
-    from eoctl.runs import lease as lease_run
+    from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 
     chosen = _options(
@@ -167,7 +167,7 @@ def list_leases(
 ) -> int:
     """List all leases, and how far the sequence of ids has come; takes no lock."""
     from eoctl.output import Report, emit, line, use_format
-    from eoctl.runs import lease as lease_run
+    from eoctl.runs.clients import lease as lease_run
 
     use_format(output)
     answer, sequence = lease_run.list_leases(log_dir, now)
@@ -193,7 +193,7 @@ def expire(
 
     It cannot be undone: a producer id that was leased may be in use.
     """
-    from eoctl.runs import lease as lease_run
+    from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 
     chosen = _options(

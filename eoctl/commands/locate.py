@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl.options import Output  # noqa: TC001 - Typer reads the annotation
+from eoctl.options import Output
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
 
@@ -54,7 +54,7 @@ def command(
     """
     from eoctl.clock import parse_time_ms
     from eoctl.output import Report, draws_tables, emit, line, use_format, while_read
-    from eoctl.runs.who_wrote import who_wrote
+    from eoctl.runs.reports.who_wrote import who_wrote
     from recovery.look.locate import Location, Search
     from storage.dirs.discovery import discover
     from storage.dirs.partition import Partition

@@ -11,8 +11,8 @@ from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.runs.loss import LossRun
-    from eoctl.runs.loss_against import AgainstRun
+    from eoctl.runs.reports.loss import LossRun
+    from eoctl.runs.reports.loss_against import AgainstRun
 
 TERMINAL_KEY = 16  # characters of a key
 TERMINAL_ROWS = 20  # of each kind, unless told otherwise
@@ -46,8 +46,8 @@ def command(
     the log start is not. With --against: the records that are gone, new or changed.
     """
     from eoctl.output import draws_tables, use_format, while_read
-    from eoctl.runs.loss import LossRun
-    from eoctl.runs.loss_against import AgainstRun
+    from eoctl.runs.reports.loss import LossRun
+    from eoctl.runs.reports.loss_against import AgainstRun
 
     use_format(output)
     # Of what is compared, a partition may be in the other one only.
@@ -73,7 +73,7 @@ def command(
 def _draw(run: LossRun | AgainstRun) -> None:
     """On a terminal the answer comes first."""
     from eoctl.output import Report, emit, line, message
-    from eoctl.runs.bytes_text import row_as_text
+    from eoctl.runs.reports.bytes_text import row_as_text
 
     rows = sorted(run.rows(), key=lambda each: [*map(str, run.kinds)].index(str(each.kind)))
     for each in run.answer():
@@ -93,7 +93,7 @@ def _draw(run: LossRun | AgainstRun) -> None:
 def _stream(run: LossRun | AgainstRun, output: OutputFormat) -> None:
     """Rows as they are found, then what they come to."""
     from eoctl.output import Report, emit, line
-    from eoctl.runs.bytes_text import row_as_text
+    from eoctl.runs.reports.bytes_text import row_as_text
 
     rows = run.rows()
     is_text = output is OutputFormat.TEXT

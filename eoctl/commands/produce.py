@@ -14,7 +14,7 @@ from eoctl.output import OutputFormat
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
-    from eoctl.runs.produce_report import ProduceResult
+    from eoctl.runs.clients.produce_report import ProduceResult
 
 
 ALL_RECORDS = 2**62  # of the input: one transaction
@@ -180,7 +180,7 @@ def command(
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
     from eoctl.progress import Progress
-    from eoctl.runs.produce import ProduceInput, produce
+    from eoctl.runs.clients.produce import ProduceInput, produce
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
@@ -256,7 +256,7 @@ def command(
 def _report(result: ProduceResult, output: OutputFormat) -> None:
     from eoctl.changing import show_appended
     from eoctl.output import Report
-    from eoctl.runs.produce_report import ProduceReport
+    from eoctl.runs.clients.produce_report import ProduceReport
 
     reports = [Report("append", ProduceReport._fields, result.reports)]
     if result.link is not None:

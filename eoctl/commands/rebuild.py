@@ -66,9 +66,9 @@ def command(
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.runs.change_command import run_change
-    from eoctl.runs.rebuild import RebuildRun
-    from eoctl.runs.rebuild_jobs import rebuild_jobs
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.changes.rebuild import RebuildRun
+    from eoctl.runs.changes.rebuild_jobs import rebuild_jobs
     from recovery.cluster.absent import lost_partitions
     from storage.dirs.discovery import discover
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -41,8 +41,8 @@ def command(
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.runs.change_command import run_change
-    from eoctl.runs.recover_state import RecoverOptions, recover_state_command, show_state
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.changes.recover_state import RecoverOptions, recover_state_command, show_state
 
     use_format(output)
     change = ChangeOptions(

@@ -8,7 +8,7 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
-from recovery.repair.strategies import Strategy  # noqa: TC001
+from recovery.repair.strategies import Strategy
 from storage.limits import INT32_MAX
 
 
@@ -55,8 +55,8 @@ def command(
     """
     from eoctl.changing import ChangeOptions
     from eoctl.output import use_format
-    from eoctl.runs.change_command import run_change
-    from eoctl.runs.repair import RepairOptions, RepairRun, repair_command
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.changes.repair import RepairOptions, RepairRun, repair_command
     from eoctl.runs.told import is_for_people
 
     use_format(output)

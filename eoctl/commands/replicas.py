@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.runs.replicas import ComparedRows
+    from eoctl.runs.reports.replicas import ComparedRows
 
 
 class ReplicasAction(StrEnum):
@@ -75,7 +75,7 @@ def command(
         broker_is_stopped=broker_is_stopped,
     )
     if action is ReplicasAction.COMPARE:
-        from eoctl.runs.replicas import compare
+        from eoctl.runs.reports.replicas import compare
 
         is_changing = change != ChangeOptions()
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
@@ -83,8 +83,8 @@ def command(
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms)
         _report_comparison(run, output)
         return run.status
-    from eoctl.runs.change_command import run_change
-    from eoctl.runs.rejoin import FollowRule, RejoinOptions, rejoin_command
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.changes.rejoin import FollowRule, RejoinOptions, rejoin_command
 
     if leader is None or len(paths) != 1:
         raise UsageError(
@@ -106,7 +106,7 @@ def command(
 
 def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     from eoctl.output import Report, draws_tables, emit, line, message
-    from eoctl.runs.replicas import (
+    from eoctl.runs.reports.replicas import (
         ChoiceRow,
         ComparisonRow,
         LostTransactionRow,

@@ -78,8 +78,8 @@ def command(
     needs Java 17 or later and pyspark 4.
     """
     from eoctl.output import Report, emit, message, use_format
-    from eoctl.runs.audit import AuditOptions, exit_status, run_audit
-    from eoctl.runs.engine import EngineOptions
+    from eoctl.runs.reports.audit import AuditOptions, exit_status, run_audit
+    from eoctl.runs.reports.engine import EngineOptions
     from eoctl.spark.session import parse_settings
     from recovery.audit.reports import COLUMNS
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.limits import INT32_MAX, MAX_OFFSET
@@ -79,8 +79,8 @@ def command(
     from eoctl.changing import ChangeOptions
     from eoctl.clock import parse_time_ms
     from eoctl.output import use_format
-    from eoctl.runs.change_command import run_change
-    from eoctl.runs.truncate import TruncateOptions, truncate_command
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.changes.truncate import TruncateOptions, truncate_command
     from recovery.truncate.target import TargetKind
 
     use_format(output)

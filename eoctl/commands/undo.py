@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl import options  # noqa: TC001 - Typer reads the annotations
+from eoctl import options
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
-    from recovery.changes.journal import Journal
+    from recovery.changes.journals.journal import Journal
 
 COLUMNS = ("plan_id", "command", "status", "steps", "path")
 
@@ -41,8 +41,8 @@ def command(
     """
     from eoctl.output import Report, emit, use_format
     from eoctl.progress import Progress
-    from recovery.changes.journal import read_journal
-    from recovery.changes.journal_order import all_later
+    from recovery.changes.journals.journal import read_journal
+    from recovery.changes.journals.order import all_later
     from recovery.changes.undo import check_undo, require_way_back, undo
     from storage.errors import EoctlError
     from storage.files.broker_lock import take
@@ -95,9 +95,9 @@ def _newest(path: str) -> Journal:
         AccessError, CorruptError: it cannot be read, or is damaged.
     """
     from eoctl.output import message
-    from recovery.changes.backups import default_place
-    from recovery.changes.journal import Status, read_journal
-    from recovery.changes.journals import list_journals
+    from recovery.changes.journals.backups import default_place
+    from recovery.changes.journals.journal import Status, read_journal
+    from recovery.changes.journals.listing import list_journals
     from storage.errors import UsageError
     from storage.file_names import META_PROPERTIES_NAME
 

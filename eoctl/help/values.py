@@ -82,8 +82,8 @@ def _partition_paths(begun: str) -> Iterator[str]:
 
 def _journals(begun: str) -> Iterator[str]:
     """Yield journals in the places for backups that begin so, and in one that is written whole."""
-    from recovery.changes.journal import PLACE_SUFFIX
-    from recovery.changes.plan import PLAN_ID
+    from recovery.changes.journals.journal import PLACE_SUFFIX
+    from recovery.changes.plans.plan import PLAN_ID
 
     head = begun[: begun.rfind("/") + 1]
     places = [name for name in _names_in(Path(head or ".")) if name.endswith(PLACE_SUFFIX)]

@@ -1,8 +1,7 @@
 """How files are changed so that nothing is lost.
 
-Plan, backup, journal, apply, undo. Every command that changes a log dir goes this way.
+Prepare, apply, undo, and what is appended. Every command that changes a log dir goes this way;
+`plans` has what is to be changed, `journals` what was.
 
-From the entry down: append_journal, undo, apply, undo_appends, append_close, journals, prepare,
-applied, backups, journal_order, steps, changeable, journal, lowered_checkpoints, plan,
-spliced_content, file_facts, checked_values, confinement.
+From the entry down: append_journal, undo, apply, undo_appends, append_close, prepare, steps.
 """

@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes import journal
-from recovery.changes.applied import Applied, stating
-from recovery.changes.confinement import require_in_reach
-from recovery.changes.file_facts import digest_of_data, is_still, list_files, look
-from recovery.changes.journal import DirectoryFacts, Status
-from recovery.changes.plan import Action
+from recovery.changes.journals import journal, unfinished
+from recovery.changes.journals.applied import Applied, stating
+from recovery.changes.journals.journal import DirectoryFacts, Status
+from recovery.changes.plans.confinement import require_in_reach
+from recovery.changes.plans.file_facts import digest_of_data, is_still, list_files, look
+from recovery.changes.plans.plan import Action
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, FileKind, FileSuffix, classify
 from storage.files import fsio
@@ -24,7 +24,7 @@ from storage.files import fsio
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from recovery.changes.journal import Journal, JournalStep
+    from recovery.changes.journals.journal import Journal, JournalStep
     from storage.files.fsio import FileSystem
 
 _MADE_KINDS = LOG_FILE_KINDS | {FileKind.PARTITION_METADATA}
@@ -36,13 +36,13 @@ def close(fs: FileSystem, found: Journal) -> Journal:
     Raises:
         AccessError: the journal cannot be written, or a file not be looked at.
     """
-    with stating(f"the change is unfinished: {journal.ways_out(found)}"):
+    with stating(f"the change is unfinished: {unfinished.ways_out(found)}"):
         found = _with_ends(found)
         assert found.appends is not None
         found = journal.append_entry(fs, found, journal.encode_end(found.appends))
         found = found._replace(status=Status.APPLIED)
     with stating(f"it is applied, and eoctl undo {found.path} takes it back"):
-        journal.clear_unfinished(fs, found)
+        unfinished.clear_unfinished(fs, found)
     return found
 
 
@@ -83,15 +83,15 @@ def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
     assert found.appends is not None
     require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
-        if journal.unfinished_path(log_dir) not in (None, found.path):
-            journal.require_finished([log_dir])
+        if unfinished.unfinished_path(log_dir) not in (None, found.path):
+            unfinished.require_finished([log_dir])
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{found.path}: its undo has begun; nothing was touched",
             next_step=f"eoctl undo {found.path}",
         )
     if found.status is not Status.UNFINISHED:
-        journal.clear_unfinished(fs, found)
+        unfinished.clear_unfinished(fs, found)
         if found.status is Status.UNDONE:
             raise RefusedError(f"{found.path}: it was undone", next_step="run the command again")
         return Applied(found, was_done=True)
@@ -99,7 +99,7 @@ def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
         fsio.remove_leftovers(fs, each)
     if why_not_ours(found):
         found = journal.note_status(fs, found, Status.KEPT)
-        journal.clear_unfinished(fs, found)
+        unfinished.clear_unfinished(fs, found)
         return Applied(found, was_done=False)
     return Applied(close(fs, found), was_done=False)
 
@@ -112,9 +112,9 @@ def close_appends(fs: FileSystem, log_dirs: Iterable[str]) -> list[Applied]:
         AccessError, CorruptError: its journal cannot be used.
     """
     done: list[Applied] = []
-    for log_dir, found in journal.unfinished_journals(log_dirs):
+    for log_dir, found in unfinished.unfinished_journals(log_dirs):
         if found.appends is None or found.status in {Status.UNDOING, Status.UNDONE}:
-            journal.require_finished([log_dir])
+            unfinished.require_finished([log_dir])
         done.append(close_interrupted(fs, found))
     return done
 

@@ -22,15 +22,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes import backups, journal
 from recovery.changes.append_close import close
-from recovery.changes.applied import stating
 from recovery.changes.apply import carry_out
-from recovery.changes.confinement import require_in_reach
-from recovery.changes.file_facts import look
-from recovery.changes.journal import JOURNAL_NAME, Appends, BackupKind, Journal, JournalStep, Status
-from recovery.changes.journal_order import next_order
-from recovery.changes.plan import Action, Step, absolute_path, new_id, require_fresh, require_owners
+from recovery.changes.journals import backups, journal, unfinished
+from recovery.changes.journals.applied import stating
+from recovery.changes.journals.journal import (
+    JOURNAL_NAME,
+    Appends,
+    BackupKind,
+    Journal,
+    JournalStep,
+    Status,
+)
+from recovery.changes.journals.order import next_order
+from recovery.changes.plans.confinement import require_in_reach
+from recovery.changes.plans.file_facts import look
+from recovery.changes.plans.plan import (
+    Action,
+    Step,
+    absolute_path,
+    new_id,
+    require_fresh,
+    require_owners,
+)
 from recovery.changes.prepare import directory_facts, journal_step, make_directory, neighbours_in
 from recovery.changes.steps import StepState
 from storage.errors import EoctlError
@@ -48,8 +62,8 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from recovery.changes.journal import DirectoryFacts
-    from recovery.changes.plan import Plan
+    from recovery.changes.journals.journal import DirectoryFacts
+    from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
 
 _NOTHING = Appends(new_directories={}, sessions=(), ends={}, end_directories={})
@@ -155,7 +169,7 @@ class AppendJournal:
         }
         planned = {each.path for each in touch.steps}
         steps = [(each, StepState.BEFORE) for each in made.steps if each.path in planned]
-        with stating(f"the change is unfinished: {journal.ways_out(self._begun)}"):
+        with stating(f"the change is unfinished: {unfinished.ways_out(self._begun)}"):
             carry_out(self.fs, steps, contents)
         self._open.discard(directory)
 
@@ -231,9 +245,9 @@ class AppendJournal:
             fsio.replace_file(self.fs, Path(directory, JOURNAL_NAME), data)
             fsio.sync_dir(self.fs, place)
             made = made._replace(valid_bytes=len(data))
-            journal.set_unfinished(self.fs, made)
+            unfinished.set_unfinished(self.fs, made)
         except BaseException:
-            if not any(journal.unfinished_path(each) == directory for each in self._log_dirs):
+            if not any(unfinished.unfinished_path(each) == directory for each in self._log_dirs):
                 self._discard(directory)
             raise
         self._journal = made

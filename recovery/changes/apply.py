@@ -19,13 +19,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.changes import backups, journal
 from recovery.changes.append_close import close_interrupted
-from recovery.changes.applied import Applied, stating
-from recovery.changes.confinement import require_in_reach
-from recovery.changes.file_facts import list_files
-from recovery.changes.journal import Journal, JournalStep, Status
-from recovery.changes.plan import Action, absolute_path, read_plan, require_fresh, require_owners
+from recovery.changes.journals import backups, journal, unfinished
+from recovery.changes.journals.applied import Applied, stating
+from recovery.changes.journals.journal import Journal, JournalStep, Status
+from recovery.changes.plans.confinement import require_in_reach
+from recovery.changes.plans.file_facts import list_files
+from recovery.changes.plans.plan import (
+    Action,
+    absolute_path,
+    read_plan,
+    require_fresh,
+    require_owners,
+)
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
 from storage.errors import RefusedError
@@ -37,8 +43,8 @@ from storage.files.file_attributes import require_owner
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from recovery.changes.plan import Plan
-    from recovery.changes.spliced_content import Pieces
+    from recovery.changes.plans.plan import Plan
+    from recovery.changes.plans.spliced_content import Pieces
     from storage.dirs.discovery import Selected
     from storage.files.fsio import FileSystem
 
@@ -95,17 +101,17 @@ def apply_plan(
     """
     require_in_reach(plan.directories, plan.log_dirs)
     for log_dir in plan.log_dirs:
-        path = journal.unfinished_path(log_dir)
+        path = unfinished.unfinished_path(log_dir)
         if path is not None and journal.has_journal(path):
             begun = journal.read_journal(path)
             if _is_of(begun, plan):
                 return _finish(fs, begun)
-    journal.require_finished(plan.log_dirs)
+    unfinished.require_finished(plan.log_dirs)
     place = backups.choose_place(plan.log_dirs, backup_dir)
     directory = str(Path(place, plan.plan_id))
     if journal.has_journal(directory):
         earlier = journal.read_journal(directory)
-        is_needed = any(journal.unfinished_path(each) == directory for each in earlier.log_dirs)
+        is_needed = any(unfinished.unfinished_path(each) == directory for each in earlier.log_dirs)
         if is_needed or not _is_of(earlier, plan):
             raise RefusedError(
                 f"{directory}: is the journal of another plan with that id; nothing was touched",
@@ -148,10 +154,10 @@ def resume(
         AccessError, CorruptError: its journal cannot be used.
     """
     done: list[Applied] = []
-    for log_dir, found in journal.unfinished_journals(log_dirs):
+    for log_dir, found in unfinished.unfinished_journals(log_dirs):
         is_ours = found.command == command and found.arguments in arguments
         if not is_ours or found.status not in {Status.UNFINISHED, Status.APPLIED}:
-            journal.require_finished([log_dir])
+            unfinished.require_finished([log_dir])
         done.append(_finish(fs, found))
     return done
 
@@ -176,8 +182,8 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
         return close_interrupted(fs, found)
     require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
-        if journal.unfinished_path(log_dir) not in (None, found.path):
-            journal.require_finished([log_dir])
+        if unfinished.unfinished_path(log_dir) not in (None, found.path):
+            unfinished.require_finished([log_dir])
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{path}: its undo has begun; nothing was touched",
@@ -185,7 +191,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
         )
     if found.status is Status.APPLIED:
         with stating(f"the plan is applied, and eoctl undo {path} takes it back"):
-            journal.clear_unfinished(fs, found)
+            unfinished.clear_unfinished(fs, found)
         return _already_applied(found)
     if found.status is Status.UNDONE:
         raise RefusedError(
@@ -238,7 +244,7 @@ def _changed(found: Journal, path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}, as by a broker that ran; going on would lose that",
         next_step=f"eoctl journal show {found.path}; to keep what is there now, remove"
-        f" {journal.UNFINISHED_NAME} from the log dir if it is there",
+        f" {unfinished.UNFINISHED_NAME} from the log dir if it is there",
     )
 
 
@@ -268,18 +274,18 @@ def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
 
 def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState] | None) -> Applied:
     """Do what is not done yet, and close the journal; the states are None where not known."""
-    with stating(f"the change is unfinished: {journal.ways_out(found)}"):
+    with stating(f"the change is unfinished: {unfinished.ways_out(found)}"):
         if states is None:
             states = [state_of(found, each) for each in found.steps]
             require_untouched(found, zip(found.steps, states, strict=True))
         contents = _contents(plan, found)
-        journal.set_unfinished(fs, found)
+        unfinished.set_unfinished(fs, found)
         for each in found.directories:
             fsio.remove_leftovers(fs, each)
         carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
     with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
-        journal.clear_unfinished(fs, found)
+        unfinished.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
 
 

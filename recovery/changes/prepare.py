@@ -1,8 +1,8 @@
 """Before the first change of a plan: the old bytes, the plan and the journal are safe on the disk.
 
-The order is what `recovery.changes.journal` promises: backups and plan, then the journal under its
-final name, then `.eoctl-unfinished` in the log dirs; each durable before the next counts for
-anything.
+The order is what `recovery.changes.journals.journal` promises: backups and plan, then the journal
+under its final name, then `.eoctl-unfinished` in the log dirs; each durable before the next counts
+for anything.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes import backups, journal
-from recovery.changes.file_facts import list_files, listing_digest
-from recovery.changes.journal import (
+from recovery.changes.journals import backups, journal, unfinished
+from recovery.changes.journals.journal import (
     JOURNAL_NAME,
     PLAN_NAME,
     BackupKind,
@@ -24,8 +23,9 @@ from recovery.changes.journal import (
     JournalStep,
     Status,
 )
-from recovery.changes.journal_order import next_order
-from recovery.changes.plan import encode_plan
+from recovery.changes.journals.order import next_order
+from recovery.changes.plans.file_facts import list_files, listing_digest
+from recovery.changes.plans.plan import encode_plan
 from storage.errors import EoctlError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
 from storage.files import fsio
@@ -35,7 +35,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.changes.plan import Plan, Step
+    from recovery.changes.plans.plan import Plan, Step
     from storage.files.fsio import FileSystem
 
 # The mtime of what we write: even seconds, which every file system can store.
@@ -72,9 +72,9 @@ def prepare(
     try:
         made = _fill(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
         fsio.sync_dir(fs, place)
-        journal.set_unfinished(fs, made)
+        unfinished.set_unfinished(fs, made)
     except BaseException:
-        if not any(journal.unfinished_path(each) == directory for each in plan.log_dirs):
+        if not any(unfinished.unfinished_path(each) == directory for each in plan.log_dirs):
             with suppress(EoctlError, OSError):
                 _clear(fs, directory)
                 if not has_plan:

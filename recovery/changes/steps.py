@@ -10,16 +10,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.file_facts import (
+from recovery.changes.journals.journal import BackupKind, Status
+from recovery.changes.plans.file_facts import (
     digest_of,
     digest_of_data,
     has_bytes_of,
     is_still,
     read_chunks,
 )
-from recovery.changes.journal import BackupKind, Status
-from recovery.changes.plan import Action
-from recovery.changes.spliced_content import Pieces, read_pieces
+from recovery.changes.plans.plan import Action
+from recovery.changes.plans.spliced_content import Pieces, read_pieces
 from storage.errors import RefusedError
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes, attributes_for
@@ -29,7 +29,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.changes.journal import Journal, JournalStep
+    from recovery.changes.journals.journal import Journal, JournalStep
     from storage.files.fsio import FileSystem
 
 _CHUNK_BYTES = 1 << 20

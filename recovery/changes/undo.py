@@ -18,14 +18,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes import journal, undo_appends
-from recovery.changes.applied import stating
+from recovery.changes import undo_appends
 from recovery.changes.apply import require_untouched
-from recovery.changes.confinement import require_in_reach
-from recovery.changes.file_facts import UNREADABLE, list_files, listing_digest
-from recovery.changes.journal import BackupKind, Journal, Status
-from recovery.changes.journal_order import later_applied, later_without_backup
-from recovery.changes.plan import Action
+from recovery.changes.journals import journal, unfinished
+from recovery.changes.journals.applied import stating
+from recovery.changes.journals.journal import BackupKind, Journal, Status
+from recovery.changes.journals.order import later_applied, later_without_backup
+from recovery.changes.plans.confinement import require_in_reach
+from recovery.changes.plans.file_facts import UNREADABLE, list_files, listing_digest
+from recovery.changes.plans.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
@@ -35,7 +36,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from recovery.changes.journal import JournalStep
+    from recovery.changes.journals.journal import JournalStep
     from storage.files.fsio import FileSystem
 
 
@@ -68,7 +69,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
     if found.status is Status.UNDONE:
         with stating("the plan is undone"):
             require_in_reach(found.touched_directories, found.log_dirs)
-            journal.clear_unfinished(fs, found)
+            unfinished.clear_unfinished(fs, found)
             _restore_times(fs, found)
         return Undone(found, ())
     with stating("nothing was touched"):
@@ -77,7 +78,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
             each for each, digest in found.neighbours.items() if _is_unlike(found, each, digest)
         )
     with stating(f"the undo is unfinished: eoctl undo {found.path} completes it"):
-        journal.set_unfinished(fs, found)
+        unfinished.set_unfinished(fs, found)
         was_interrupted = found.status is Status.UNDOING
         if not was_interrupted:
             found = journal.note_status(fs, found, Status.UNDOING)
@@ -96,7 +97,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
                 )  # fmt: skip
         found = journal.note_status(fs, found, Status.UNDONE)
     with stating("the plan is undone"):
-        journal.clear_unfinished(fs, found)
+        unfinished.clear_unfinished(fs, found)
         _restore_times(fs, found)
     return Undone(found, unlike)
 
@@ -145,9 +146,9 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     require_way_back(found)
     require_in_reach(found.touched_directories, found.log_dirs)
     for log_dir in found.log_dirs:
-        other = journal.unfinished_path(log_dir)
+        other = unfinished.unfinished_path(log_dir)
         if other not in (None, found.path):
-            journal.require_finished([log_dir])
+            unfinished.require_finished([log_dir])
     _require_newest(found)
     if found.appends is not None:
         undo_appends.check(found)

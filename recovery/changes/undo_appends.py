@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgpack
 
 from recovery.changes.append_close import has_old_bytes, new_files, why_not_ours
-from recovery.changes.file_facts import has_bytes_of, is_still, list_files
-from recovery.changes.journal import BackupKind, Status
+from recovery.changes.journals.journal import BackupKind, Status
+from recovery.changes.plans.file_facts import has_bytes_of, is_still, list_files
 from recovery.changes.steps import has_whole_backup, take_back
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
@@ -26,7 +26,7 @@ from storage.os_errors import os_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.changes.journal import Appends, Journal, JournalStep
+    from recovery.changes.journals.journal import Appends, Journal, JournalStep
     from storage.files.fsio import FileSystem
 
 MAX_SESSION_BYTES = 16 << 20

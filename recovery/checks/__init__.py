@@ -1,8 +1,8 @@
 """One check for each kind of file.
 
-Each goes over a partition or log dir once and gives findings.
+Each goes over a partition or log dir once and gives findings: here a partition's segments, indexes
+and producer state; `contents` its records, `log_dirs` what lies around it.
 
-From the entry down: partition_check, kraft, assignment, log_walk, offsets, batches, log_dirs,
-records, replay_check, absent, coordinator_records, indexes, kraft_release, log_dir_release,
-sequences, state_files, broker_version, circumstances, collector, reclaim, record_rules, unfinished.
+From the entry down: partition_check, log_walk, replay_check, state_files, batches, indexes,
+sequences.
 """

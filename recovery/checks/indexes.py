@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from recovery.checks.circumstances import Circumstances
-    from recovery.checks.collector import Collector
+    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Collector
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]

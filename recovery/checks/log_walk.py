@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from recovery.checks.batches import BatchCheck
-    from recovery.checks.circumstances import Circumstances
+    from recovery.checks.contents.records import RecordCheck
+    from recovery.checks.grounds.circumstances import Circumstances
     from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
-    from recovery.checks.records import RecordCheck
     from storage.kernels.protocol import Verdict
     from storage.log.segment import Segment
     from storage.producers.producer_state import Marker

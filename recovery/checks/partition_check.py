@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.assignment import check_against_cluster
 from recovery.checks.batches import BatchCheck
-from recovery.checks.circumstances import Circumstances, Refusal
-from recovery.checks.collector import Collector
+from recovery.checks.grounds.circumstances import Circumstances, Refusal
+from recovery.checks.grounds.collector import Collector
 from recovery.checks.indexes import OffsetIndexCheck, TimeIndexCheck
-from recovery.checks.kraft import check_metadata_log
-from recovery.checks.log_dirs import check_leftovers
+from recovery.checks.log_dirs.assignment import check_against_cluster
+from recovery.checks.log_dirs.kraft import check_metadata_log
+from recovery.checks.log_dirs.log_dirs import check_leftovers
+from recovery.checks.log_dirs.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.log_walk import CheckWalk
-from recovery.checks.offsets import EpochCheck, check_missing, check_offsets
 from recovery.checks.replay_check import ReplayCheck, ReplayLimits
 from recovery.checks.state_files import check_snapshots, read_txn_index
 from recovery.replay.end_markers import (
@@ -30,9 +30,9 @@ from storage.log.segment import open_segment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.checks.broker_version import BrokerVersion
+    from recovery.checks.contents.records import RecordCheck
+    from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.log_walk import RecoveryStop
-    from recovery.checks.records import RecordCheck
     from recovery.replay.producer_columns import MarkerColumns
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.partition import Partition
@@ -258,7 +258,7 @@ class _PartitionCheck:
     def _record_check(self, files: SegmentFiles, segment: Segment) -> RecordCheck | None:
         if not self._options.deep:
             return None
-        from recovery.checks.records import RecordCheck
+        from recovery.checks.contents.records import RecordCheck
 
         return RecordCheck(
             segment,

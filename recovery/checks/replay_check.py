@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.checks.circumstances import Refusal
+from recovery.checks.grounds.circumstances import Refusal
 from recovery.checks.sequences import SequenceCheck
 from recovery.replay.bulk_state import BulkState
 from recovery.replay.recover_state import EntryState, compare_entries
@@ -24,8 +24,8 @@ from storage.producers.producer_state import DEFAULT_EXPIRATION_MS, AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS, LATE_BUFFER_MS
 
 if TYPE_CHECKING:
-    from recovery.checks.circumstances import Circumstances
-    from recovery.checks.collector import Collector
+    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Collector
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.replay.producer_columns import MarkerColumns
     from recovery.replay.recover_state import EntryDifference

@@ -18,8 +18,8 @@ from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, MAX_SEQUENCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from recovery.checks.circumstances import Circumstances
-    from recovery.checks.collector import Collector
+    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Collector
     from recovery.replay.bulk_state import BulkState
     from storage.kernels.protocol import HeaderTable
 

@@ -8,8 +8,8 @@ from recovery.rules.findings import Severity
 from storage.formats import producer_snapshot, txn_index
 
 if TYPE_CHECKING:
-    from recovery.checks.circumstances import Circumstances
-    from recovery.checks.collector import Collector
+    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Collector
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.formats.producer_snapshot import ProducerEntry

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.broker_version import unsupported_features
+from recovery.checks.grounds.broker_version import unsupported_features
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.replay.snapshots import Clock
 from recovery.rules.catalogue import fix_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.assignment import DELETES, SETS_ASIDE
+from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
 from recovery.start.changes import StartAction
 from recovery.start.prediction import DELETES_SOON, next_offset
 from recovery.truncate.counts import CutCounts

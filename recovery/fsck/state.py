@@ -13,7 +13,7 @@ import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.changes.file_facts import UNREADABLE, listing_digest
+from recovery.changes.plans.file_facts import UNREADABLE, listing_digest
 from recovery.fsck.one_pass import CheckResult
 from storage.dirs.state_file import StateFile, StateSchema, read_as
 from storage.errors import UsageError

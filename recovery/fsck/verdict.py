@@ -1,7 +1,7 @@
 """What a check comes to: will the broker start, what goes then, what is lost, held, to be done.
 
-Values only, nothing is printed: `eoctl.runs.check_words` makes lines of them. Every number is one
-of the findings and rows of the same check, or is counted in the bytes that they name.
+Values only, nothing is printed: `eoctl.runs.checking.words` makes lines of them. Every number is
+one of the findings and rows of the same check, or is counted in the bytes that they name.
 
 A start is foretold only where all of it was looked at. What stands in the way of saying yes is
 listed: a log dir of the node, or its metadata log, that was not given; files that could not be
@@ -13,10 +13,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks.assignment import DELETES, SETS_ASIDE
-from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
-from recovery.checks.log_dir_release import REFUSES
-from recovery.checks.log_dirs import LOSES_LOG_DIR
+from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
+from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.fsck.causes import fold
 from recovery.fsck.start_cut import WHOLE_DIRECTORY
 from recovery.rules.catalogue import rule_of

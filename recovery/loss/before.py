@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.journal import BackupKind, Status, read_journal
-from recovery.changes.lowered_checkpoints import read_whole
+from recovery.changes.journals.journal import BackupKind, Status, read_journal
+from recovery.changes.plans.lowered_checkpoints import read_whole
 from recovery.loss.sides import PartitionSide, Side
 from storage.errors import RefusedError, UsageError
 from storage.file_names import (
@@ -29,7 +29,7 @@ from storage.places.listing import SegmentPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from recovery.changes.journal import Journal, JournalStep
+    from recovery.changes.journals.journal import Journal, JournalStep
 
 Range = tuple[str, int, int]
 

@@ -31,7 +31,7 @@ from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from recovery.changes.file_facts import Range
+    from recovery.changes.plans.file_facts import Range
     from recovery.rebuild.segment_pass import EpochRun
     from recovery.replay.bulk_state import EndedTransactions
     from recovery.replay.snapshots import Snapshots

@@ -22,7 +22,7 @@ from storage.log.segment import Segment, open_segment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.changes.file_facts import Range
+    from recovery.changes.plans.file_facts import Range
     from recovery.replay.producer_columns import MarkerColumns
     from storage.kernels.protocol import HeaderTable, Verdict
 

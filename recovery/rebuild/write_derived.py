@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.changes.plan import absolute_path, make_plan, replace_step, source_of
+from recovery.changes.plans.plan import absolute_path, make_plan, replace_step, source_of
 from storage.dirs.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 from storage.files import fsio
@@ -14,7 +14,7 @@ from storage.files import fsio
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
     from recovery.replay.price import RecoveryPrice
     from storage.dirs.discovery import Selected
     from storage.files.fsio import FileSystem

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import CheckpointLimits
-from recovery.changes.plan import Action
+from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
+from recovery.changes.plans.plan import Action
 from recovery.repair.broker_start import plan_recovery
 from recovery.repair.repaired import (
     Repaired,

@@ -18,8 +18,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.changeable import require_compacted, require_no_problem
-from recovery.changes.plan import absolute_path, remove_step, replace_step, truncate_step
+from recovery.changes.plans.changeable import require_compacted, require_no_problem
+from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.rebuild.derive import cut_at_log_start, recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, add_epoch_run, pass_over
 from recovery.replay.recover_state import first_recovered, read_snapshots
@@ -37,7 +37,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from recovery.rebuild.derive import RebuiltSegment
     from recovery.rebuild.segment_pass import EpochRun
     from recovery.replay.snapshots import Clock

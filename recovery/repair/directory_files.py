@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.plan import absolute_path, remove_step, replace_step
+from recovery.changes.plans.plan import absolute_path, remove_step, replace_step
 from storage.errors import FormatError
 from storage.file_names import PARTITION_METADATA_NAME, FileKind, FileSuffix
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
@@ -22,7 +22,7 @@ from storage.formats.partition_metadata import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
     from storage.dirs.partition import Partition

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.lowered_checkpoints import read_whole
+from recovery.changes.plans.lowered_checkpoints import read_whole
 from storage.errors import FormatError
 from storage.file_names import (
     CLEANER_NAME,

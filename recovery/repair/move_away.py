@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import CheckpointLimits
-from recovery.changes.plan import absolute_path, remove_step
+from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
+from recovery.changes.plans.plan import absolute_path, remove_step
 from recovery.repair.repaired import Repaired
 from recovery.repair.strategies import Strategy
 from recovery.truncate.plan import require_changeable

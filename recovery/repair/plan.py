@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.changes.changeable import require_same_segments
-from recovery.changes.lowered_checkpoints import lower_checkpoints
-from recovery.changes.plan import absolute_path, make_plan, source_of
+from recovery.changes.plans.changeable import require_same_segments
+from recovery.changes.plans.lowered_checkpoints import lower_checkpoints
+from recovery.changes.plans.plan import absolute_path, make_plan, source_of
 from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
 from recovery.repair.as_broker import plan_as_broker
 from recovery.repair.directory_files import topic_id_steps
@@ -23,7 +23,7 @@ from storage.errors import AccessError, EoctlError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
     from recovery.rebuild.derive import RebuildSettings
     from recovery.replay.price import RecoveryPrice
     from storage.dirs.discovery import Selected

@@ -12,8 +12,8 @@ from storage.kernels.protocol import VerdictKind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from recovery.changes.lowered_checkpoints import CheckpointLimits
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
+    from recovery.changes.plans.plan import Step
     from recovery.repair.strategies import Strategy
     from recovery.replay.snapshots import Clock, Snapshots
     from storage.dirs.acknowledged import Missing

@@ -20,15 +20,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.changes.lowered_checkpoints import CheckpointLimits
-from recovery.changes.plan import (
+from recovery.changes.plans.lowered_checkpoints import CheckpointLimits
+from recovery.changes.plans.plan import (
     absolute_path,
     remove_step,
     replace_step,
     splice_step,
     truncate_step,
 )
-from recovery.changes.spliced_content import LogSlice
+from recovery.changes.plans.spliced_content import LogSlice
 from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.checks.replay_check import ReplayLimits
 from recovery.rebuild.derive import rebuild_partition
@@ -58,7 +58,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from recovery.rebuild.derive import RebuildSettings, Rebuilt
     from recovery.rebuild.diff import FileDifference
     from recovery.rebuild.segment_pass import PassEnd

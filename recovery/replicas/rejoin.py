@@ -21,10 +21,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.changeable import require_no_problem
-from recovery.changes.lowered_checkpoints import read_whole
-from recovery.changes.plan import absolute_path, replace_step, source_of, splice_step, truncate_step
-from recovery.changes.spliced_content import LogSlice
+from recovery.changes.plans.changeable import require_no_problem
+from recovery.changes.plans.lowered_checkpoints import read_whole
+from recovery.changes.plans.plan import (
+    absolute_path,
+    replace_step,
+    source_of,
+    splice_step,
+    truncate_step,
+)
+from recovery.changes.plans.spliced_content import LogSlice
 from recovery.rebuild.derive import recover_segment, stays
 from recovery.rebuild.segment_pass import SegmentJob, pass_over_segment
 from recovery.replay.recover_state import read_snapshots
@@ -46,7 +52,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from recovery.changes.plan import PlanSource, Step
+    from recovery.changes.plans.plan import PlanSource, Step
     from recovery.rebuild.derive import RebuiltSegment
     from recovery.replay.snapshots import Clock
     from recovery.replicas.compare import ReplicaLog

@@ -17,11 +17,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.checks import broker_version as releases
-from recovery.checks.assignment import DELETES, SETS_ASIDE
-from recovery.checks.kraft_release import CANNOT_LOAD, LOADS_NOTHING
-from recovery.checks.log_dir_release import REFUSES
-from recovery.checks.log_dirs import LOSES_LOG_DIR
+from recovery.checks.grounds import broker_version as releases
+from recovery.checks.grounds.kraft_release import CANNOT_LOAD, LOADS_NOTHING
+from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
+from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
 from recovery.checks.log_walk import RecoveryStop
 from recovery.checks.partition_check import CheckedSegment
 from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
@@ -38,7 +38,7 @@ from storage.log.segment import open_segment, size_problem
 from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
-    from recovery.checks.broker_version import BrokerVersion
+    from recovery.checks.grounds.broker_version import BrokerVersion
     from recovery.checks.partition_check import CheckedPartition
     from recovery.start.files import StartSettings
     from storage.dirs.partition import Partition

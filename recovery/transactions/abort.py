@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.changes.plan import absolute_path, replace_step, source_of
+from recovery.changes.plans.plan import absolute_path, replace_step, source_of
 from recovery.replay.price import recovery_price
 from recovery.transactions.outcomes import is_data_of_transaction
 from storage.dirs.partition import floor_of
@@ -27,7 +27,7 @@ from storage.writing.writer import PartitionWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from recovery.changes.plan import PlanSource, Step
+    from recovery.changes.plans.plan import PlanSource, Step
     from recovery.cluster.coordinator_log import CoordinatorLog
     from recovery.transactions.open_transactions import OpenTransactionReport
     from storage.dirs.log_config import LogConfig

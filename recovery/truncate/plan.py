@@ -21,14 +21,18 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from recovery.changes.changeable import (
+from recovery.changes.plans.changeable import (
     require_checkpoints,
     require_compacted,
     require_live,
     require_no_problem,
 )
-from recovery.changes.lowered_checkpoints import CheckpointLimits, lower_checkpoints, read_whole
-from recovery.changes.plan import absolute_path, remove_step, replace_step, truncate_step
+from recovery.changes.plans.lowered_checkpoints import (
+    CheckpointLimits,
+    lower_checkpoints,
+    read_whole,
+)
+from recovery.changes.plans.plan import absolute_path, remove_step, replace_step, truncate_step
 from recovery.replay.recover_state import recover_cut_state
 from recovery.truncate.cut import cannot_load
 from recovery.truncate.target import find_target
@@ -43,7 +47,7 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from recovery.changes.plan import Step
+    from recovery.changes.plans.plan import Step
     from recovery.replay.snapshots import Clock
     from recovery.truncate.cut import Cut
     from recovery.truncate.target import CutTarget, TargetRequest

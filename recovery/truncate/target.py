@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.changes.applied import SpentTargetError
+from recovery.changes.journals.applied import SpentTargetError
 from recovery.truncate.cut import find_cut
 from storage.errors import RefusedError, UsageError
 from storage.file_names import HIGH_WATERMARK_NAME

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recovery.changes import backups
+from recovery.changes.journals import backups
 from tests.changes import (
     held,
     interrupt,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs.check_run import CheckRequest, prepared
-from eoctl.runs.check_verdict import verdict_of_run
-from eoctl.runs.check_words import top
+from eoctl.runs.checking.run import CheckRequest, prepared
+from eoctl.runs.checking.verdict import verdict_of_run
+from eoctl.runs.checking.words import top
 from eoctl.runs.told import said_line
 from recovery.fsck.verdict import Answer
 from storage.dirs.discovery import select_partition

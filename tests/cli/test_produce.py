@@ -20,7 +20,7 @@ from eoctl.clients.partitions.identity import (
     choose_identity,
     own_producer_id,
 )
-from eoctl.runs.produce_report import ProduceReport
+from eoctl.runs.clients.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.log.segment import LogRecord, open_segment

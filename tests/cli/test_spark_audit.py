@@ -395,7 +395,7 @@ def test_a_partition_without_segments_and_one_that_goes(
         return real(*arguments)
 
     real = split_places
-    monkeypatch.setattr("eoctl.runs.audit.split_places", removing)
+    monkeypatch.setattr("eoctl.runs.reports.audit.split_places", removing)
     outcome = eoctl("spark-audit", root, "--output", "jsonl")
     assert outcome.status == 0
     assert [row["batches"] for row in rows_of(outcome)] == [0, 0, 2]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs import truncate as truncate_run
-from recovery.changes import backups
+from eoctl.runs.changes import truncate as truncate_run
+from recovery.changes.journals import backups
 from tests.changes import (
     held,
     in_80_columns,

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from recovery.changes.apply import apply_plan
-from recovery.changes.plan import make_plan, remove_step, replace_step, truncate_step
+from recovery.changes.plans.plan import make_plan, remove_step, replace_step, truncate_step
 from recovery.changes.undo import undo
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files.broker_lock import take
@@ -14,7 +14,7 @@ from storage.files.broker_lock import take
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
 
 PLAN_ID = "20261121T000000.000Z-test-0001"

@@ -11,7 +11,8 @@ import pytest
 
 from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
-from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
+from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
+from recovery.changes.journals.unfinished import UNFINISHED_NAME
 from recovery.changes.undo import undo
 from storage.dirs.log_config import LogConfig
 from storage.file_names import CLEAN_SHUTDOWN_NAME

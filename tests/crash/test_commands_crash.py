@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.changes.journal import Status, read_journal
+from recovery.changes.journals.journal import Status, read_journal
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from tests.crash.commands import CHANGES, Runs
 from tests.crash.faults import UnsyncedFileSystem

@@ -24,7 +24,7 @@ EXPIRY_MS = 50
 REWRITES: dict[str, Any] = {"COMPACT_BYTES": 0, "COMPACT_RATIO": 0}
 MODULES: dict[str, dict[str, Any]] = {
     "eoctl.commands.lease_pid": {},
-    "eoctl.runs.lease": {},
+    "eoctl.runs.clients.lease": {},
     "recovery.replay.recover_state": {},
 }
 

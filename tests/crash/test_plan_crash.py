@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
-from recovery.changes.plan import parse_plan
+from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
+from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.plans.plan import parse_plan
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files.fsio import TEMP_SUFFIX
 from tests.crash.faults import UnsyncedFileSystem
@@ -231,6 +232,6 @@ def test_each_fsync_is_needed(name: str, made: Made, scratch: Path) -> None:
 
 
 def test_the_plan_is_the_same_after_a_journey_through_json(made: Made) -> None:
-    from recovery.changes.plan import encode_plan
+    from recovery.changes.plans.plan import encode_plan
 
     assert parse_plan(encode_plan(made.plan), "plan.json") == made.plan

@@ -29,7 +29,7 @@ PARTITIONS_COUNT = 2
 GROUP = "g"
 SETTINGS: dict[str, dict[str, Any]] = {
     "eoctl.commands.txn": {},
-    "eoctl.runs.txn_run": {},
+    "eoctl.runs.txn.run": {},
     "recovery.repair.broker_start": {},
 }
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import msgpack
 from crc32c import crc32c
 
-from recovery.changes.file_facts import FileFacts
-from recovery.changes.journal import (
+from recovery.changes.journals.journal import (
     BackupKind,
     DirectoryFacts,
     Journal,
@@ -18,7 +17,8 @@ from recovery.changes.journal import (
     encode_journal,
     parse_journal,
 )
-from recovery.changes.plan import Action, Plan, Step, encode_plan, parse_plan
+from recovery.changes.plans.file_facts import FileFacts
+from recovery.changes.plans.plan import Action, Plan, Step, encode_plan, parse_plan
 from storage.errors import RefusedError, UsageError
 
 from .engine import Target

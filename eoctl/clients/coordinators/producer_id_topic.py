@@ -15,7 +15,7 @@ from eoctl.clients.partitions.append_notes import price_of
 from eoctl.clients.partitions.open_partition import clock_of
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir, resolve_target
 from eoctl.clock import resolve_now
-from recovery.changes.journal import require_finished
+from recovery.changes.journals.unfinished import require_finished
 from recovery.cluster.clusters import image_around
 from recovery.replay.known_producers import known_states
 from recovery.replay.snapshots import Clock

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
 from eoctl.clients.partitions.session_file import SessionFormat
-from recovery.changes.backups import default_place
+from recovery.changes.journals.backups import default_place
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.dirs.state_file import StateSchema
 from storage.errors import RefusedError

@@ -9,8 +9,9 @@ from eoctl.changing import how_to_undo
 from eoctl.output import message
 from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
-from recovery.changes.applied import Applied
-from recovery.changes.journal import Status, ways_out
+from recovery.changes.journals.applied import Applied
+from recovery.changes.journals.journal import Status
+from recovery.changes.journals.unfinished import ways_out
 from storage.files import fsio
 from storage.files.broker_lock import take
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.changing import ChangeOptions
 from eoctl.clock import NowSource, wall_ms
 from eoctl.progress import Progress
-from recovery.changes.changeable import require_checkpoints
-from recovery.changes.plan import absolute_path, make_plan, source_of
+from recovery.changes.plans.changeable import require_checkpoints
+from recovery.changes.plans.plan import absolute_path, make_plan, source_of
 from storage.dirs.log_dir import PartitionDir
 from storage.dirs.log_tail import NotClosedError, empty_tail, read_tail
 from storage.dirs.partition import Partition
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eoctl.clients.partitions.target import TargetOptions, WriteTarget
     from eoctl.clock import Now
     from recovery.changes.append_journal import AppendJournal
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
     from storage.writing.partition_store import FileChange
     from storage.writing.writer import PartitionWriter
 

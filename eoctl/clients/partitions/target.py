@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.topic_partitions import require_legal
-from recovery.changes.changeable import require_live
-from recovery.changes.confinement import require_in_reach
+from recovery.changes.plans.changeable import require_live
+from recovery.changes.plans.confinement import require_in_reach
 from recovery.cluster.clusters import image_around
 from storage.dirs.log_config import read_log_config
 from storage.dirs.log_dir import PartitionDir, read_log_dir

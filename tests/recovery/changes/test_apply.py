@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.changes import backups
 from recovery.changes.apply import finish
-from recovery.changes.journal import JOURNAL_NAME, UNFINISHED_NAME, Status, read_journal
-from recovery.changes.plan import encode_plan, make_plan, parse_plan, replace_step
+from recovery.changes.journals import backups
+from recovery.changes.journals.journal import JOURNAL_NAME, Status, read_journal
+from recovery.changes.journals.unfinished import UNFINISHED_NAME
+from recovery.changes.plans.plan import encode_plan, make_plan, parse_plan, replace_step
 from recovery.changes.undo import check_undo
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from recovery.changes.plan import Plan
+    from recovery.changes.plans.plan import Plan
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from recovery.checks import records as record_checks
+from recovery.checks.contents import records as record_checks
 from storage.formats.record_batch import encode_batch
 from storage.formats.varint import encode_varint
 from storage.kernels import record_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from recovery.changes.apply import apply_plan
-from recovery.changes.plan import Action, make_plan, source_of
+from recovery.changes.plans.plan import Action, make_plan, source_of
 from recovery.cluster.clusters import Clusters
 from recovery.repair.broker_start import Recovery, plan_recovery
 from recovery.replay.snapshots import Clock

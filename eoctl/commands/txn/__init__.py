@@ -1,0 +1,22 @@
+"""`eoctl txn`: transactions of partitions, joined with what their coordinators know.
+
+A module for each way to change something; `look` only reads.
+
+From the entry down: abort, complete, look, run, coordinators.
+"""
+
+from eoctl.commands.txn.abort import abort
+from eoctl.commands.txn.complete import complete
+from eoctl.commands.txn.look import describe, hanging, list_transactions, stats, torn
+from eoctl.commands.txn.run import run
+
+SUBCOMMANDS = {
+    "list": list_transactions,
+    "describe": describe,
+    "hanging": hanging,
+    "torn": torn,
+    "stats": stats,
+    "abort": abort,
+    "complete": complete,
+    "run": run,
+}

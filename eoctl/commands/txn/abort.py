@@ -1,0 +1,78 @@
+"""`eoctl txn abort`: end a hanging transaction."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eoctl import options
+from eoctl.commands.txn.coordinators import CoordinatorDir, MaxTimeoutMs, Now
+from eoctl.options import Output
+from eoctl.output import OutputFormat
+from storage.limits import INT64_MAX
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+
+def abort(
+    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    producer_id: Annotated[
+        int,
+        typer.Option(
+            min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."
+        ),
+    ],
+    force_overdue: Annotated[
+        bool, typer.Option("--force-overdue", help="Abort even if the coordinator still lists it.")
+    ] = False,
+    single_copy: Annotated[
+        bool, typer.Option("--single-copy", help="This is the only replica that will be kept.")
+    ] = False,
+    all_replicas: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
+    ] = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    apply: options.Apply = False,
+    save_plan: options.SavePlan = None,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """End a hanging transaction with the ABORT marker that a coordinator would have written."""
+    from eoctl.changing import ChangeOptions
+    from eoctl.output import use_format
+    from eoctl.runs.changes.change_command import run_change
+    from eoctl.runs.txn.abort import AbortOptions, abort_change
+    from eoctl.runs.txn.readers import TxnOptions
+
+    use_format(output)
+    change = ChangeOptions(
+        apply=apply,
+        save_plan=save_plan,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
+    dirs = tuple(coordinator_dir or ())
+    world = TxnOptions(
+        coordinator_dirs=dirs,
+        metadata_dir=metadata_dir,
+        now=now,
+        max_timeout_ms=transaction_max_timeout_ms,
+    )
+    replicas = tuple(all_replicas or ())
+    wanted = AbortOptions(
+        producer_id=producer_id,
+        world=world,
+        force_overdue=force_overdue,
+        single_copy=single_copy,
+        all_replicas=replicas,
+    )
+    return run_change(abort_change(path, wanted), change, output)

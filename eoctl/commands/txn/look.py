@@ -1,0 +1,202 @@
+"""`eoctl txn list`, `describe`, `hanging`, `torn`, `stats`: read, and change nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eoctl import options
+from eoctl.commands.txn.coordinators import (
+    CoordinatorDir,
+    MaxTimeoutMs,
+    Now,
+    ProducerId,
+    TransactionalId,
+    world_of,
+)
+from eoctl.options import FailOn, Output, given_paths
+from eoctl.output import OutputFormat
+from recovery.rules.findings import Severity
+from storage.errors import EXIT_FINDINGS, UsageError
+from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+
+
+def list_transactions(
+    paths: options.Paths = None,
+    all_transactions: Annotated[
+        bool, typer.Option("--all", help="Include ended transactions, with their outcomes.")
+    ] = False,
+    server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """List the open transactions of partitions."""
+    from eoctl.output import Report, emit, use_format
+    from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
+    rows = list_rows(world, is_all=all_transactions)
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
+    return world.status
+
+
+def describe(
+    paths: options.Paths = None,
+    transactional_id: TransactionalId = None,
+    producer_id: ProducerId = None,
+    server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Show what the coordinator knows of one id, and all its transactions in the partitions."""
+    from eoctl.output import Report, emit, line, use_format
+    from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
+    from eoctl.runs.txn.reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
+
+    use_format(output)
+    if (transactional_id is None) == (producer_id is None):
+        raise UsageError(
+            "one id is needed", next_step="--transactional-id ID or --producer-id N, not both"
+        )
+    clock = now, transaction_max_timeout_ms
+    world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
+    found = find_ids(world, transactional_id, producer_id)
+    id_rows = [id_row(world, *each) for each in found]
+    emit(Report("transactional_id", ID_COLUMNS, id_rows), output)
+    names = {record.transactional_id for _, record in found}
+    if transactional_id is not None and not found:
+        world.notes.append(where_it_would_be(world, transactional_id))
+    if producer_id is not None and not found:
+        world.notes.append(who_has_it(world, producer_id))
+    if output is OutputFormat.TEXT:
+        line("")
+    rows = list_rows(
+        world,
+        is_all=True,
+        is_wanted=lambda each: each.producer_id == producer_id or each.transactional_id in names,
+    )
+    emit(Report(kind="transaction", columns=LIST_COLUMNS, rows=rows, notes=world.notes), output)
+    return world.status
+
+
+def hanging(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    fail_on: FailOn = Severity.WARNING,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Find transactions that are open longer than any may be, and say why."""
+    from eoctl.output import Report, draws_tables, emit, line, use_format
+    from eoctl.runs.txn.readers import HANGING_COLUMNS, HOW_TO_END, hanging_lines, hanging_row
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
+    opened = list(world.open_transactions())
+    found = [each for each in opened if each.is_late]
+    if len(opened) > len(found):
+        world.notes.append(
+            f"{len(opened) - len(found)} more are open, and not late by that clock: eoctl txn list"
+        )
+    if found:
+        world.notes.append(HOW_TO_END)
+    if output is OutputFormat.TEXT and draws_tables():
+        for told in hanging_lines(world, found):
+            line(told)
+    emit(
+        Report(
+            kind="hanging",
+            columns=HANGING_COLUMNS,
+            rows=[hanging_row(world, each) for each in found],
+            notes=world.notes,
+        ),
+        output,
+    )
+    if found and fail_on is not Severity.ERROR:
+        return EXIT_FINDINGS
+    return world.status
+
+
+def torn(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    fail_on: FailOn = Severity.WARNING,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Find transactions whose partitions contradict each other, or their coordinator."""
+    from eoctl.output import Report, emit, use_format
+    from eoctl.runs.txn.reports import TORN_COLUMNS, torn_rows
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = world_of(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
+    rows = torn_rows(world, given_paths(paths, server_properties))
+    emit(
+        Report(
+            kind="torn_transaction",
+            columns=TORN_COLUMNS,
+            rows=rows,
+            notes=world.notes,
+        ),
+        output,
+    )
+    if rows and fail_on is not Severity.ERROR:
+        return EXIT_FINDINGS
+    return world.status
+
+
+def stats(
+    paths: options.Paths = None,
+    server_properties: options.ServerProperties = None,
+    topic: options.Topics = None,
+    coordinator_dir: CoordinatorDir = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Count the transactions of partitions, and the ids of coordinators by status."""
+    from eoctl.output import Report, emit, line, use_format
+    from eoctl.runs.txn.reports import (
+        COORDINATOR_COLUMNS,
+        STATS_COLUMNS,
+        coordinator_rows,
+        stats_rows,
+    )
+
+    use_format(output)
+    clock = now, transaction_max_timeout_ms
+    world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
+    emit(
+        Report(
+            kind="transaction_stats",
+            columns=STATS_COLUMNS,
+            rows=stats_rows(world),
+            notes=world.notes,
+        ),
+        output,
+    )
+    if output is OutputFormat.TEXT:
+        line("")
+    emit(Report("coordinator_stats", COORDINATOR_COLUMNS, coordinator_rows(world)), output)
+    return world.status

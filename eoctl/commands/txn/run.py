@@ -1,0 +1,128 @@
+"""`eoctl txn run`: consume, transform and produce in transactions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eoctl import options
+from eoctl.clients.text.inputs import BytesAs, InputFormat
+from eoctl.commands.txn.coordinators import Now
+from eoctl.options import Output
+from eoctl.output import OutputFormat
+from recovery.transactions.isolation import Isolation
+
+
+def run(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Partition directories to consume.")
+    ],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="PARTITION", help="Target partition; with --to-topic its log dir."
+        ),
+    ],
+    program: Annotated[
+        str,
+        typer.Option(
+            "--exec", metavar="CMD", help="Filter program: reads records, writes records."
+        ),
+    ],
+    transactional_id: Annotated[
+        str, typer.Option(metavar="ID", help="transactional.id of the transactions.")
+    ],
+    group: Annotated[
+        str, typer.Option(metavar="GROUP", help="Consumer group whose offsets are committed.")
+    ],
+    topic: options.TargetTopic = None,
+    partitions: options.PartitionsCount = None,
+    txn_records: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most records in a transaction.")
+    ] = 500,
+    max_transactions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Most transactions for each source.", show_default="to its end"
+        ),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="Where a new group starts: earliest, latest, an offset or a time.",
+        ),
+    ] = "earliest",
+    isolation: Annotated[
+        Isolation, typer.Option(help="Isolation level for reading the sources.")
+    ] = Isolation.READ_COMMITTED,
+    input_format: Annotated[
+        InputFormat,
+        typer.Option(
+            "--format", metavar="lines|jsonl", help="Format that the filter reads and writes."
+        ),
+    ] = InputFormat.LINES,
+    bytes_as: Annotated[
+        BytesAs, typer.Option("--bytes", help="How strings of jsonl are read.")
+    ] = BytesAs.TEXT,
+    transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
+    transaction_version: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2, metavar="0|1|2", help="transaction.version.", show_default="the cluster's"
+        ),
+    ] = None,
+    fsync: options.FsyncChoice = options.Fsync.BATCH,
+    single_copy: options.SingleCopy = False,
+    topic_id: options.TopicId = None,
+    metadata_dir: options.MetadataDir = None,
+    now: Now = None,
+    apply: options.Apply = False,
+    backup_dir: options.BackupDir = None,
+    no_backup: options.NoBackup = False,
+    i_accept_the_loss: options.AcceptLoss = False,
+    broker_is_stopped: options.BrokerIsStopped = False,
+    output: Output = OutputFormat.TEXT,
+) -> int:
+    """Consume, transform, produce: each batch of records and its offsets in one transaction."""
+    from eoctl.changing import ChangeOptions, show_appended
+    from eoctl.clients.coordinators.transactional import TransactionalOptions
+    from eoctl.clients.log.consume_bounds import parse_start
+    from eoctl.clients.partitions.open_partition import WriteOptions
+    from eoctl.clients.partitions.target import TargetOptions
+    from eoctl.output import Report, use_format
+    from eoctl.runs.txn.run import TransformOptions, TransformReport, transform
+    from storage.writing.partition_store import FlushPolicy
+
+    use_format(output)
+    change = ChangeOptions(
+        apply=apply,
+        backup_dir=backup_dir,
+        no_backup=no_backup,
+        accept_loss=i_accept_the_loss,
+        broker_is_stopped=broker_is_stopped,
+    )
+    wanted = TransformOptions(
+        command=program,
+        group=group,
+        transactional=TransactionalOptions(
+            transactional_id, transaction_timeout_ms, version=transaction_version
+        ),
+        topic=topic,
+        partitions_count=partitions,
+        start=parse_start(start),
+        isolation=isolation,
+        txn_records=txn_records,
+        max_transactions=max_transactions,
+        input_format=input_format,
+        bytes_as=bytes_as,
+        now=now,
+        target=TargetOptions(metadata_dir, topic_id, single_copy),
+        write=WriteOptions(flush=FlushPolicy(fsync), change=change),
+    )
+    result = transform(sources, target, wanted)
+    report = Report("transform", TransformReport._fields, result.reports)
+    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
+    return result.status

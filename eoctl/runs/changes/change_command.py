@@ -1,0 +1,279 @@
+"""What every command with a plan does with it: lock, resume, plan, show or save, apply, tell.
+
+    without --apply   plan, save it if asked to, show it
+    with --apply      lock; complete what an interrupted run of the same call has begun; plan, a
+                      broker may have run since somebody looked; apply one plan after the other
+
+How a journal is taken back is said as soon as it is applied, before any row: who reads the rows
+may go away, and the next log dir may fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eoctl.changing import (
+    apply_one,
+    how_to_compare,
+    how_to_undo,
+    how_to_undo_all,
+    save_plan,
+    show_plan,
+)
+from eoctl.face.style import screen_size
+from eoctl.output import OutputFormat, error, line, message
+from eoctl.runs.changes.plan_words import done_lines, plan_lines
+from eoctl.runs.told import is_for_people, tell
+from recovery.changes.apply import resume, writing
+from recovery.changes.journals.applied import SpentTargetError, stating
+from recovery.changes.plans.plan import absolute_path
+from storage.errors import EXIT_OK, EoctlError, UsageError
+from storage.file_names import FileKind, classify
+from storage.files import fsio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from eoctl.changing import ChangeOptions
+    from eoctl.runs.changes.plan_words import PlanAnswer
+    from eoctl.runs.told import Line
+    from recovery.changes.journals.applied import Applied
+    from recovery.changes.journals.journal import JournalStep
+    from recovery.changes.plans.plan import Plan
+    from storage.dirs.discovery import Selected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What of a change is done, for its rows.
+
+    Attributes:
+        is_applied: anything, be it by the interrupted run that this one completed.
+        resumed: the journals of that.
+    """
+
+    is_applied: bool = False
+    resumed: tuple[Applied, ...] = ()
+
+    def was_resumed(self, path: str) -> bool:
+        """Whether what was completed has changed a file, or anything in a directory."""
+        wanted = Path(absolute_path(path))
+        steps = (Path(step.path) for each in self.resumed for step in each.journal.steps)
+        return any(each == wanted or wanted in each.parents for each in steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a command found to do.
+
+    Attributes:
+        plans: each is applied before the next one is drawn; with at least one step each.
+        show: prints the rows.
+        notes: sentences for people; read when all plans are drawn and the rows are shown.
+        nothing: why there is no plan, if so, as "there is nothing to cut"; "": the notes say it.
+        errors: of parts that could not be looked at.
+        status: the exit status; asked for at the end.
+        answer: what it comes to, for a terminal; asked for when all plans are drawn.
+        opening: the first lines there, of a command that has more to say than a plan.
+    """
+
+    plans: Iterable[Plan] = ()
+    show: Callable[[Done, OutputFormat], None]
+    notes: Sequence[str] = ()
+    nothing: str = ""
+    errors: Sequence[EoctlError] = ()
+    status: Callable[[], int] = lambda: EXIT_OK
+    answer: Callable[[], PlanAnswer | None] = lambda: None
+    opening: Callable[[int], Iterable[Line]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCommand:
+    """A command that changes files by plans.
+
+    Attributes:
+        name: as in its journals.
+        selected: finds the partitions whose log dirs are changed.
+        arguments: what tells an unfinished plan of the same call from others.
+        plan: looks at the files, and plans; asked again under the locks.
+        if_done: of a command with a target: what is shown where an interrupted run was completed
+            and nothing can be planned any more, as the target means nothing in what is there now.
+            None: that is an error, as what is there must be looked at.
+        is_by_partition: it has a journal for each partition, so several for a log dir.
+        shows_steps: each plan is shown below the rows.
+        applied_noun: what a plan has done, as "partitions rebuilt".
+    """
+
+    name: str
+    selected: Callable[[], Sequence[Selected]]
+    arguments: Callable[[], Collection[dict[str, Any]]]
+    plan: Callable[[], Planned]
+    if_done: Planned | None = None
+    is_by_partition: bool = False
+    shows_steps: bool = True
+    applied_noun: str = "log dirs changed"
+
+
+def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputFormat) -> int:
+    """Show, save or apply what a command plans; returns the exit status.
+
+    Raises:
+        UsageError: several plans, and they are to be saved.
+        RefusedError, AccessError: as the command's planning, `writing`, `resume` and `apply_plan`.
+    """
+    if change.apply:
+        return _Applying(command, change).run(output)
+    planned = command.plan()
+    plans = list(planned.plans)
+    notes = []
+    if change.save_plan is not None and plans:
+        if len(plans) > 1:
+            raise UsageError(
+                f"{len(plans)} log dirs have something to change: a saved plan is for one",
+                next_step="--save-plan for each log dir by itself",
+            )
+        save_plan(plans[0], change.save_plan)
+        notes.append(f"nothing was changed: eoctl apply {change.save_plan} does it")
+    elif plans:
+        notes.append("this is a plan, nothing was changed: --apply does it")
+    elif planned.nothing:
+        saved = "" if change.save_plan is None else ", and no plan was saved"
+        notes.append(f"{planned.nothing}: nothing would be changed{saved}")
+    first: Iterable[Line] = ()
+    if is_for_people(output):
+        first = _opening(planned, plans, change)
+    return _shown(command, planned, plans, notes, Done(), output, first=first)
+
+
+def _opening(planned: Planned, plans: Sequence[Plan], change: ChangeOptions) -> Iterable[Line]:
+    width = screen_size()[0]
+    if planned.opening is not None and not plans:
+        return planned.opening(width)
+    return plan_lines(planned.answer(), plans, change, planned.nothing, width)
+
+
+def _shown(
+    command: ChangeCommand,
+    planned: Planned,
+    plans: Sequence[Plan],
+    notes: Sequence[str],
+    done: Done,
+    output: OutputFormat,
+    *,
+    first: Iterable[Line] = (),
+    last: Iterable[Line] = (),
+) -> int:
+    """Print rows, plans, errors and notes, and return the exit status.
+
+    On a terminal the answer comes `first`, and what was done `last`.
+    """
+    try:
+        has_first = False
+        for words in first:
+            tell([words])
+            has_first = True
+        if has_first:
+            line("")
+        planned.show(done, output)
+        for each in plans if command.shows_steps else ():
+            if output is OutputFormat.TEXT:
+                line("")
+            show_plan(each, output)
+    finally:  # words are said also when nobody reads the rows
+        for problem in planned.errors:
+            error(problem)
+        for note in (*planned.notes, *notes):
+            message(note)
+        tell(last)
+    return planned.status()
+
+
+def _is_log(step: JournalStep) -> bool:
+    return classify(Path(step.path).name).kind is FileKind.LOG
+
+
+class _Applying:
+    """One call with --apply."""
+
+    def __init__(self, command: ChangeCommand, change: ChangeOptions) -> None:
+        self._command = command
+        self._change = change
+        self._plans: list[Plan] = []  # applied; empty where they are not shown
+        self._count = 0
+        self._applied: list[Applied] = []  # those whose way back was told
+        self._cut: list[str] = []  # journals of what has changed a `.log`
+        self._told: set[tuple[str, ...]] = set()  # log dirs whose first journal leads to the others
+        self._fs = fsio.FileSystem()
+
+    def run(self, output: OutputFormat) -> int:
+        """All of it, under the locks but for the rows."""
+        command, notes = self._command, list[str]()
+        selected = command.selected()
+        is_stopped = self._change.broker_is_stopped
+        with writing(selected, self._fs, broker_is_stopped=is_stopped) as log_dirs:
+            resumed = resume(self._fs, log_dirs, command.name, command.arguments())
+            for each in resumed:
+                message(f"completed what an earlier run began: {self._way_back(each)}")
+                self._applied.append(each)
+            planned = self._planned(resumed, notes)
+            self._apply(planned)
+        if not self._count and not resumed and planned.nothing:
+            notes.append(f"{planned.nothing}: nothing was changed")
+        notes += how_to_compare(self._cut)
+        done = Done(is_applied=bool(resumed or self._count), resumed=tuple(resumed))
+        last: Iterable[Line] = ()
+        if is_for_people(output):
+            last = done_lines(
+                planned.answer() if self._count else None,
+                self._applied,
+                with_later=command.is_by_partition,
+                width=screen_size()[0],
+            )
+        return _shown(command, planned, self._plans, notes, done, output, last=last)
+
+    def _planned(self, resumed: Sequence[Applied], notes: list[str]) -> Planned:
+        """Plan; where that was resumed, a target that means nothing any more is only told.
+
+        Anything else that stands in the way is an error, with what was completed in it.
+        """
+        if not resumed:
+            return self._command.plan()
+        try:
+            with stating("what an earlier run began is completed, and stays"):
+                return self._command.plan()
+        except (SpentTargetError, UsageError) as exc:
+            if self._command.if_done is None:
+                raise
+            notes.append(f"what was asked for is done; looking for more of it: {exc.message}")
+            return self._command.if_done
+
+    def _apply(self, planned: Planned) -> None:
+        try:
+            for plan in planned.plans:
+                applied = apply_one(self._fs, plan, self._change)
+                # At once: whatever becomes of the next one and of the rows, the way back is known.
+                if self._is_news(applied):
+                    message(self._way_back(applied))
+                    self._applied.append(applied)
+                self._count += 1
+                if applied.journal.has_backup and any(map(_is_log, applied.journal.steps)):
+                    self._cut.append(applied.journal.path)
+                if self._command.shows_steps:
+                    self._plans.append(plan)
+        except EoctlError as exc:
+            if self._count:  # the rows are not shown after an error
+                stays = f"{self._command.applied_noun} before it, which stay: {self._count}"
+                exc.next_step = f"{exc.next_step}; {stays}" if exc.next_step else stays
+            raise
+
+    def _is_news(self, applied: Applied) -> bool:
+        return self._change.no_backup or tuple(applied.journal.log_dirs) not in self._told
+
+    def _way_back(self, applied: Applied) -> str:
+        if not self._command.is_by_partition:
+            return how_to_undo(applied)
+        if applied.journal.has_backup and not applied.was_done:
+            self._told.add(tuple(applied.journal.log_dirs))
+        return how_to_undo_all(applied)

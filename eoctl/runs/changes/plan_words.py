@@ -1,0 +1,187 @@
+"""What a plan comes to in four lines, and what was done in three; for a terminal.
+
+Plan    cut txn-0 back from 318 to 300; 9 files change
+Loses   13 records, 6 acknowledged; 6 transactions changed
+Undo    yes: backups are made first, eoctl undo puts every byte back
+Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl import call
+from eoctl.face.units import size_text
+from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, fitting, said_line
+from recovery.rules.findings import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.changing import ChangeOptions
+    from recovery.changes.journals.applied import Applied
+    from recovery.changes.plans.plan import Plan
+
+NO_RECORD = "no record: only files that are derived from the log"
+
+
+class PlanAnswer(NamedTuple):
+    """What a plan does and what is lost by it, each from the longest to the shortest words.
+
+    Attributes:
+        verbs: of what is to be done, and of what was done.
+        does: what follows the verb.
+        loses: records, of them acknowledged, transactions.
+        is_loss: something of it was in the log.
+    """
+
+    verbs: tuple[str, str]
+    does: tuple[str, ...]
+    loses: tuple[str, ...]
+    is_loss: bool = False
+
+
+def plan_lines(
+    answer: PlanAnswer | None,
+    plans: Sequence[Plan],
+    change: ChangeOptions,
+    nothing: str,
+    width: int,
+) -> Iterator[Line]:
+    """Tell a plan that was not applied."""
+    room = width - LABEL_WIDTH
+    if not plans:
+        if nothing:
+            yield said_line(Said("Plan", fitting([f"nothing: {nothing}"], room)))
+        return
+    if answer is not None:
+        files = counted(sum(len(each.steps) for each in plans), "file")
+        does = [f"{answer.verbs[0]} {each}" for each in answer.does]
+        yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
+        yield _loses("Loses", answer, room)
+    undo = "yes: backups are made first, eoctl undo puts every byte back"
+    yield said_line(Said("Undo", undo))
+    saved = change.save_plan
+    command = call.again("--apply") if saved is None else shlex.join(["eoctl", "apply", saved])
+    yield said_line(Said("Next", command))
+
+
+def done_lines(
+    answer: PlanAnswer | None,
+    applied: Sequence[Applied],
+    *,
+    with_later: bool,
+    width: int,
+) -> Iterator[Line]:
+    """Tell what was applied, and how it is taken back."""
+    if not applied:
+        return
+    room = width - LABEL_WIDTH
+    if answer is not None:
+        yield said_line(
+            Said("Done", fitting([f"{answer.verbs[1]} {e}" for e in answer.does], room))
+        )
+        yield _loses("Lost", answer, room)
+    for each in applied:
+        found = each.journal
+        later = ["--with-later"] if with_later and not each.was_done else []
+        command = shlex.join(["eoctl", "undo", *later, found.path])
+        if not found.has_backup:
+            command = "no: it was applied without a backup"
+        yield said_line(Said("Undo", command))
+
+
+def _loses(label: str, answer: PlanAnswer, room: int) -> Line:
+    rank = Severity.ERROR if answer.is_loss else Severity.NOTE
+    return said_line(Said(label, fitting(answer.loses, room), rank.rank))
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+def cut_answer(name: str, price: dict[str, Any], *, then: str = "") -> PlanAnswer:
+    """Tell what a truncation comes to, or the cut of a rejoin, by its price."""
+    start, end = price["cut_start_offset"], price["cut_end_offset"]
+    does = f"{name} back from {end} to {start}"
+    records_count = price["records_count"]
+    if records_count is None:
+        records = f"up to {counted(end - start, 'offset')}, something there cannot be read"
+    else:
+        records = counted(records_count, "record")
+    acknowledged_count = price["acknowledged_records_count"]
+    acknowledged = "how many acknowledged is unknown"
+    if acknowledged_count is not None:
+        acknowledged = f"{acknowledged_count:,} acknowledged"
+    changed = price["transactions_count"]
+    transactions = ["its transactions are not known"] if changed is None else _transactions(changed)
+    changes = [f"{counted(sum(changed.values()), 'transaction')} changed"] if changed else []
+    return PlanAnswer(
+        verbs=("cut", "cut"),
+        does=(f"{does}{then}", does),
+        loses=(
+            "; ".join([f"{records}, {acknowledged}", *transactions]),
+            "; ".join([f"{records}, {acknowledged}", *changes]),
+            f"{records}, {acknowledged}",
+            records,
+        ),
+        is_loss=records_count != 0,
+    )
+
+
+def _transactions(counts: dict[str, int]) -> list[str]:
+    words = {
+        "removed": "{} removed",
+        "reopened": "{} left without a marker",
+        "shortened": "{} shortened",
+    }
+    parts = [text.format(counts[name]) for name, text in words.items() if counts.get(name)]
+    return [f"transactions: {', '.join(parts)}"] if parts else []
+
+
+def abort_answer(row: dict[str, Any], price: dict[str, Any]) -> PlanAnswer:
+    """Tell what the end of a transaction comes to."""
+    name = f"{row['topic']}-{row['partition']}"
+    marker = f"an ABORT marker of producer {row['producer_id']} to {name} at {row['marker_offset']}"
+    records = counted(price["aborted_records_count"], "record")
+    cut_bytes = price.get("cut_bytes") or 0
+    torn = f"; {size_text(cut_bytes)} behind the last whole batch" if cut_bytes else ""
+    after = row["last_stable_offset_after"]
+    return PlanAnswer(
+        verbs=("write", "wrote"),
+        does=(marker, f"an ABORT marker to {name}"),
+        loses=(
+            f"{records} become aborted; read_committed goes on to {after}{torn}",
+            f"{records} become aborted{torn}",
+        ),
+        is_loss=bool(price["aborted_records_count"] or cut_bytes),
+    )
+
+
+def compared_lines(
+    others_count: int, files_count: int, instead: Sequence[str] | None
+) -> Iterator[Line]:
+    """Tell how derived files compare with what the log says, and how to go on.
+
+    `instead`: of a log that is damaged, the words of what comes first.
+    """
+    files = counted(files_count, "derived file")
+    equal = f"{files_count - others_count:,} of {files} equal what the log says"
+    rank = Severity.WARNING if others_count else Severity.NOTE
+    yield said_line(Said("Found", f"{equal}, {others_count:,} do not", rank.rank))
+    if instead is not None:
+        yield said_line(Said("Next", f"{shlex.join(instead)}   # the log is damaged"))
+    elif others_count:
+        yield said_line(Said("Loses", NO_RECORD))
+        yield said_line(Said("Next", call.again("--apply")))
+    yield Line("")
+
+
+def derived_answer(files_count: int, partitions_count: int) -> PlanAnswer:
+    """Tell what a rebuild comes to."""
+    files, partitions = counted(files_count, "file"), counted(partitions_count, "partition")
+    return PlanAnswer(
+        verbs=("derive", "derived"),
+        does=(f"{files} of {partitions} anew from the log", f"{files} anew"),
+        loses=(NO_RECORD,),
+    )

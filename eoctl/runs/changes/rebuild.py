@@ -1,0 +1,302 @@
+"""One call of `rebuild`: results of partitions become rows, files elsewhere, or plans."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.output import Report, emit, error, flush, while_read
+from eoctl.progress import Progress, log_bytes
+from eoctl.runs.changes.change_command import ChangeCommand, Planned
+from eoctl.runs.changes.plan_words import compared_lines, derived_answer
+from eoctl.runs.told import is_for_people, tell
+from recovery.changes.plans.plan import absolute_path
+from recovery.rebuild.diff import FileState
+from recovery.rebuild.many import rebuild_many
+from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
+from recovery.replay.price import recovery_price
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
+from storage.files import fsio
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.output import OutputFormat
+    from eoctl.runs.changes.change_command import Done
+    from eoctl.runs.changes.plan_words import PlanAnswer
+    from recovery.changes.plans.plan import Plan
+    from recovery.rebuild.diff import FileDifference
+    from recovery.rebuild.many import RebuildJob, RebuildResult
+    from recovery.replay.price import RecoveryPrice
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
+
+
+# What a crash leaves at the end of a log; anything else is damage.
+TAILS = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+
+
+class DerivedFileRow(NamedTuple):
+    """A row: one file that a broker derives. Sizes of what is not there are 0."""
+
+    partition: str
+    file: str
+    state: str
+    disk_bytes: int
+    rebuilt_bytes: int
+    written: bool
+    reason: str
+
+
+class _PlannedFile(NamedTuple):
+    """A row before anything is written, and whether the plan writes that file."""
+
+    path: str
+    row: DerivedFileRow
+    is_written: bool
+
+
+class RebuildRun:
+    """Rebuilds the files of the partitions of a call, and keeps rows, notes and the status."""
+
+    def __init__(
+        self, work: Sequence[RebuildJob], processes: int, notes: Sequence[str], *, is_short: bool
+    ) -> None:
+        """Take the jobs of `rebuild_jobs`; `is_short`: not all partitions are among them."""
+        self._work = work
+        self._processes = processes
+        self._notes = [*notes]
+        self._has_findings = False
+        self._has_failed = is_short
+        self._damaged: list[str] = []  # whose files are not written in place
+        self._planned: list[_PlannedFile] = []
+        self._prices: dict[str, RecoveryPrice] = {}  # by log dir
+
+    @property
+    def status(self) -> int:
+        """The exit status, by what has been seen until now."""
+        if self._has_failed:
+            return EXIT_SKIPPED
+        return EXIT_FINDINGS if self._has_findings else EXIT_OK
+
+    # -- nothing is changed in place
+
+    def show(self, to: str | None, output: OutputFormat) -> int:
+        """Print what differs, and write all files below `to` if it is given.
+
+        Raises:
+            AccessError, RefusedError: as `write_elsewhere`.
+        """
+        reading = while_read(lambda: self.status, is_verdict=True) if to is None else nullcontext()
+        with reading:
+            rows = self._rows(to)
+            if is_for_people(output):
+                rows = self._told(list(rows), to)
+            report = Report(
+                kind="derived_file",
+                columns=DerivedFileRow._fields,
+                rows=rows,
+                notes=self._notes,
+            )
+            emit(report, output)
+        return self.status
+
+    def _told(self, rows: list[DerivedFileRow], to: str | None) -> Iterator[DerivedFileRow]:
+        """Say what was found, and how to go on; give the rows that say more than equal."""
+        others = [each for each in rows if each.state != str(FileState.EQUAL)]
+        call_next = ("eoctl", "repair", *self._damaged) if self._damaged else None
+        if to is None:
+            tell(compared_lines(len(others), len(rows), call_next))
+        yield from others
+
+    def _rows(self, to: str | None) -> Iterator[DerivedFileRow]:
+        flush()  # processes are started now
+        for result in self._results():
+            self._note(result)
+            if result.error is not None:
+                self._has_failed = True
+                error(result.error)
+                continue
+            names = [] if to is None else _written_elsewhere(result, to)
+            for each in result.differences:
+                # Without --apply what differs is a finding; a file written elsewhere is not.
+                # An empty .txnindex that is not there says the same as one that is.
+                self._has_findings |= bool(each.content) or bool(
+                    each.content is not None and each.disk_bytes
+                )
+                yield _row(result, each, is_written=each.name in names)
+
+    def _selected(self) -> list[Selected]:
+        return [each.selected for each in self._work]
+
+    def _results(self) -> Iterator[RebuildResult]:
+        with Progress("rebuilding", lambda: log_bytes(self._selected())) as progress:
+            for result in rebuild_many(self._work, self._processes):
+                progress.advance(result.log_bytes)
+                yield result
+
+    # -- files are written in place
+
+    def change(self, *, is_saved: bool) -> ChangeCommand:
+        """Return what `run_change` needs to know; a plan that is saved is one for all partitions.
+
+        A plan that is applied is one for each partition: what was written stays, whatever is found
+        in the next one.
+        """
+
+        def plan() -> Planned:
+            return Planned(
+                plans=self._one_plan() if is_saved else self._plans(),
+                show=lambda done, output: self._print(done, output, is_applied=not is_saved),
+                notes=self._notes,
+                nothing="there is nothing to write",
+                status=lambda: self.status,
+                answer=self._answer,
+            )
+
+        return ChangeCommand(
+            name="rebuild",
+            selected=self._selected,
+            arguments=lambda: [_arguments(each.selected.partition.path) for each in self._work],
+            plan=plan,
+            is_by_partition=len(self._work) > 1,
+            shows_steps=False,
+            applied_noun="partitions rebuilt",
+        )
+
+    def _answer(self) -> PlanAnswer:
+        written = [each for each in self._planned if each.is_written]
+        partitions_count = len({each.row.partition for each in written})
+        return derived_answer(len(written), partitions_count)
+
+    def _plans(self) -> Iterator[Plan]:
+        log_dirs = self._log_dirs()
+        for derived in self._derived():
+            path = derived.partition_path
+            price = self._price(log_dirs[path])
+            yield derived_plan("rebuild", _arguments(path), [derived], price)
+
+    def _one_plan(self) -> Iterator[Plan]:
+        derived = list(self._derived())
+        if derived:
+            paths = [absolute_path(each.selected.partition.path) for each in self._work]
+            log_dir = self._log_dirs()[derived[0].partition_path]
+            price = None if len(derived) > 1 else self._price(log_dir)
+            yield derived_plan("rebuild", {"partitions": paths}, derived, price)
+
+    def _log_dirs(self) -> dict[str, LogDir | None]:
+        return {each.selected.partition.path: each.selected.log_dir for each in self._work}
+
+    def _derived(self) -> Iterator[Derived]:
+        """What is to be written, by partition.
+
+        Raises:
+            RefusedError: damage.
+            EoctlError: a partition cannot be read.
+        """
+        for result in self._results():
+            self._note(result)
+            if result.error is not None:
+                raise result.error
+            _refuse_damage(result)
+            changed = ((each.name, each.content) for each in result.differences)
+            files = [(name, content) for name, content in changed if content is not None]
+            # Their contents are not kept: there may be thousands of partitions.
+            self._planned += [
+                _PlannedFile(
+                    path=f"{result.path}/{each.name}",
+                    row=_row(result, each, is_written=False),
+                    is_written=each.content is not None,
+                )
+                for each in result.differences
+            ]
+            if files:
+                yield Derived(result.path, files, result.logs)
+
+    def _print(self, done: Done, output: OutputFormat, *, is_applied: bool) -> None:
+        rows = (
+            each.row._replace(
+                written=(is_applied and each.is_written) or done.was_resumed(each.path)
+            )
+            for each in self._planned
+        )
+        emit(Report("derived_file", DerivedFileRow._fields, rows), output)
+
+    def _price(self, log_dir: LogDir | None) -> RecoveryPrice | None:
+        """What the broker recovers at its next start in a log dir; None: unknown.
+
+        Worked out once for a log dir, and told.
+        """
+        if log_dir is None:
+            return None
+        if log_dir.path not in self._prices:
+            found = self._prices[log_dir.path] = recovery_price(log_dir)
+            self._notes.append(
+                f"{log_dir.path}: without the clean-shutdown marker, which goes before the first"
+                f" change, the next start of the broker recovers {found.partitions_count}"
+                f" partitions, {found.log_bytes} bytes of log"
+            )
+        return self._prices[log_dir.path]
+
+    def _note(self, result: RebuildResult) -> None:
+        self._notes += result.notes
+        self._has_failed |= bool(result.unread) or result.is_short
+        if result.unread or (result.cut is not None and result.cut.verdict.kind not in TAILS):
+            self._damaged.append(result.path)
+        if result.cut is not None:
+            self._has_findings = True
+            cut = result.cut
+            self._notes.append(
+                f"{result.path}/{cut.base_offset:020d}.log: position {cut.valid_bytes}: recovery"
+                f" would cut {cut.log_bytes - cut.valid_bytes} bytes here and drop all later"
+                f" segments ({cut.verdict.kind.replace('_', ' ')}: {cut.verdict.reason})"
+            )
+
+
+def _arguments(partition_path: str) -> dict[str, Any]:
+    """What tells an unfinished rebuild of a partition from other plans."""
+    return {"partition": absolute_path(partition_path)}
+
+
+def _refuse_damage(result: RebuildResult) -> None:
+    """A derived file must not lie about bytes that are still in the log."""
+    for problem in result.unread:
+        raise RefusedError(
+            f"{problem}; the rebuilt files would lack what is in it",
+            next_step="--to DIR, and decide what becomes of that file first",
+        )
+    cut = result.cut
+    if cut is not None and cut.verdict.kind not in TAILS:
+        raise RefusedError(
+            f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
+            f" {cut.base_offset}; files for the part before it would hide that",
+            next_step="--to DIR, and decide what becomes of the log first",
+        )
+
+
+def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:
+    rebuilt = [(each.name, each.rebuilt) for each in result.differences]
+    files = [(name, content) for name, content in rebuilt if content is not None]
+    return write_elsewhere(fsio.FileSystem(), directory, _name_of(result), files)
+
+
+def _name_of(result: RebuildResult) -> str:
+    return Path(os.path.realpath(result.path)).name
+
+
+def _row(result: RebuildResult, each: FileDifference, *, is_written: bool) -> DerivedFileRow:
+    reason = each.reason
+    if each.first_pos is not None and not reason:
+        reason = f"from byte {each.first_pos} on"
+    return DerivedFileRow(
+        partition=_name_of(result),
+        file=each.name,
+        state=str(each.state),
+        disk_bytes=each.disk_bytes or 0,
+        rebuilt_bytes=each.rebuilt_bytes or 0,
+        written=is_written,
+        reason=reason,
+    )

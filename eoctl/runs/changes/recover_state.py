@@ -1,0 +1,263 @@
+"""One call of `recover-state`: the state as rows and words, in a file elsewhere, or as a plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clock import resolve_now
+from eoctl.dump.index_text import producer_line
+from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
+from eoctl.progress import Progress
+from eoctl.runs.changes.change_command import ChangeCommand, Planned
+from recovery.changes.plans.plan import absolute_path
+from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
+from recovery.rebuild.write_derived import Derived, derived_plan, require_elsewhere
+from recovery.replay.price import recovery_price
+from recovery.replay.recover_state import EntryState, compare_entries, recover_state
+from recovery.replay.snapshots import Clock
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
+from storage.files import fsio
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.runs.changes.change_command import Done
+    from recovery.changes.plans.plan import Plan
+    from recovery.replay.recover_state import EntryDifference, RecoveredState
+    from storage.dirs.discovery import Selected
+
+
+class RecoverOptions(NamedTuple):
+    """What the command line says."""
+
+    from_scratch: bool
+    at_offset: int | None
+    expiration_ms: int | None
+    now: str | None
+
+
+class ProducerRow(NamedTuple):
+    """A row: one producer, those only on disk included; `state` is None where none is there."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    current_txn_first_offset: int | None
+    timestamp_ms: int
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    state: str | None
+    differing_fields: list[str]
+
+
+class _StateView:
+    """A recovered state, how disk compares, and what is said of it."""
+
+    def __init__(self, selected: Selected, options: RecoverOptions) -> None:
+        """Replay. Raises as `recover_state`."""
+        self.path = selected.partition.path
+        log_dirs = [] if selected.log_dir is None else [selected.log_dir.path]
+        moment = resolve_now(options.now, log_dirs)
+        clock = Clock.at(moment.ms, options.expiration_ms)
+        partition = Partition.of(selected)
+        with Progress("replaying", partition.files.log_bytes if options.from_scratch else None):
+            self.recovered = recover_state(
+                partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
+            )
+        within = (each.within(0, options.at_offset) for each in partition.not_given())
+        not_given = [each for each in within if each is not None]
+        self._is_short = any(not_given) or bool(selected.problems)
+        on_disk = self.recovered.disk_entries
+        self._differences = list(compare_entries(self.recovered.entries, on_disk or (), clock))
+        is_older = stores_data_times(partition, self.recovered.entries, on_disk or ())
+        differs = (on_disk is not None and not is_older) and any(
+            each.state not in (EntryState.EQUAL, EntryState.EXPIRED) for each in self._differences
+        )
+        expired_count = sum(each.state is EntryState.EXPIRED for each in self._differences)
+        self.has_aged = bool(expired_count) and not differs
+        self._is_wrong = differs or self.recovered.is_lacking or self.recovered.has_bad_snapshot
+        self.notes = [
+            moment.describe(),
+            *map(str, selected.problems),
+            *(f"{self.path}: {each}" for each in not_given),
+            *_told(self.recovered, expired_count),
+        ]
+        if is_older:
+            self.notes.append(f"{self.recovered.file_name} is {DATA_TIMES}")
+
+    def status(self, *, is_written: bool) -> int:
+        """The exit status; a difference is no finding where the state is written."""
+        recovered = self.recovered
+        if recovered.problems or (self._is_short and not recovered.damage):
+            return EXIT_SKIPPED
+        is_finding = bool(recovered.damage) or (self._is_wrong and not is_written)
+        return EXIT_FINDINGS if is_finding else EXIT_OK
+
+    def print(self, output: OutputFormat) -> None:
+        """Producers as kafka-dump-log prints them, or rows; of text what differs is a note."""
+        if output is not OutputFormat.TEXT or draws_tables():
+            emit(Report("producer", ProducerRow._fields, list(self._rows())), output)
+            return
+        for entry in self.recovered.entries:
+            line(producer_line(entry))
+        if self.recovered.disk_entries is not None:
+            self.notes += filter(None, map(_difference_text, self._differences))
+
+    def _rows(self) -> Iterator[ProducerRow]:
+        is_compared = self.recovered.disk_entries is not None
+        for each in self._differences:
+            entry = each.recovered or each.disk
+            assert entry is not None
+            first = entry.current_txn_first_offset
+            yield ProducerRow(
+                producer_id=entry.producer_id,
+                producer_epoch=entry.producer_epoch,
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_first_offset=None if first < 0 else first,
+                timestamp_ms=entry.timestamp_ms,
+                first_sequence=entry.first_sequence,
+                last_sequence=entry.last_sequence,
+                last_offset=entry.last_offset,
+                offset_delta=entry.offset_delta,
+                state=str(each.state) if is_compared else None,
+                differing_fields=list(each.fields),
+            )
+
+
+def _told(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
+    yield from recovered.problems
+    yield from recovered.notes
+    if expired_count:
+        yield (
+            f"{expired_count} of the {len(recovered.disk_entries or ())} producers in"
+            f" {recovered.file_name} have expired by that clock: a broker leaves them out when it"
+            " loads it"
+        )
+    started = recovered.started_from
+    origin = "the log start" if started is None else f"the snapshot at {started}"
+    yield f"state up to offset {recovered.offset}, replayed from {origin}"
+    if started == recovered.offset:
+        yield (
+            "verified: the snapshot is whole; it was not compared with the log, which"
+            " --from-scratch does"
+        )
+    if recovered.disk_entries is None and recovered.offset:
+        yield f"no valid {recovered.file_name} on disk"
+    for each in recovered.violations:
+        yield (
+            f"offset {each.offset}: producer {each.producer_id}: epoch {each.found} after"
+            f" {each.expected} [{each.check_id}]"
+        )
+    for path, verdict in recovered.damage.items():
+        yield (
+            f"{path}: position {verdict.start_pos}: {verdict.kind.replace('_', ' ')}"
+            f" ({verdict.reason}): no batch behind it in this file is part of the state"
+        )
+
+
+def _difference_text(difference: EntryDifference) -> str:
+    """How a producer differs on disk; "": it does not."""
+    if difference.state is EntryState.DIFFERS:
+        pairs = (
+            f"{name} {getattr(difference.disk, name)} on disk,"
+            f" {getattr(difference.recovered, name)}"
+            for name in difference.fields
+        )
+        return f"producer {difference.producer_id} differs: {'; '.join(pairs)}"
+    if difference.disk is None:
+        return f"producer {difference.producer_id} is missing on disk"
+    if difference.state is EntryState.ONLY_DISK:
+        return f"producer {difference.producer_id} is on disk only"
+    return ""
+
+
+def show_state(path: str, options: RecoverOptions, to: str | None, output: OutputFormat) -> int:
+    """Print the state, and write it to the file `to` if it is given; returns the exit status.
+
+    Raises:
+        RefusedError, UsageError, AccessError: as `recover_state` and `require_elsewhere`.
+    """
+    selected = select_partition(path)
+    if to is not None:
+        require_elsewhere(to, selected)
+    view = _StateView(selected, options)
+    # Before anything is printed: a reader that goes away must not keep it from being done.
+    if to is not None:
+        fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
+        view.notes.append(f"wrote {to}")
+    view.print(output)
+    for note in view.notes:
+        message(note)
+    return view.status(is_written=to is not None)
+
+
+def recover_state_command(path: str, options: RecoverOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    return ChangeCommand(
+        name="recover-state",
+        selected=lambda: [select_partition(path)],
+        arguments=lambda: [_arguments(path, options)],
+        plan=lambda: _planned(path, options),
+        shows_steps=False,
+    )
+
+
+def _arguments(path: str, options: RecoverOptions) -> dict[str, Any]:
+    """What tells an unfinished plan of the same call from others."""
+    return {"partition": absolute_path(path), "from_scratch": options.from_scratch}
+
+
+def _planned(path: str, options: RecoverOptions) -> Planned:
+    selected = select_partition(path)
+    view = _StateView(selected, options)
+
+    def show(done: Done, output: OutputFormat) -> None:
+        if done.is_applied:
+            view.notes.append(f"wrote {Path(view.path, view.recovered.file_name)}")
+        view.print(output)
+
+    return Planned(
+        plans=[_plan(view, selected, options)] if _is_needed(view) else (),
+        show=show,
+        notes=view.notes,
+        nothing="there is nothing to write",
+        status=lambda: view.status(is_written=True),
+    )
+
+
+def _plan(view: _StateView, selected: Selected, options: RecoverOptions) -> Plan:
+    files = [(view.recovered.file_name, view.recovered.content)]
+    logs = [each.log.path for each in Partition.of(selected).segments]
+    price = None if selected.log_dir is None else recovery_price(selected.log_dir)
+    derived = [Derived(view.path, files, logs)]
+    return derived_plan("recover-state", _arguments(view.path, options), derived, price)
+
+
+def _is_needed(view: _StateView) -> bool:
+    """Whether the snapshot on disk is another one.
+
+    Raises:
+        RefusedError: it is, and must not stand for batches that are not in it.
+    """
+    recovered = view.recovered
+    target = Path(view.path, recovered.file_name)
+    on_disk = target.read_bytes() if target.exists() else None
+    if not recovered.offset or on_disk == recovered.content or view.has_aged:
+        return False
+    for problem in recovered.problems:
+        raise RefusedError(f"{problem}; the state would lack what is in it")
+    tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
+    for path, verdict in recovered.damage.items():
+        if verdict.kind not in tails:
+            raise RefusedError(
+                f"{path}: the log is damaged at position {verdict.start_pos}"
+                f" ({verdict.reason}); a snapshot would hide that",
+                next_step="--to FILE, and decide what becomes of the log first",
+            )
+    return True

@@ -1,0 +1,6 @@
+"""A call of `check`.
+
+Its run, its verdict for people, and the words for both.
+
+From the entry down: check, explain, verdict, words, run.
+"""

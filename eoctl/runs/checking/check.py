@@ -1,0 +1,97 @@
+"""A run of `eoctl check`: what is checked and how, and what is said at the end."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.face.style import screen_size
+from eoctl.output import OutputFormat, Report, emit, line, message, while_read
+from eoctl.runs.checking.run import of_topics, prepared
+from eoctl.runs.told import is_for_people, tell
+from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
+from recovery.fsck.one_pass import PartitionRow
+from recovery.rules.findings import Finding
+from recovery.start.changes import StartChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from eoctl.runs.checking.run import CheckRequest, CheckRun
+    from storage.dirs.discovery import Discovery
+
+
+def run_check(request: CheckRequest, output: OutputFormat) -> int:
+    """Check, print, and return the exit status.
+
+    A person is told what it comes to, then a line for each finding; a program, and who asks for
+    it, gets all fields.
+    """
+    is_told = is_for_people(output) and not request.is_verbose
+    run, end_notes = prepared(request, keeps=is_told)
+    reports: list[Report] = []
+    if not is_told:
+        reports.append(Report("finding", Finding._fields, run.findings()))
+        reports.append(Report("partition", PartitionRow._fields, run.rows))
+    if request.predicts:
+        reports.append(Report("start_change", StartChange._fields, run.changes))
+    if request.reclaims:
+        found = _reclaimable(run.found, request)
+        rows = _by_directory(found) if is_told else found
+        fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
+        reports.append(Report("reclaimable", fields, rows))
+    if is_told:
+        _tell(run, request)
+    for place, report in enumerate(reports):
+        if (place or is_told) and output is OutputFormat.TEXT:
+            line("")
+        is_first = not place and not is_told
+        with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
+            emit(report, output)
+    notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
+    for note in (*notes, *end_notes(), *(() if is_told else (run.summary(),))):
+        message(note)
+    return run.status
+
+
+def _tell(run: CheckRun, request: CheckRequest) -> None:
+    """Say what a check comes to, on a terminal."""
+    from eoctl.runs.checking.verdict import verdict_of_run
+    from eoctl.runs.checking.words import lines
+
+    with while_read(lambda: run.status, is_verdict=True):
+        for _ in run.findings():
+            pass
+        tell(lines(verdict_of_run(run, request), screen_size()[0]))
+
+
+class ReclaimableFiles(NamedTuple):
+    """Files of one directory that may go for one reason while the broker is stopped."""
+
+    size_bytes: int
+    files_count: int
+    path: str
+    why: str
+
+
+def _by_directory(found: Iterable[Reclaimable]) -> list[ReclaimableFiles]:
+    """Sum up for people, what frees most first; what goes as a whole directory counts as one."""
+    sizes: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        path = Path(each.path)
+        place = str(path if path.is_dir() else path.parent)
+        sizes.setdefault((place, each.why), []).append(each.size_bytes)
+    rows = [
+        ReclaimableFiles(size_bytes=sum(each), files_count=len(each), path=place, why=why)
+        for (place, why), each in sizes.items()
+    ]
+    return sorted(rows, reverse=True)
+
+
+def _reclaimable(found: Discovery, request: CheckRequest) -> Iterator[Reclaimable]:
+    """Of some topics only what is in their directories."""
+    for log_dir in () if request.topics else found.log_dirs:
+        yield from find_reclaimable_beside(log_dir)
+    for selected in of_topics(found, request):
+        yield from find_reclaimable(selected)

@@ -1,0 +1,365 @@
+"""What a call of `eoctl check` checks, and how: findings as they come, rows, notes for the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import __version__
+from eoctl.clock import parse_time_ms, resolve_now
+from eoctl.output import flush
+from eoctl.runs.notes import notes_in_use
+from recovery.changes.plans.file_facts import list_files
+from recovery.checks.grounds.broker_version import parse_broker_version
+from recovery.checks.grounds.collector import Collector
+from recovery.checks.log_dirs.absent import check_absent
+from recovery.checks.log_dirs.assignment import DELETES, SETS_ASIDE
+from recovery.checks.log_dirs.log_dirs import check_log_dirs
+from recovery.checks.log_dirs.unfinished import unfinished_changes
+from recovery.checks.partition_check import CheckOptions
+from recovery.checks.replay_check import ReplayLimits
+from recovery.fsck.causes import PlacedFinding
+from recovery.fsck.one_pass import CheckJob, PartitionRow, check_one
+from recovery.fsck.state import CheckState, key_of
+from recovery.rebuild.segment_workers import MIN_PARTITION_BYTES, paying_jobs
+from recovery.rules.findings import Finding, Severity
+from recovery.start.log_dirs import StartedOffsets, changed_log_dirs
+from recovery.work.processes import map_unordered
+from storage.dirs.discovery import discover
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    UsageError,
+)
+from storage.file_names import METADATA_TOPIC, DirState
+from storage.limits import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from recovery.cluster.clusters import Clusters
+    from recovery.fsck.one_pass import CheckResult
+    from recovery.start.changes import StartChange
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.dirs.log_dir import LogDir
+
+
+class CheckRequest(NamedTuple):
+    """The options of a call, as given."""
+
+    paths: Sequence[str]
+    metadata_dir: str | None = None
+    is_deep: bool = False
+    is_fast: bool = False
+    topics: tuple[str, ...] = ()
+    since: str | None = None
+    predicts: bool = False
+    reclaims: bool = False
+    jobs: int = 1
+    io_limit_mib: int = 0
+    now: str | None = None
+    expiration_ms: int | None = None
+    fail_on: Severity = Severity.WARNING
+    resume: str | None = None
+    is_one_node: bool = False
+    broker_version: str | None = None
+    is_verbose: bool = False
+
+
+class CheckRun:
+    """One check of everything that was asked for.
+
+    Attributes:
+        rows: of the partitions, in the order of the directories; complete after `findings`.
+        changes: what the next start changes.
+        notes: sentences for the end.
+        placed, changes_of: all findings, and what a start changes by directory, if they are kept.
+        found, clusters, jobs: what is checked.
+        unreadable_count: files, or parts of them.
+    """
+
+    def __init__(
+        self,
+        found: Discovery,
+        selected: Sequence[Selected],
+        clusters: Clusters,
+        options: CheckOptions,
+        *,
+        jobs: int,
+        bytes_per_second: int,
+        fail_on: Severity,
+        is_one_node: bool,
+        topics: Sequence[str] = (),
+        state: CheckState | None = None,
+        keeps: bool = False,
+    ) -> None:
+        self.rows: list[PartitionRow] = []
+        self.changes: list[StartChange] = []
+        self.notes: list[str] = [_verified(options)]
+        self.placed: list[PlacedFinding] = []
+        self.changes_of: dict[str, tuple[StartChange, ...]] = {}
+        self.found = found
+        self.clusters = clusters
+        self.is_one_node = is_one_node
+        self._keeps = keeps
+        # An --io-limit is shared by the processes that there are.
+        sizes_bytes = (each.log_bytes() for each in selected)
+        self._jobs_count = jobs = _paying_jobs(jobs, sizes_bytes, options)
+        self._version = options.broker_version
+        self.jobs = [
+            CheckJob(
+                selected=each,
+                image=clusters.image_for(each.log_dir),
+                options=options,
+                bytes_per_second=bytes_per_second // min(jobs, max(len(selected), 1)),
+            )
+            for each in selected
+        ]
+        self._fail_on = fail_on
+        self._topics = topics
+        self._state = state
+        self._predicts = options.predicts
+        self._started: dict[str, StartedOffsets] = {}
+        self._counts: Counter[Severity] = Counter()
+        self.unreadable_count = 0
+        self.notes += notes_in_use(found.log_dirs)
+
+    def findings(self) -> Iterator[Finding]:
+        """Check; give findings as they come, those of one directory together and in order."""
+        for each in self._of_log_dirs():
+            if self._keeps:
+                self.placed.append(PlacedFinding("", each))
+            yield each
+        results: dict[int, CheckResult] = {}
+        keys: list[bytes] = []
+        if self._state is not None:
+            keys = [key_of(each) for each in self.jobs]
+            for number, (job, key) in enumerate(zip(self.jobs, keys, strict=True)):
+                known = self._state.take(job, key)
+                if known is not None:
+                    results[number] = known
+            if results:
+                self.notes.append(
+                    f"{_counted(len(results), 'partition')} as an earlier run found them"
+                )
+        try:
+            yield from self._in_order(results, keys)
+        finally:
+            if self._state is not None:
+                self._state.save()
+        if self._predicts:
+            self.changes += self._log_dir_changes()
+
+    def _log_dir_changes(self) -> Iterator[StartChange]:
+        """What the next start changes beside partitions, where all of a node's are known."""
+        nodes: dict[object, list[LogDir]] = {}
+        for log_dir in self.found.log_dirs:
+            meta = log_dir.meta
+            node = None if meta is None else (meta.cluster_id, meta.node_id)
+            nodes.setdefault(node, []).append(log_dir)
+        for log_dirs in nodes.values():
+            live = [
+                each.path
+                for log_dir in log_dirs
+                for each in log_dir.partitions
+                if each.name.state is DirState.LIVE and each.name.topic != METADATA_TOPIC
+            ]
+            if all(path in self._started for path in live):
+                started = {path: self._started[path] for path in live}
+                image = self.clusters.image_for(log_dirs[0])
+                yield from changed_log_dirs(log_dirs, image, started)
+
+    def _in_order(
+        self, results: dict[int, CheckResult], keys: Sequence[bytes]
+    ) -> Iterator[Finding]:
+        """Check what has no result yet, and take all results in the order of the directories."""
+        from eoctl.progress import Progress
+
+        numbers = [each for each in range(len(self.jobs)) if each not in results]
+        jobs = [self.jobs[each] for each in numbers]
+        sizes_bytes = [each.selected.log_bytes() for each in jobs]
+        jobs_count = self._jobs_count
+        if jobs:  # without what an earlier run found
+            jobs_count = _paying_jobs(jobs_count, sizes_bytes, jobs[0].options)
+        is_parallel = jobs_count > 1 and len(jobs) > 1
+        next_number = 0
+        with Progress("checking", sum(sizes_bytes)) as progress:
+            if is_parallel:
+                flush()
+                arrived = map_unordered(check_one, jobs, jobs_count)
+            else:
+                one = partial(check_one, on_bytes=progress.advance)
+                arrived = ((place, one(job)) for place, job in enumerate(jobs))
+            for place, result in chain(arrived, [(None, None)]):
+                if place is not None and result is not None:
+                    results[numbers[place]] = result
+                    if is_parallel:
+                        progress.advance(result.row.log_bytes or 0)
+                    if self._state is not None:
+                        self._state.add(jobs[place], keys[numbers[place]], result)
+                while next_number in results:
+                    yield from self._take(results.pop(next_number))
+                    next_number += 1
+
+    def _of_log_dirs(self) -> Iterator[Finding]:
+        """Check what a broker meets before it opens a partition."""
+        around = (str(Path(each.partition.path).parent) for each in self.found.selected)
+        for each in unfinished_changes([*(each.path for each in self.found.log_dirs), *around]):
+            self._counts[each.severity] += 1
+            yield each
+        collectors = {id(each): Collector(topics=self._topics) for each in self.found.log_dirs}
+        check_log_dirs(
+            self.found.log_dirs,
+            lambda each: collectors[id(each)],
+            is_one_node=self.is_one_node,
+            version=self._version,
+        )
+        check_absent(self.found.whole, self.clusters, lambda each: collectors[id(each)])
+        for collector in collectors.values():
+            self._counts += collector.severity_counts()
+            yield from collector.kept
+        for problem in self.found.problems:
+            if isinstance(problem, AccessError):
+                self.notes.append(str(problem))
+                self.unreadable_count += 1
+
+    def _take(self, result: CheckResult) -> Iterator[Finding]:
+        row = result.row
+        self.rows.append(row)
+        self.changes += result.changes
+        if self._keeps:
+            self.changes_of[row.path] = result.changes
+            self.placed += (PlacedFinding(row.path, each) for each in result.findings)
+        self._started[row.path] = StartedOffsets(
+            row.start_end_offset,
+            result.log_start_line,
+            is_refused=row.start_end_offset is None and row.start not in {SETS_ASIDE, DELETES},
+        )
+        self._counts[Severity.ERROR] += row.errors or 0
+        self._counts[Severity.WARNING] += row.warnings or 0
+        self._counts[Severity.NOTE] += row.notes or 0
+        self.unreadable_count += row.unreadable
+        self.notes += result.problems
+        listed = len(result.findings)
+        total = (row.errors or 0) + (row.warnings or 0) + (row.notes or 0)
+        if total > listed:
+            more = _counted(total - listed, "more finding")
+            self.notes.append(f"{row.path}: {more} of the same kinds")
+        yield from result.findings
+
+    def summary(self) -> str:
+        """One sentence."""
+        counts = self._counts
+        return (
+            f"{_counted(len(self.rows), 'partition')}: {_counted(counts[Severity.ERROR], 'error')},"
+            f" {_counted(counts[Severity.WARNING], 'warning')},"
+            f" {_counted(counts[Severity.NOTE], 'note')}"
+        )
+
+    @property
+    def status(self) -> int:
+        """Exit status."""
+        if any(count and each.rank >= self._fail_on.rank for each, count in self._counts.items()):
+            return EXIT_FINDINGS
+        if self.unreadable_count and all(row.batches is None for row in self.rows):
+            return EXIT_ACCESS
+        return EXIT_SKIPPED if self.unreadable_count else EXIT_OK
+
+
+def _verified(options: CheckOptions) -> str:
+    if options.deep:
+        return "verified: headers, checksums and records of all batches"
+    if options.verify_crc:
+        return "verified: headers and checksums of all batches; records were not decoded"
+    return "verified: headers of all batches; no checksums, no records"
+
+
+DEEP_TIMES = 8  # to decode records of large batches takes as long as reading so many more bytes
+
+
+def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -> int:
+    times = DEEP_TIMES if options.deep else 1
+    weights_bytes = (each * times for each in sizes_bytes)
+    return paying_jobs(jobs, weights_bytes, least_bytes=MIN_PARTITION_BYTES)
+
+
+def prepared(request: CheckRequest, *, keeps: bool) -> tuple[CheckRun, Callable[[], Sequence[str]]]:
+    """Make the run of a call; and a function that gives the notes of its state at the end."""
+    from recovery.cluster.clusters import Clusters, find_metadata
+
+    version = None
+    if request.broker_version is not None:
+        version = parse_broker_version(request.broker_version)
+    found = discover(request.paths)
+    metadata = None if request.metadata_dir is None else find_metadata(request.metadata_dir)
+    moment = resolve_now(request.now, [each.path for each in found.log_dirs])
+    state = None
+    if request.resume is not None:
+        state = CheckState(request.resume, f"eoctl {__version__}")
+    limits = ReplayLimits()
+    if request.expiration_ms is not None:
+        limits = limits._replace(expiration_ms=request.expiration_ms)
+    run = CheckRun(
+        found,
+        _wanted(found, request),
+        Clusters(found.log_dirs, metadata),
+        CheckOptions(
+            moment.ms,
+            verify_crc=not request.is_fast,
+            deep=request.is_deep,
+            limits=limits,
+            broker_version=version,
+            predicts=request.predicts,
+        ),
+        jobs=request.jobs,
+        bytes_per_second=request.io_limit_mib << 20,
+        fail_on=request.fail_on,
+        is_one_node=request.is_one_node,
+        topics=request.topics,
+        state=state,
+        keeps=keeps,
+    )
+    run.notes.append(moment.describe())
+    if version is not None:
+        run.notes.append(f"what a start does is told of Kafka {version}")
+    return run, lambda: () if state is None else state.notes
+
+
+def _wanted(found: Discovery, request: CheckRequest) -> list[Selected]:
+    selected = of_topics(found, request)
+    if request.topics and not selected:
+        raise UsageError(
+            f"no partition of {', '.join(request.topics)} there",
+            next_step="eoctl describe PATH...",
+        )
+    if request.since is not None:
+        since_ms = parse_time_ms(request.since)
+        selected = [each for each in selected if _changed_ms(each) >= since_ms]
+    return selected
+
+
+def of_topics(found: Discovery, request: CheckRequest) -> list[Selected]:
+    """Partitions of the topics that are asked for."""
+    is_any = not request.topics
+    return [e for e in found.selected if is_any or e.partition.name.topic in request.topics]
+
+
+def _changed_ms(selected: Selected) -> int:
+    """When a file of a partition was last changed; what cannot be asked counts as changed now."""
+    newest_ns = 0
+    try:
+        for name in list_files(selected.partition.path).values():
+            newest_ns = max(newest_ns, name[1])
+    except AccessError:
+        return INT64_MAX
+    return newest_ns // 1_000_000
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

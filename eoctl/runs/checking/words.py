@@ -1,0 +1,443 @@
+"""The words of a verdict: at most six lines, the worst first, then a line for each finding."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.face.style import style_of
+from eoctl.face.units import size_text
+from eoctl.runs.told import (
+    LABEL_WIDTH,
+    Line,
+    Said,
+    counted,
+    fitting,
+    listing,
+    moment,
+    said_line,
+    span,
+)
+from recovery.checks.log_dirs.assignment import DELETES
+from recovery.fsck.verdict import Answer
+from recovery.rules.findings import Severity
+from recovery.start.changes import StartAction
+from storage.file_names import FileKind, classify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from recovery.fsck.causes import Folded
+    from recovery.fsck.start_cut import StartCut
+    from recovery.fsck.verdict import Checked, DirectoryVerdict, NodeStart, Obstacle
+    from recovery.rules.findings import Finding
+
+MAX_FINDINGS = 200  # lines; -v gives all of them
+LONGEST_WHY = 40  # characters: longer ones are cut, and the name of the file stands before them
+# Of closed files of a log, what a broker goes by; a finding names the file if it is not the .log.
+_OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT})
+# Offsets that are not in the log, where it is not compacted.
+_GAPS = frozenset({"SEG-4", "BAT-5"})
+
+
+def lines(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
+    """Give the lines of a verdict for a terminal of this many columns."""
+    yield from map(said_line, top(verdict, width))
+    yield Line("")
+    yield from _findings(verdict, width)
+    yield from _clean(verdict)
+    yield from _left_out(verdict, width)
+
+
+def top(verdict: DirectoryVerdict, width: int) -> list[Said]:
+    """Give the first lines: at most six, each of at most `width` columns but for a command."""
+    room = width - LABEL_WIDTH
+    told = [
+        _start(verdict, room),
+        *_cut(verdict, room),
+        *_lost(verdict, room),
+        *_held(verdict, room),
+    ]
+    told.sort(key=lambda each: -each.rank)
+    checked = Said("Checked", fitting(_checked(verdict.checked), room))
+    return [*told, _next(verdict, room), checked]
+
+
+# --- will it start --------------------------------------------------------------------------------
+
+
+def _start(verdict: DirectoryVerdict, room: int) -> Said:
+    release = f"Kafka {verdict.release}"
+    if len(verdict.starts) > 1:
+        return _start_of_many(verdict, room)
+    start = next(iter(verdict.starts), None)
+    if start is None:
+        why = "the log dir around is none that can be read"
+        return Said("Start", f"unknown: {why}", Severity.WARNING.rank)
+    if start.answer is Answer.YES:
+        gone_on = [f"without the log dir {each}: {one}" for each, one in _offline(start)]
+        text = f"{release} will start, as far as its files tell"
+        if verdict.cuts or verdict.not_served:
+            takes = f"{release} will start, and takes away what follows"
+            return Said("Start", fitting([takes], room), _cut_rank(verdict).rank)
+        if gone_on:
+            long = f"{release} will start {gone_on[0]}"
+            return Said("Start", fitting([long], room), Severity.ERROR.rank)
+        return Said("Start", fitting([f"{text}, and cuts nothing", text], room))
+    return Said("Start", _stopped(start, release, room), _rank_of(start))
+
+
+def _rank_of(start: NodeStart) -> int:
+    if start.answer is Answer.NO:
+        return Severity.ERROR.rank + 1  # before all else
+    is_found = any(each.check_id for each in start.obstacles)
+    return (Severity.ERROR if is_found else Severity.WARNING).rank
+
+
+def _offline(start: NodeStart) -> list[tuple[str, str]]:
+    return [(each.path, each.what) for each in start.offline]
+
+
+def _stopped(start: NodeStart, release: str, room: int) -> str:
+    """No, and what it dies of; unknown, and why."""
+    is_no = start.answer is Answer.NO
+    head = f"{release} will NOT start: " if is_no else "unknown: "
+    first, *others = start.obstacles
+    more = f" (and {len(others)} more)" if others else ""
+    whys = [*_shorter(first)]
+    return fitting([f"{head}{each}{end}" for each in whys for end in (more, "")], room)
+
+
+def _shorter(obstacle: Obstacle) -> Iterator[str]:
+    what = obstacle.what
+    path = Path(obstacle.path)
+    names = [str(path), str(Path(*path.parts[-2:])), path.name] if obstacle.path else []
+    for each in names:
+        yield f"{each}: {what}"
+    if len(what) <= LONGEST_WHY:
+        yield what
+    yield f"{path.name}: {what}" if obstacle.path else what
+
+
+def _start_of_many(verdict: DirectoryVerdict, room: int) -> Said:
+    counts = {each: [start for start in verdict.starts if start.answer is each] for each in Answer}
+    words = {
+        Answer.NO: f"Kafka {verdict.release} will NOT start",
+        Answer.UNKNOWN: "unknown",
+        Answer.YES: f"Kafka {verdict.release} will start",
+    }
+    parts = [
+        f"{listing([_node(each) for each in counts[answer]], 'nodes')}: {words[answer]}"
+        for answer in (Answer.NO, Answer.UNKNOWN, Answer.YES)
+        if counts[answer]
+    ]
+    worst = min(verdict.starts, key=lambda each: [*words].index(each.answer))
+    why = next(iter(_shorter(worst.obstacles[0])), "") if worst.obstacles else ""
+    texts = [f"{'; '.join(parts)} ({why})"] if why else []
+    rank = 0 if worst.answer is Answer.YES else _rank_of(worst)
+    return Said("Start", fitting([*texts, "; ".join(parts), parts[0]], room), rank)
+
+
+def _node(start: NodeStart) -> str:
+    return "a node" if start.node_id is None else f"node {start.node_id}"
+
+
+# --- what goes ------------------------------------------------------------------------------------
+
+
+def _cut_rank(verdict: DirectoryVerdict) -> Severity:
+    is_record = any(each.records_count for each in verdict.cuts)
+    return Severity.ERROR if is_record or verdict.not_served else Severity.NOTE
+
+
+def _cut(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
+    """What the start takes away: records, of them acknowledged, of when, where."""
+    if not verdict.cuts and not verdict.not_served:
+        return
+    aside = ""
+    if verdict.not_served:
+        names = [f"{each.topic}-{each.partition}" for each in verdict.not_served]
+        does = "deletes" if verdict.not_served[0].start == DELETES else "sets aside"
+        aside = f"{does} {listing(names, 'partitions')} as none of its own"
+    texts = _cut_texts(verdict.cuts)
+    both = [f"{texts[0]}; {aside}", f"{texts[-1]}; {aside}"] if texts and aside else []
+    yield Said("Cuts", fitting([*both, *(texts or [aside])], room), _cut_rank(verdict).rank)
+
+
+def _cut_texts(cuts: Sequence[StartCut]) -> list[str]:
+    """From the longest to the shortest."""
+    losing = [each for each in cuts if each.records_count]
+    if not losing:
+        places = listing([f"{each.topic}-{each.partition}" for each in cuts], "partitions")
+        log_bytes = sum(each.log_bytes for each in cuts)
+        return [f"{size_text(log_bytes)} of {places}, which hold no whole record"] if cuts else []
+    places = listing([f"{each.topic}-{each.partition}" for each in losing], "partitions")
+    topics = listing(list(dict.fromkeys(each.topic for each in losing)), "topics")
+    count = _count(sum(each.records_count for each in cuts), cuts)
+    acknowledged = _acknowledged(losing)
+    return [
+        f"{count} of {places}, {acknowledged}, {_when(losing)}",
+        f"{count} of {topics}, {acknowledged}, {_when(losing)}",
+        f"{count} of {topics}, {acknowledged}, {_when(losing, is_short=True)}",
+        f"{count}, {acknowledged}, {_when(losing, is_short=True)}",
+        f"{count}, {acknowledged}",
+    ]
+
+
+def _count(records_count: int, cuts: Sequence[StartCut]) -> str:
+    least = "at least " if any(each.is_least for each in cuts) else ""
+    return f"{least}{counted(records_count, 'record')}"
+
+
+def _acknowledged(cuts: Sequence[StartCut]) -> str:
+    counts = [each.acknowledged_count for each in cuts]
+    if None in counts:
+        return "how many acknowledged is unknown"
+    total = sum(each or 0 for each in counts)
+    if total == sum(each.records_count for each in cuts):
+        return "all acknowledged"
+    return f"{total:,} acknowledged" if total else "none acknowledged"
+
+
+def _when(cuts: Sequence[StartCut], *, is_short: bool = False) -> str:
+    firsts = [each.first_ms for each in cuts if each.first_ms is not None]
+    lasts = [each.last_ms for each in cuts if each.last_ms is not None]
+    if not firsts or not lasts:
+        return "without timestamps"
+    return span(min(firsts), max(lasts), is_short=is_short)
+
+
+def _cut_line(cut: StartCut) -> str:
+    """One partition that a start takes something from."""
+    place = f"{cut.topic}-{cut.partition}"
+    if not cut.records_count:
+        return f"{place}: cuts {size_text(cut.log_bytes)} without a whole record"
+    offsets = f"offsets {cut.first_offset}..{cut.last_offset}"
+    what = f"takes {cut.first_offset} for the log end, and hides" if cut.is_hidden else "cuts"
+    count = _count(cut.records_count, [cut])
+    return f"{place}: {what} {offsets}, {count}, {_acknowledged([cut])}, {_when([cut])}"
+
+
+# --- what is lost, what is held -------------------------------------------------------------------
+
+
+def _lost(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
+    """What is wrong in the log already, whatever a start does."""
+    parts, short = [], []
+    if verdict.missing:
+        offsets = [_offsets_count(each) for each in verdict.missing]
+        known = "" if None in offsets else f"{sum(each or 0 for each in offsets):,} "
+        text = f"{known}acknowledged offsets missing"
+        parts.append(f"{text}: {listing([_offsets(each) for each in verdict.missing], 'places')}")
+        short.append(text)
+    if verdict.damaged:
+        places = listing([_offsets(each) for each in verdict.damaged], "places")
+        short.append(counted(len(verdict.damaged), "damaged place"))
+        parts.append(f"damaged: {places}")
+    others_count = _other_errors_count(verdict)
+    if parts:
+        if others_count:
+            short.append(counted(others_count, "other error"))
+        texts = ["; ".join(parts), "; ".join([parts[0], *short[1:]]), "; ".join(short)]
+        yield Said("Lost", fitting(texts, room), Severity.ERROR.rank)
+    elif others_count:
+        text = f"no record, but {counted(others_count, 'error')}, see below"
+        yield Said("Lost", text, Severity.ERROR.rank)
+    elif not verdict.checked.unread_count:
+        yield Said("Lost", fitting(_nothing(verdict), room), _nothing_rank(verdict))
+
+
+def _nothing(verdict: DirectoryVerdict) -> list[str]:
+    """That nothing is lost, as far as anything tells; from the longest to the shortest."""
+    checked = verdict.checked
+    how = "nothing by the headers" if checked.is_fast else "nothing: no damaged batch"
+    if _gaps_count(verdict):
+        gaps = counted(_gaps_count(verdict), "gap")
+        return [f"unknown: {gaps} between offsets, but no damaged batch", f"unknown: {gaps}"]
+    if not checked.unmarked_count:
+        return [f"{how}, none missing below the high watermarks", how]
+    unmarked = f"{checked.unmarked_count:,} of {checked.partitions_count:,} without high watermark"
+    return [f"{how}; {unmarked}", unmarked]
+
+
+def _nothing_rank(verdict: DirectoryVerdict) -> int:
+    return Severity.WARNING.rank if _gaps_count(verdict) else Severity.NOTE.rank
+
+
+def _other_errors_count(verdict: DirectoryVerdict) -> int:
+    """Errors that are neither damage nor something missing, those that follow too."""
+    told = {*verdict.missing, *verdict.damaged}
+    return sum(
+        each.severity is Severity.ERROR and each not in told
+        for folded in verdict.listed
+        for each in (folded.finding, *folded.consequences)
+    )
+
+
+def _gaps_count(verdict: DirectoryVerdict) -> int:
+    return sum(
+        each.finding.check_id in _GAPS and each.finding.severity is not Severity.NOTE
+        for each in verdict.listed
+    )
+
+
+def _offsets(finding: Finding) -> str:
+    place = f"{finding.topic}-{finding.partition}"
+    if finding.partition is None:
+        return Path(finding.path).name
+    return f"{place} {_range(finding)}".rstrip()
+
+
+def _range(finding: Finding) -> str:
+    first, last = finding.base_offset, finding.last_offset
+    if first is None:
+        return "" if last is None else f"..{last}"
+    if last is None:
+        return f"{first}.."
+    return str(first) if first == last else f"{first}..{last}"
+
+
+def _offsets_count(finding: Finding) -> int | None:
+    if finding.base_offset is None or finding.last_offset is None:
+        return None
+    return finding.last_offset - finding.base_offset + 1
+
+
+def _held(verdict: DirectoryVerdict, room: int) -> Iterator[Said]:
+    """Who waits, from where on, since when."""
+    if not verdict.held:
+        return
+    first, *others = verdict.held
+    where = f"{first.topic}-{first.partition}"
+    stops = f"stops at {first.first_offset}"
+    if first.end_offset is not None:
+        stops += f" of {first.end_offset}"
+    times = [""]
+    if first.since_ms is not None:
+        times = [f" since {moment(first.since_ms, is_short=each)}" for each in (False, True)]
+    more = f", {len(others):,} more" if others else ""
+    late = "" if first.is_late else "; not late"
+    texts = [f"read_committed of {where} {stops}{each}{more}{late}" for each in times]
+    texts += [f"{where} {stops}{each}{more}{late}" for each in times]
+    texts.append(f"{counted(len(verdict.held), 'partition')} with open transactions{late}")
+    rank = Severity.WARNING if first.is_late else Severity.NOTE
+    yield Said("Held", fitting(texts, room), rank.rank)
+
+
+# --- what next, and what it stands on -------------------------------------------------------------
+
+
+def _next(verdict: DirectoryVerdict, room: int) -> Said:
+    call = verdict.call
+    if call is None:
+        return Said("Next", "nothing to do")
+    if not call.words:
+        return Said("Next", fitting([call.sentence], room))
+    command = shlex.join(call.words)
+    reads = f"reads {size_text(call.reads_bytes)}, " if call.reads_bytes else ""
+    texts = [
+        f"{command}   # {reads}{call.why}",
+        f"{command}   # {call.why}",
+        f"{command}   # {reads.rstrip(', ')}" if reads else command,
+    ]
+    # A command is never cut: it is there to be pasted.
+    return Said("Next", next((each for each in texts if len(each) <= room), command))
+
+
+def _checked(checked: Checked) -> list[str]:
+    what = "headers, checksums; not the records (--deep)"
+    if checked.is_deep:
+        what = "headers, checksums, records"
+    if checked.is_fast:
+        what = "headers only, no checksums (--fast)"
+    count = counted(checked.partitions_count, "partition")
+    amount = f"{count}, {size_text(checked.log_bytes)}"
+    unread = f"; {checked.unread_count:,} NOT READ" if checked.unread_count else ""
+    skipped = f"; {checked.skipped_count:,} left out" if checked.skipped_count else ""
+    return [
+        f"{amount}: {what}{unread}{skipped}",
+        f"{count}: {what}{unread}{skipped}",
+        f"{what}{unread}{skipped}",
+    ]
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+class _Row(NamedTuple):
+    severity: str
+    text: str
+
+
+def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
+    several = len({path for each in verdict.starts for path in each.log_dirs}) > 1
+    rows = [_Row("start", _cut_line(each)) for each in verdict.cuts]
+    rows += [
+        _Row(each.finding.severity, _finding_text(each, has_path=several))
+        for each in verdict.listed[:MAX_FINDINGS]
+    ]
+    for severity, text in rows:
+        first, *others = textwrap.wrap(
+            text,
+            max(width, 40),
+            initial_indent=f"{severity:{LABEL_WIDTH}}",
+            subsequent_indent=" " * LABEL_WIDTH,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        yield Line(first, style_of(severity))
+        yield from map(Line, others)
+
+
+def _finding_text(folded: Folded, *, has_path: bool) -> str:
+    """Place, what, what the broker does; and how much follows from it."""
+    each = folded.finding
+    action = each.broker_action
+    # Of an open transaction it is the file that is changed, whatever becomes of the transaction.
+    is_idle = action in {"", "nothing"} or each.check_id == "TXO-1"
+    cuts = f"{StartAction.TRUNCATES} to "
+    if action.startswith(cuts):
+        action = f"cuts the file at byte {action.removeprefix(cuts)}"
+    does = "" if is_idle else f"; broker {action}"
+    following = len(folded.consequences)
+    worst = max((one.severity.rank for one in folded.consequences), default=0)
+    more = ""
+    if following:
+        error = " (errors too)" if worst == Severity.ERROR.rank else ""
+        more = f" [+{following} that follow{error}]"
+    return f"{_place(folded, has_path=has_path)}: {each.message}{does}{more} ({each.check_id})"
+
+
+def _place(folded: Folded, *, has_path: bool) -> str:
+    each = folded.finding
+    if each.partition is None:
+        return each.path
+    name = Path(each.path).name
+    kind = classify(name).kind
+    file = f" {Path(name).suffix}" if kind in _OWN_NAMES else ""
+    where = folded.directory if has_path and folded.directory else f"{each.topic}-{each.partition}"
+    return f"{where}{file} {_range(each)}".rstrip()
+
+
+def _clean(verdict: DirectoryVerdict) -> Iterator[Line]:
+    count = verdict.checked.clean_count
+    if count:
+        text = f"{'clean':{LABEL_WIDTH}}{counted(count, 'partition')} without a finding"
+        yield Line(text, style_of("clean"))
+
+
+def _left_out(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
+    """What these lines do not show."""
+    checked = verdict.checked
+    following = sum(len(each.consequences) for each in verdict.listed)
+    parts = [f"rows of {counted(checked.partitions_count, 'partition')}"]
+    if following:
+        parts.append(f"{following:,} findings that follow from others")
+    if len(verdict.listed) > MAX_FINDINGS:
+        parts.append(f"{len(verdict.listed) - MAX_FINDINGS:,} findings")
+    if checked.unlisted_count:
+        parts.append(f"{checked.unlisted_count:,} more of the same kinds, in no output")
+    text = f"not shown: {', '.join(parts)}; -v or --output jsonl shows all fields"
+    yield from map(Line, textwrap.wrap(text, width, break_on_hyphens=False))

@@ -1,0 +1,345 @@
+"""One run of `eoctl copy`: the same steps for a plan and for the real thing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.copying.compare import ComparisonOutcome, CopyComparison, compare
+from eoctl.clients.copying.copier import Copier
+from eoctl.clients.copying.session import CopySessionKeeper, PartitionOf, default_path
+from eoctl.clients.log.batch_consumer import BatchConsumer
+from eoctl.clients.log.consumer import ConsumeOptions
+from eoctl.clients.log.log_watch import POLL_S
+from eoctl.clients.partitions.append_notes import notes_of
+from eoctl.clients.partitions.appending import appending
+from eoctl.clients.partitions.interrupts import run_held
+from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
+from eoctl.clients.partitions.target import TargetOptions, require_apart, resolve_target
+from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.clock import resolve_now
+from eoctl.options import Compare
+from eoctl.progress import Progress
+from eoctl.runs.clients.produce import first_error
+from recovery.cluster.absent import AbsentPartition, lost_partitions
+from storage.dirs.discovery import select_partition
+from storage.dirs.log_dir import read_log_dir
+from storage.dirs.partition import Partition
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, EoctlError, UsageError
+from storage.file_names import DirState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.clients.partitions.interrupts import Interrupts
+    from eoctl.clients.partitions.target import WriteTarget
+    from recovery.changes.append_journal import AppendJournal
+    from recovery.changes.plans.plan import Plan
+    from storage.writing.partition_store import FileChange
+
+SHOWN_TRANSACTIONS = 10
+
+
+class CopyOptions(NamedTuple):
+    """What the command line says; None: what the session, the topic or the log says."""
+
+    consume: ConsumeOptions = ConsumeOptions()
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+    topic: str | None = None
+    now: str | None = None
+    session: str | None = None
+    producer_id: int | None = None
+    compare: Compare = Compare.RUN
+
+
+class CopyReport(NamedTuple):
+    """The row that is printed of a partition.
+
+    Attributes:
+        source_start_offset, source_end_offset: what of the source was gone through, half open.
+        base_offset, last_offset: in the destination.
+        bytes: of the batches there.
+        encoded_batches: those that could not go as bytes.
+        verified_records: that the destination had already, and that were compared again.
+        open_transactions: without an end in the source; None: not looked for.
+        compared: how the comparison came out; None: there was none.
+    """
+
+    topic: str
+    partition: int
+    applied: bool
+    source_start_offset: int
+    source_end_offset: int
+    base_offset: int | None
+    last_offset: int | None
+    records: int
+    batches: int
+    bytes: int
+    compared: str | None
+    compared_records: int | None
+    aborted_batches: int
+    aborted_records: int
+    control_batches: int
+    open_transactions: int | None
+    encoded_batches: int
+    verified_records: int
+    segments_rolled: int
+    producer_id: int
+    producer_epoch: int | None
+    source: str
+    path: str
+    session: str
+
+
+class DifferenceError(EoctlError):
+    """The destination has not what the source has."""
+
+    exit_status = EXIT_FINDINGS
+
+
+class CopyResult(NamedTuple):
+    """What came of a run. `error` ended it early; what the report says was done all the same.
+
+    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    """
+
+    reports: tuple[CopyReport, ...]
+    recoveries: tuple[Plan, ...]
+    changes: tuple[FileChange, ...]
+    notes: tuple[str, ...]
+    error: BaseException | None
+    status: int = EXIT_OK
+
+
+class Pair(NamedTuple):
+    """Directories of a source and of a destination."""
+
+    source: str
+    destination: str
+
+
+def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
+    """Copy a partition, or those of a topic, or plan to.
+
+    Raises:
+        RefusedError, UsageError, AccessError: nothing was touched, or only a recovery was done.
+    """
+    pairs, absent = _pairs(source, destination, options.topic)
+    if options.consume.follow and not options.write.change.apply:
+        raise UsageError("--follow goes with --apply: a plan has an end")
+    targets = [resolve_target(each.destination, options.target) for each in pairs]
+    if not options.write.change.apply:
+        return _CopyRun(pairs, targets, options, None, absent).run()
+    log_dirs = sorted({each.log_dir_path for each in targets})
+    with appending(log_dirs, options.write.change, "copy") as journal:
+        # A broker may have run since we looked.
+        targets = [resolve_target(each.path, options.target) for each in targets]
+        return _CopyRun(pairs, targets, options, journal, absent).run()
+
+
+def _pairs(
+    source: str, destination: str, topic: str | None
+) -> tuple[list[Pair], list[AbsentPartition]]:
+    """Pair the partitions, and tell which ones of the topic the source has lost as a whole."""
+    absent: list[AbsentPartition] = []
+    if topic is None:
+        pairs = [Pair(source, destination)]
+    else:
+        require_legal(topic)
+        log_dir = read_log_dir(source)
+        absent = [each for each in lost_partitions([log_dir]) if each.key.topic == topic]
+        numbers = sorted(
+            each.name.partition
+            for each in log_dir.partitions
+            if each.name.topic == topic and each.name.state is DirState.LIVE
+        )
+        if not numbers:
+            more = "".join(f"; {each}" for each in absent)
+            raise UsageError(f"{source}: has no partition of {topic}{more}")
+        names = [f"{topic}-{number}" for number in numbers]
+        pairs = [Pair(str(Path(source, each)), str(Path(destination, each))) for each in names]
+    for each in pairs:
+        require_apart(Partition.of(select_partition(each.source)), each.destination)
+    return pairs, absent
+
+
+class _CopyRun:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        targets: Sequence[WriteTarget],
+        options: CopyOptions,
+        journal: AppendJournal | None,
+        absent: Sequence[AbsentPartition],
+    ) -> None:
+        self.options = options
+        self.journal = journal
+        self.notes: list[str] = []
+        self.absent = absent
+        self.is_applied = options.write.change.apply
+        log_dirs = sorted({each.log_dir_path for each in targets})
+        # An append happens now, whatever the directory's age.
+        self.now = resolve_now(options.now, log_dirs)
+        self.copiers = [
+            self._copier(pair, target) for pair, target in zip(pairs, targets, strict=True)
+        ]
+        self.compared: list[CopyComparison | None] = [None] * len(self.copiers)
+
+    def _copier(self, pair: Pair, target: WriteTarget) -> Copier:
+        options = self.options
+        consumer = BatchConsumer(pair.source, options.consume, self.notes.append)
+        opened = open_partition(target, options.write, self.now, self.journal)
+        log_dir = consumer.partition.log_dir
+        if log_dir is not None and log_dir.lock.is_held and log_dir.path != target.log_dir_path:
+            self.notes.append(
+                f"{log_dir.path}: in use by {log_dir.lock.holder}; its log may grow while it is"
+                " copied"
+            )
+        name = Path(target.path).name
+        path = default_path(target.log_dir_path, name, PartitionOf.of(consumer.partition))
+        if options.session is not None:
+            path = options.session
+            if options.topic is not None:
+                path = str(Path(path, name))
+        keeper = CopySessionKeeper(self.journal, path, target.log_dir_path)
+        return Copier(consumer, options.consume, opened, keeper, options.producer_id)
+
+    # --- copying ---
+
+    def run(self) -> CopyResult:
+        """Copy everything, and close the partitions whatever happens.
+
+        An interruption comes between two blocks, or while more is waited for.
+        """
+        return run_held(self._run)
+
+    def _run(self, interrupts: Interrupts) -> CopyResult:
+        error: BaseException | None = None
+        try:
+            with Progress("copying", self._source_bytes()) as progress:
+                self._copy(interrupts, progress)
+        except (EoctlError, OSError, KeyboardInterrupt) as exc:
+            error = exc
+        for each in self.copiers:
+            error = first_error(error, each.close)
+        if error is None and self.is_applied and self.options.compare is not Compare.NONE:
+            try:
+                self._compare(interrupts)
+            except (EoctlError, KeyboardInterrupt) as exc:
+                error = exc
+        opened = [each.opened for each in self.copiers]
+        return CopyResult(
+            reports=tuple(map(self._report, range(len(self.copiers)))),
+            recoveries=tuple(each.recovery for each in opened if each.recovery is not None),
+            changes=tuple(change for each in opened for change in each.store.changes.values()),
+            notes=tuple(
+                notes_of(opened, self.now, is_applied=self.is_applied, more=self._more_notes())
+            ),
+            error=error,
+            status=self._status(),
+        )
+
+    def _source_bytes(self) -> int | None:
+        """How much there is to read at most; what is followed has no end."""
+        if self.options.consume.follow:
+            return None
+        return sum(
+            each.consumer.partition.files.log_bytes_from(each.consumer.consumed.next_offset)
+            for each in self.copiers
+        )
+
+    def _copy(self, interrupts: Interrupts, progress: Progress) -> None:
+        for each in self.copiers:
+            if self.options.topic is not None and each.opened.target.partition is None:
+                each.opened.store.begin()  # so that the topic is whole
+            self._catch_up(each, interrupts, progress)
+        while self.options.consume.follow:
+            with interrupts.released():
+                time.sleep(POLL_S)
+            for each in self.copiers:
+                if each.has_more():
+                    self._catch_up(each, interrupts, progress)
+        for each in self.copiers:
+            each.consumer.finish()
+
+    @staticmethod
+    def _catch_up(copier: Copier, interrupts: Interrupts, progress: Progress) -> None:
+        before_bytes = copier.copied.bytes
+        for block in copier.blocks():
+            copier.take(block)
+            progress.advance(copier.copied.bytes - before_bytes)
+            before_bytes = copier.copied.bytes
+            with interrupts.released():
+                pass
+
+    # --- comparing ---
+
+    def _compare(self, interrupts: Interrupts) -> None:
+        error: EoctlError | None = None
+        for number, each in enumerate(self.copiers):
+            with interrupts.released():
+                pass
+            part = each.part(is_all=self.options.compare is Compare.ALL)
+            found = compare(each.consumer, each.closed_log(), part, each.producer_ids)
+            self.compared[number] = found
+            if found.outcome is ComparisonOutcome.DIFFERENT:
+                what = f"{each.opened.target.path}: differs from {each.consumer.partition.path}"
+                error = error or DifferenceError(f"{what}: {found.words}")
+            elif found.outcome is ComparisonOutcome.UNKNOWN:
+                self.notes.append(f"{each.opened.target.path}: not compared: {found.words}")
+        if error is not None:
+            raise error
+
+    # --- telling ---
+
+    def _report(self, number: int) -> CopyReport:
+        each, found = self.copiers[number], self.compared[number]
+        target, done, view = each.opened.target, each.copied, each.consumer.view
+        return CopyReport(
+            topic=target.name.topic,
+            partition=target.name.partition,
+            applied=self.is_applied,
+            source_start_offset=each.began.source_offset,
+            source_end_offset=each.source_offset,
+            base_offset=done.base_offset,
+            last_offset=done.last_offset,
+            records=done.records,
+            batches=done.batches,
+            bytes=done.bytes,
+            compared=None if found is None else str(found.outcome),
+            compared_records=None if found is None else found.records,
+            **done.left_out._asdict(),
+            open_transactions=None if view is None else len(view.open_transactions),
+            encoded_batches=done.encoded_batches,
+            verified_records=each.resumed.verified_records,
+            segments_rolled=each.opened.writer.rolled_count,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch if done.batches else None,
+            source=each.consumer.partition.path,
+            path=target.path,
+            session=each.keeper.path,
+        )
+
+    def _status(self) -> int:
+        found = {each.consumer.status(each.consumer.not_given()) for each in self.copiers}
+        if self.absent or EXIT_SKIPPED in found:
+            return EXIT_SKIPPED
+        return max(found, default=EXIT_OK)
+
+    def _more_notes(self) -> Iterator[str]:
+        yield from self.notes
+        yield from map(str, self.absent)
+        for each in self.copiers:
+            partition = each.consumer.partition
+            yield from each.consumer.told(each.consumer.not_given())
+            view = each.consumer.view
+            transactions = [] if view is None else view.open_transactions
+            for found in transactions[:SHOWN_TRANSACTIONS]:
+                yield (
+                    f"{partition.path}: open transaction: producer id {found.producer_id} from"
+                    f" offset {found.first_offset}"
+                )
+            if len(transactions) > SHOWN_TRANSACTIONS:
+                yield f"and {len(transactions) - SHOWN_TRANSACTIONS} more open transactions"

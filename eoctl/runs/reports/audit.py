@@ -1,0 +1,270 @@
+"""What `eoctl spark-audit` does: list, read on one of two engines, join, and report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import __version__
+from eoctl.progress import Progress
+from eoctl.runs.notes import first_of
+from eoctl.runs.reports.engine import (
+    ChosenEngine,
+    EngineOptions,
+    anywhere,
+    choose_engine,
+    jobs_of,
+    open_session,
+)
+from recovery.audit.reports import Audit, Audited
+from recovery.audit.state import AuditState
+from recovery.cluster.absent import lost_partitions
+from recovery.cluster.remote_segments import tell_remote
+from recovery.cluster.transactional_ids import read_transactional_ids
+from recovery.rules.findings import Severity
+from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
+from recovery.summaries.segment import read_split
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, FormatError
+from storage.file_names import TRANSACTION_STATE_TOPIC
+from storage.files.uris import Uri, is_uri
+from storage.places.find import list_places
+from storage.places.splits import split_places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
+    from storage.places.splits import Split
+
+DEFAULT_SPLIT_BYTES = 128 << 20
+PIECES_PER_JOB = 8
+VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
+# Figures and reports that are findings, by severity.
+WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
+
+
+class AuditOptions(NamedTuple):
+    """What the call asks for.
+
+    Attributes:
+        engine: where the work is to be done.
+        split_bytes: see `storage.places.splits`; None: what suits the engine.
+        state_path: of an earlier run, None to read everything.
+        coordinator_dirs: more PATHs to look for `__transaction_state` in.
+    """
+
+    engine: EngineOptions = EngineOptions()
+    split_bytes: int | None = None
+    state_path: str | None = None
+    coordinator_dirs: tuple[str, ...] = ()
+
+
+class AuditResult(NamedTuple):
+    """The reports, sentences for people, what the exit status depends on, and what to keep."""
+
+    audit: Audit
+    notes: list[str]
+    is_corrupt: bool
+    is_unreadable: bool
+    has_wrong_end: bool
+    state: AuditState | None
+    pieces: Sequence[ReadPiece]
+
+    def save_state(self) -> None:
+        """Keep what was found for the next run, if that was asked for. Raises AccessError."""
+        if self.state is not None:
+            self.state.save(self.pieces)
+
+
+def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
+    """Audit all partitions behind the PATHs.
+
+    Raises:
+        EoctlError: nothing can be read at all, Spark does not start, or it gave the job up.
+    """
+    state = None
+    if options.state_path is not None:
+        state = AuditState(options.state_path, f"eoctl {__version__}")
+        state.require_writable()
+    listing = list_places(paths)
+    notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
+    known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
+    total_bytes = sum(each.file_bytes for each in wanted)
+    engine = choose_engine(options.engine, sum(each.data_bytes() for each in wanted))
+    splits = split_places(wanted, options.split_bytes or _split_bytes(engine, options, total_bytes))
+    notes.append(engine.why)
+    notes += () if state is None else state.notes
+    if known:
+        count = f"{len(known)} of {len(listing.places)} segments"
+        notes.append(f"{count} are unchanged, and taken from {options.state_path}")
+    pieces = list(known)
+    found = _summarize(listing, pieces, splits, engine, options)
+    ids = _transactional_ids(listing, options, notes)
+    segments: dict[str, list[SegmentPlace]] = {}
+    for place in listing.places:
+        segments.setdefault(place.directory, []).append(place)
+    audited = [
+        _audited(listing, each, tuple(segments.get(each.directory, ())), found.get(each.directory))
+        for each in listing.directories
+    ]
+    summaries = [each.found for each in audited if each.found is not None]
+    notes += _damage_notes(summaries)
+    notes += _remote_notes(listing)
+    problems = listing.problems
+    absent = lost_partitions(listing.log_dirs)
+    notes += map(str, absent)
+    return AuditResult(
+        audit=Audit(audited, ids),
+        notes=notes,
+        is_corrupt=any(isinstance(each, FormatError) for each in problems)
+        or any(each.is_corrupt for each in summaries),
+        is_unreadable=any(isinstance(each, AccessError) for each in problems)
+        or any(each.is_unreadable for each in summaries)
+        or bool(absent),
+        has_wrong_end=any(each.has_wrong_end for each in summaries),
+        state=state,
+        pieces=pieces,
+    )
+
+
+def _audited(
+    listing: Listing,
+    directory: DirectoryPlace,
+    segments: tuple[SegmentPlace, ...],
+    found: PartitionSummary | None,
+) -> Audited:
+    if found is not None:
+        path = directory.directory
+        found = found.against(listing.acknowledged_of(path), path, segments)
+    return Audited(directory, segments, found)
+
+
+def _split_bytes(engine: ChosenEngine, options: AuditOptions, total_bytes: int) -> int:
+    """Return a size for which all processes have work to the end: a cut costs some milliseconds."""
+    if engine.is_spark:
+        return DEFAULT_SPLIT_BYTES
+    return max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs_of(options.engine)))
+
+
+def _summarize(
+    listing: Listing,
+    pieces: list[ReadPiece],
+    splits: list[Split],
+    engine: ChosenEngine,
+    options: AuditOptions,
+) -> dict[str, PartitionSummary | None]:
+    """Return what was found by directory; None for those that could not be listed.
+
+    `pieces` are those that are known; with a state, what is read is added to them.
+    """
+    total_bytes = sum(each.end_pos - each.start_pos for each in splits)
+    joined: dict[str, PartitionSummary] = {}
+    if engine.is_spark and splits:
+        with open_session(options.engine) as session:
+            from eoctl.spark.audit import read_pieces as read_on_spark
+            from eoctl.spark.audit import summarize_directories
+
+            if options.state_path is None:
+                joined = summarize_directories(session, splits)
+            else:
+                pieces += read_on_spark(session, splits)
+    elif splits:
+        from recovery.audit.local import read_pieces
+
+        with Progress("reading", total_bytes) as progress:
+            jobs = jobs_of(options.engine)
+            pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
+    joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
+    failed = {getattr(each, "path", "") for each in listing.problems}
+    return {
+        each.directory: joined.get(
+            each.directory, None if each.directory in failed else join_partition(())
+        )
+        for each in listing.directories
+    }
+
+
+def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:
+    groups: dict[str, list[ReadPiece]] = {}
+    for each in pieces:
+        groups.setdefault(each.split.place.directory, []).append(each)
+    yield from groups.items()
+
+
+def _transactional_ids(
+    listing: Listing, options: AuditOptions, notes: list[str]
+) -> dict[tuple[str | None, int], str]:
+    """Read `__transaction_state`, listed or beside the PATHs; by cluster and producer id."""
+    beside = sorted({_coordinators_beside(each.directory) for each in listing.directories})
+    listings = [listing]
+    for path in (*beside, *options.coordinator_dirs):
+        try:
+            listings.append(list_places([path]))
+        except AccessError:
+            if path in options.coordinator_dirs:
+                raise
+    clusters = {each.directory: each.cluster for found in listings for each in found.directories}
+    by_cluster: dict[str | None, dict[str, SegmentPlace]] = {}
+    for place in (place for found in listings for place in found.places):
+        if place.topic == TRANSACTION_STATE_TOPIC:
+            by_cluster.setdefault(clusters[place.directory], {})[place.path] = place
+    ids: dict[tuple[str | None, int], str] = {}
+    for cluster, places in by_cluster.items():
+        found_ids, problems = read_transactional_ids(places[path] for path in sorted(places))
+        # Copied out of its log dir, a directory does not tell its cluster any more.
+        meant = {cluster}
+        if len(by_cluster) == 1:
+            meant |= (
+                {None} if cluster is not None else {each.cluster for each in listing.directories}
+            )
+        ids.update(((one, each), name) for each, name in found_ids.items() for one in meant)
+        notes += problems
+    return ids
+
+
+def _coordinators_beside(directory: str) -> str:
+    """A pattern; what is behind a path, as `?region=...` of a URI, stays behind it."""
+    name = f"{TRANSACTION_STATE_TOPIC}-*"
+    if is_uri(directory):
+        uri = Uri.parse(directory)
+        return str(uri._replace(path=f"{uri.path.rpartition('/')[0]}/{name}"))
+    return f"{directory.rstrip('/').rpartition('/')[0]}/{name}"
+
+
+def _remote_notes(listing: Listing) -> Iterator[str]:
+    first_bases: dict[str, int] = {}
+    for each in listing.places:
+        base_offset = first_bases.get(each.directory, each.base_offset)
+        first_bases[each.directory] = min(base_offset, each.base_offset)
+    local = [each for each, base in first_bases.items() if base and "://" not in each]
+    for told in tell_remote(local):
+        yield f"{told}: they are not part of it"
+
+
+def _damage_notes(summaries: Iterable[PartitionSummary]) -> list[str]:
+    notes = []
+    for each in summaries:
+        where = "on that partition: --report corrupt lists them"
+        notes += first_of([*map(str, each.findings)], where, each.findings_count)
+    return notes
+
+
+def exit_status(result: AuditResult, fail_on: Severity) -> int:
+    """Return 1 for findings at or above a severity, 5 if a part could not be read."""
+    rows = result.audit.rows("partitions")
+    is_warning = fail_on != Severity.ERROR and (
+        any(_figure(row, name) for row in rows for name in WARNING_FIGURES)
+        or bool(result.audit.rows("torn"))
+        or any(row[2] is False for row in result.audit.rows("replicas"))
+    )
+    is_note = fail_on == Severity.NOTE and any(_figure(row, "open_transactions") for row in rows)
+    if result.is_corrupt or is_warning or is_note:
+        return EXIT_FINDINGS
+    if result.is_unreadable:
+        return EXIT_SKIPPED
+    return EXIT_FINDINGS if result.has_wrong_end else EXIT_OK
+
+
+def _figure(row: Sequence[object], name: str) -> object:
+    from recovery.audit.reports import COLUMNS
+
+    return row[COLUMNS["partitions"].index(name)]

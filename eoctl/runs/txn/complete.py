@@ -1,0 +1,199 @@
+"""`eoctl txn complete`: what a coordinator does by itself, for the transactions of a log dir.
+
+What is decided gets the markers that are missing, and what has gone on for longer than its timeout
+is aborted, with its producer fenced: as a broker does when it becomes the coordinator of these ids,
+and every ten seconds from then on (TransactionMarkerChannelManager, abortTimedOutTransactions).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.coordinators.log_dir_coordinator import open_coordinator, read_coordinator_log
+from eoctl.clients.partitions.append_notes import notes_of
+from eoctl.clients.partitions.appending import appending
+from eoctl.clients.partitions.interrupts import run_held
+from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
+from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.target import TargetOptions, require_log_dir
+from eoctl.clock import resolve_now
+from recovery.cluster.clusters import image_around
+from storage.dirs.log_dir import read_log_dir
+from storage.errors import EoctlError, RefusedError, UsageError
+from storage.file_names import TRANSACTION_STATE_TOPIC
+from storage.producers.producer_state import AppendError
+from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from eoctl.clients.partitions.interrupts import Interrupts
+    from recovery.changes.append_journal import AppendJournal
+    from recovery.changes.plans.plan import Plan
+    from storage.dirs.log_dir import LogDir
+    from storage.producers.transaction_metadata import Metadata
+    from storage.writing.partition_store import FileChange
+
+
+class CompleteOptions(NamedTuple):
+    """What the command line says; without `transactional_ids` all are meant."""
+
+    transactional_ids: tuple[str, ...] = ()
+    now: str | None = None
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+
+
+class CompleteReport(NamedTuple):
+    """A row: a transaction that was to be ended. `outcome` is that of a plan, too.
+
+    Attributes:
+        status: before; Ongoing is one that is late.
+        partitions: that it wrote to.
+        outcome: committed, aborted, or waiting, for a `reason`.
+    """
+
+    transactional_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    status: str
+    start_timestamp_ms: int
+    timeout_ms: int
+    partitions: str
+    outcome: str
+    reason: str
+    applied: bool
+
+
+class CompleteResult(NamedTuple):
+    """What came of a run; `error` ended it early, and what the rows say was done all the same."""
+
+    reports: tuple[CompleteReport, ...]
+    recoveries: tuple[Plan, ...]
+    changes: tuple[FileChange, ...]
+    notes: tuple[str, ...]
+    error: BaseException | None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any of them could not be ended."""
+        return any(each.outcome == "waiting" for each in self.reports)
+
+
+def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult:
+    """End what can be ended, or only tell what there is to do.
+
+    Raises:
+        UsageError: not a log dir, or it knows nothing of an id.
+        RefusedError, AccessError: the coordinator's log cannot be read whole, or as `produce`.
+    """
+    require_log_dir(path)
+    change = options.write.change
+    if not change.apply:
+        return run_held(_CompletionRun(path, options, None).run)
+    with appending([path], change, "txn-complete") as journal:
+        return run_held(_CompletionRun(path, options, journal).run)
+
+
+class _CompletionRun:
+    def __init__(self, path: str, options: CompleteOptions, journal: AppendJournal | None) -> None:
+        self._options = options
+        self._notes: list[str] = []
+        self._now = resolve_now(options.now, [path])
+        self._partitions = OpenPartitions(path, options.write, options.target, self._now, journal)
+        self._before: dict[str, Metadata] = {}
+        self._reasons: dict[str, str] = {}
+        log_dir = read_log_dir(path)
+        image = image_around(log_dir, options.target.metadata_dir)
+        read = read_coordinator_log(log_dir, image, self._notes)
+        _require_known(log_dir, options.transactional_ids, read.log.ids)
+        if not read.topic.numbers:
+            self._notes.append(f"{path}: no partition of {TRANSACTION_STATE_TOPIC} is here")
+        self._coordinator = open_coordinator(
+            read, log_dir, image, self._partitions, clock_of(self._now)
+        )
+
+    def run(self, _: Interrupts) -> CompleteResult:
+        """End them, and close the partitions whatever happens."""
+        error: BaseException | None = None
+        try:
+            for metadata, reason in self._coordinator.complete_prepared(self._is_wanted):
+                self._reasons[metadata.state.transactional_id] = reason
+            self._coordinator.abort_timed_out(self._is_wanted)
+        except (EoctlError, OSError) as exc:
+            error = exc
+        error = error or self._partitions.close()
+        is_applied = self._options.write.change.apply
+        opened = [*self._partitions]
+        self._note_ongoing()
+        notes = notes_of(opened, self._now, is_applied=is_applied, more=self._notes)
+        return CompleteResult(
+            reports=tuple(self._report(name) for name in self._before),
+            recoveries=self._partitions.recoveries,
+            changes=self._partitions.changes,
+            notes=tuple(dict.fromkeys(notes)),
+            error=error,
+        )
+
+    def _is_asked_for(self, metadata: Metadata) -> bool:
+        names = self._options.transactional_ids
+        return not names or metadata.state.transactional_id in names
+
+    def _is_wanted(self, metadata: Metadata) -> bool:
+        """Whether to end it: all of its partitions are opened first, so that none is left over."""
+        if not self._is_asked_for(metadata):
+            return False
+        name = metadata.state.transactional_id
+        self._before[name] = metadata
+        reason = self._obstacle(metadata)
+        if reason:
+            self._reasons[name] = reason
+        return not reason
+
+    def _obstacle(self, metadata: Metadata) -> str:
+        for topic, partition in metadata.state.partitions or ():
+            if not self._partitions.is_here(topic, partition):
+                return f"{topic}-{partition} is not here"
+            try:
+                self._partitions.writer(topic, partition)
+            except (RefusedError, AppendError) as exc:
+                return str(exc)
+        return ""
+
+    def _note_ongoing(self) -> None:
+        now_ms = self._now.ms
+        count = sum(
+            self._is_asked_for(each) and each.status is ONGOING and not is_timed_out(each, now_ms)
+            for each in self._coordinator
+        )
+        if count:
+            self._notes.append(f"{count} transaction(s) go on, and are within their timeout")
+
+    def _report(self, name: str) -> CompleteReport:
+        before, after = self._before[name], self._coordinator[name]
+        state, outcome = before.state, "waiting"
+        if after.status in COMPLETED:
+            outcome = "committed" if after.status is COMPLETE_COMMIT else "aborted"
+        return CompleteReport(
+            transactional_id=name,
+            partition=self._coordinator.partition_for(name),
+            producer_id=state.producer_id,
+            producer_epoch=state.producer_epoch,
+            status=before.status.label,
+            start_timestamp_ms=state.start_timestamp_ms,
+            timeout_ms=state.timeout_ms,
+            partitions=",".join(f"{topic}-{number}" for topic, number in state.partitions or ()),
+            outcome=outcome,
+            reason=self._reasons.get(name, ""),
+            applied=self._options.write.change.apply and outcome != "waiting",
+        )
+
+
+def _require_known(log_dir: LogDir, names: Collection[str], known: Collection[str]) -> None:
+    for each in names:
+        if each not in known:
+            raise UsageError(
+                f"{log_dir.path}: its coordinator knows no transactional id {each}",
+                next_step=f"eoctl txn stats {log_dir.path} counts them by status",
+            )

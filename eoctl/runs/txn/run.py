@@ -1,0 +1,387 @@
+"""`eoctl txn run`: consume, transform, produce, and commit the offsets in the same transaction.
+
+Each transaction: up to so many records of one source partition go through the filter; what it
+answers is sent to the target, the next offset of the source is committed for the group, and both
+are committed together. Nothing is begun before the filter has answered. A run that is killed at any
+point leaves a transaction that its coordinator finishes or aborts when the next run opens it, and
+the committed offset says where that one goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.coordinators.group_offsets import GroupCommits
+from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
+from eoctl.clients.log.consume_bounds import Start
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer, require_in_log
+from eoctl.clients.partitions.append_notes import notes_of
+from eoctl.clients.partitions.appending import appending
+from eoctl.clients.partitions.identity import Identities
+from eoctl.clients.partitions.interrupts import Interrupts
+from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
+from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.target import TargetOptions, resolve_target
+from eoctl.clients.partitions.topic_partitions import target_paths
+from eoctl.clients.producing.partitioner import StickyPartitions, partition_for_key
+from eoctl.clients.producing.producer import PartitionProducer
+from eoctl.clients.programs.filter_program import Filter
+from eoctl.clients.text.inputs import BytesAs, InputFormat
+from eoctl.clock import resolve_now
+from eoctl.runs.clients.consume_exec import hand_overs
+from eoctl.runs.clients.consume_notes import tell_limits
+from recovery.transactions.isolation import Isolation
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
+from storage.file_names import GROUPS_TOPIC, TopicPartition
+from storage.producers.transaction_metadata import ProducerIdAndEpoch
+from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eoctl.clients.partitions.target import WriteTarget
+    from eoctl.clients.text.inputs import InputRecord
+    from eoctl.runs.clients.consume_exec import HandOver
+    from recovery.changes.append_journal import AppendJournal
+    from recovery.changes.plans.plan import Plan
+    from storage.dirs.acknowledged import Missing
+    from storage.writing.partition_store import FileChange
+
+GONE = "another --group begins where --from says"
+DEFAULT_TXN_RECORDS = 500  # as many as a consumer of Kafka is given at once by default
+
+
+class TransformOptions(NamedTuple):
+    """What the command line says; None: the topic's, or Kafka's value."""
+
+    command: str
+    group: str
+    transactional: TransactionalOptions
+    topic: str | None = None
+    partitions_count: int | None = None
+    start: Start = Start()
+    isolation: Isolation = Isolation.READ_COMMITTED
+    txn_records: int = DEFAULT_TXN_RECORDS
+    max_transactions: int | None = None
+    input_format: InputFormat = InputFormat.LINES
+    bytes_as: BytesAs = BytesAs.TEXT
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    now: str | None = None
+    target: TargetOptions = TargetOptions()
+    write: WriteOptions = WriteOptions()
+
+
+class TransformReport(NamedTuple):
+    """A row: one source partition. The group goes on at `next_offset`.
+
+    `records_out` is None in a plan: the filter was not asked.
+    """
+
+    topic: str
+    partition: int
+    applied: bool
+    first_offset: int
+    next_offset: int
+    records_in: int
+    records_out: int | None
+    transactions: int
+    path: str
+
+
+class TransformResult(NamedTuple):
+    """What came of a run; `error` ended it early, and what the rows say was committed.
+
+    `status`: what it ends with if there is no error: as `consume` of the same sources.
+    """
+
+    reports: tuple[TransformReport, ...]
+    recoveries: tuple[Plan, ...]
+    changes: tuple[FileChange, ...]
+    notes: tuple[str, ...]
+    error: BaseException | None
+    status: int = EXIT_OK
+
+
+def transform(sources: Sequence[str], target: str, options: TransformOptions) -> TransformResult:
+    """Run the transactions, or only tell what there is to do.
+
+    Raises:
+        RefusedError: source and target are not of one cluster; or as `produce`.
+        UsageError, AccessError: as `produce` and `consume`.
+    """
+    paths = target_paths(
+        target, options.topic, options.target.metadata_dir, options.partitions_count
+    )
+    targets = [resolve_target(each, options.target) for each in paths]
+    named: set[object] = set()
+    for each in sources:
+        partition = Partition.of(select_partition(each))
+        _require_source(each, partition, targets)
+        what = {(partition.topic, partition.partition), os.path.realpath(partition.path)}
+        if named & what:
+            raise UsageError(f"{each}: {partition.topic}-{partition.partition} is a source twice")
+        named |= what
+    log_dir = targets[0].log_dir_path
+    if not options.write.change.apply:
+        return _TransformRun(sources, targets, options, None).run()
+    with appending([log_dir], options.write.change, "txn-run") as journal:
+        # A broker may have run since we looked.
+        targets = [resolve_target(each, options.target) for each in paths]
+        return _TransformRun(sources, targets, options, journal).run()
+
+
+def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarget]) -> None:
+    """One transaction is of one cluster: its coordinator knows no other one's offsets.
+
+    Raises:
+        RefusedError: the source is of another cluster, or of one that is not known.
+        UsageError: it is a target.
+    """
+    for target in targets:
+        if os.path.realpath(partition.path) == os.path.realpath(target.path):
+            raise UsageError(f"{path}: is source and target")
+        around = Path(os.path.realpath(partition.path)).parent
+        if around == Path(os.path.realpath(target.log_dir_path)):
+            continue
+        clusters = [
+            None if each is None or each.meta is None else each.meta.cluster_id
+            for each in (partition.log_dir, target.log_dir)
+        ]
+        if clusters[0] is None or clusters[0] != clusters[1]:
+            names = ["an unknown cluster" if each is None else each for each in clusters]
+            raise RefusedError(
+                f"{path}: is of {names[0]}, {target.path} of {names[1]}: a transaction is of one"
+                " cluster",
+                next_step=f"eoctl copy {path} to a partition there, and run it on that",
+            )
+        if (partition.topic, partition.partition) == target.name[:2]:
+            raise UsageError(f"{path}: is another replica of {target.path}: source and target")
+
+
+class _SourceConsumer(Consumer):
+    """What was to be read and is gone is an error here: its effect would be missing."""
+
+    def _meet_truncation(self, offset: int, end_offset: int) -> None:
+        raise RefusedError(
+            f"{self.partition.path}: was truncated to offset {end_offset}, and read up to {offset}",
+            next_step=GONE,
+        )
+
+    def _meet_deletion(self, offset: int, first_offset: int) -> None:
+        raise RefusedError(
+            f"{self.partition.path}: offsets {offset} to {first_offset - 1} were deleted before"
+            f" they were read: its log starts at {first_offset} now",
+            next_step=GONE,
+        )
+
+
+class _SourcePartition:
+    """A source partition, and how far the group has come in it."""
+
+    def __init__(self, path: str, options: TransformOptions, tell: Callable[[str], None]) -> None:
+        consume = ConsumeOptions(start=options.start, isolation=options.isolation)
+        self.consumer = _SourceConsumer(path, consume, tell)
+        partition = self.consumer.partition
+        self.path = path
+        self.place = TopicPartition(partition.topic, partition.partition)
+        self.first_offset = self.next_offset = 0
+        self.is_new = False
+        self.is_at_end = False
+        self.records_in = self.records_out = self.transactions = 0
+
+    def start(self, committed: int | None, group: str) -> None:
+        """Begin at the committed offset; without one where the options say."""
+        if committed is None:
+            self.first_offset = self.next_offset = self.consumer.start()
+            self.is_new = True
+            return
+        require_in_log(self.consumer, committed, f"{self.path}: group {group}")
+        self.consumer.start(committed)
+        self.first_offset = self.next_offset = committed
+
+    def not_given(self) -> list[Missing]:
+        """Tell what was acknowledged and no record of was given; to its end if that was reached."""
+        return self.consumer.not_given() if self.is_at_end else []
+
+    def report(self, *, is_applied: bool) -> TransformReport:
+        """Return its row."""
+        return TransformReport(
+            topic=self.place.topic,
+            partition=self.place.partition,
+            applied=is_applied,
+            first_offset=self.first_offset,
+            next_offset=self.next_offset,
+            records_in=self.records_in,
+            records_out=self.records_out if is_applied else None,
+            transactions=self.transactions,
+            path=self.path,
+        )
+
+
+class _TransformRun:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        targets: Sequence[WriteTarget],
+        options: TransformOptions,
+        journal: AppendJournal | None,
+    ) -> None:
+        self.options = options
+        self.notes: list[str] = []
+        log_dir = targets[0].log_dir_path
+        self.now = resolve_now(options.now, [log_dir])
+        self.partitions = OpenPartitions(log_dir, options.write, options.target, self.now, journal)
+        with ExitStack() as stack:
+            stack.callback(self.partitions.close)  # what a session has begun with is whole
+            self._begin(sources, targets)
+            stack.pop_all()
+
+    def _begin(self, sources: Sequence[str], targets: Sequence[WriteTarget]) -> None:
+        """Open the partitions, begin the session, and find out where the group goes on."""
+        options, log_dir = self.options, targets[0].log_dir_path
+        opened = [self.partitions.open_target(each) for each in targets]
+        needs_keys = any(each.config.is_compacted for each in opened)
+        self.filter = Filter(
+            options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
+        )
+        self.offsets = GroupCommits(options.group, log_dir, options.target.metadata_dir)
+        now_ms = clock_of(self.now)
+        # Damage to them is refused before a writer is opened, whose recovery would cut it off.
+        self.offsets.committed(TopicPartition(*opened[0].target.name[:2]))
+        self.transactional = Transactional(
+            log_dir, options.target.metadata_dir, self.partitions, options.transactional, now_ms
+        )
+        self.notes += self.transactional.notes
+        # The coordinator has finished what an earlier run had begun: the offsets are those of it.
+        self.sources = [_SourcePartition(each, options, self.notes.append) for each in sources]
+        # Whether they can be committed shows before anything is sent.
+        self.offsets.create_topic(self.partitions)
+        self.partitions.writer(GROUPS_TOPIC, self.offsets.partition)
+        for each in self.sources:
+            each.start(self.offsets.committed(each.place), options.group)
+        self.places = [(each.target.name.topic, each.target.name.partition) for each in opened]
+        self.producer_ids = [self.transactional.producer.producer_id]
+        first = ProducerIdentity(*self.transactional.producer, base_sequence=0)
+        self.producers = [
+            PartitionProducer(
+                each.writer,
+                BatchBuilder(codec=each.codec, batch_bytes=options.batch_bytes),
+                Identities(
+                    first, self.producer_ids, is_per_transaction=self.transactional.version >= 2
+                ),
+                now_ms=now_ms,
+                is_transactional=True,
+            )
+            for each in opened
+        ]
+        self.sticky = StickyPartitions(len(opened), self.producer_ids[0], options.batch_bytes)
+
+    def run(self) -> TransformResult:
+        """Run all transactions, and close the partitions whatever happens."""
+        error: BaseException | None = None
+        with Interrupts() as interrupts:
+            try:
+                for source in self.sources:
+                    self._pass(source, interrupts)
+            except (EoctlError, OSError, KeyboardInterrupt) as exc:
+                error = exc
+            not_closed: BaseException | None = None
+            try:
+                with interrupts.held():
+                    not_closed = self.partitions.close()
+            except KeyboardInterrupt as exc:
+                not_closed = not_closed or exc
+            error = error or not_closed
+        is_applied = self.options.write.change.apply
+        opened = [*self.partitions]
+        if not is_applied:
+            self.notes.append("the filter was not run: what it would add is not among the files")
+        for each in self.sources:
+            self.notes += each.consumer.told(each.not_given())
+        found = {each.consumer.status(each.not_given()) for each in self.sources}
+        status = EXIT_SKIPPED if EXIT_SKIPPED in found else max(found)
+        notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
+        return TransformResult(
+            reports=tuple(each.report(is_applied=is_applied) for each in self.sources),
+            recoveries=self.partitions.recoveries,
+            changes=self.partitions.changes,
+            notes=tuple(dict.fromkeys(notes)),
+            error=error,
+            status=status,
+        )
+
+    def _pass(self, source: _SourcePartition, interrupts: Interrupts) -> None:
+        is_applied, limit = self.options.write.change.apply, self.options.max_transactions
+        tell_limits(source.consumer)
+        for batch in hand_overs(source.consumer.records(), self.options.txn_records):
+            if batch is None:
+                continue
+            if limit is not None and source.transactions >= limit:
+                return
+            if is_applied:
+                records = [*self.filter.run(batch.parts, source.path)]
+                with interrupts.held():
+                    self._transact(source, records, batch.next_offset)
+                    source.records_out += len(records)
+                    _count(source, batch)
+            else:
+                _count(source, batch)
+        source.is_at_end = True
+        next_offset = source.consumer.consumed.next_offset
+        # Where a group has begun it goes on, also if --from latest says another place by then.
+        is_new = source.is_new and not source.transactions
+        if (next_offset > source.next_offset or is_new) and is_applied:
+            # Markers, and what was aborted: consumed, with nothing to be given to the filter.
+            with interrupts.held():
+                self._transact(source, [], next_offset)
+        source.next_offset = max(next_offset, source.next_offset)
+
+    def _transact(
+        self, source: _SourcePartition, records: Sequence[InputRecord], next_offset: int
+    ) -> None:
+        """One transaction; an error on the way to its end aborts it."""
+        transactional = self.transactional
+        try:
+            touched = self._send(records)
+            transactional.commit_offsets(self.offsets, {source.place: next_offset})
+        except EoctlError:
+            transactional.abort()
+            raise
+        transactional.end(is_commit=True)
+        for each in self.producers:
+            each.next_transaction()
+        for number in touched:
+            self.producers[number].note_end(is_commit=True)
+        if self.producers[0].identities.lacks_id(self.producers[0].transaction):
+            self.producer_ids.append(transactional.producer.producer_id)
+
+    def _send(self, records: Sequence[InputRecord]) -> set[int]:
+        numbers = [self._choose(each) for each in records]
+        touched = set(numbers)
+        for number in sorted(touched):
+            who = self.producers[number].identities.at(self.producers[number].transaction, 0)
+            sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)
+            self.transactional.add([self.places[number]], sender)
+        for number, each in zip(numbers, records, strict=True):
+            self.producers[number].add(each.key, each.value, each.headers, each.timestamp_ms)
+        for number in touched:
+            self.producers[number].flush()
+        return touched
+
+    def _choose(self, record: InputRecord) -> int:
+        if len(self.producers) == 1:
+            return 0
+        if record.key is not None:
+            return partition_for_key(record.key, len(self.producers))
+        return self.sticky.next_partition(len(record.value or b""))
+
+
+def _count(source: _SourcePartition, batch: HandOver) -> None:
+    source.records_in += batch.records_count
+    source.next_offset = batch.next_offset
+    source.transactions += 1

@@ -1,0 +1,487 @@
+"""The journal of an applied plan: what was, what is put in its place, where the old bytes are.
+
+A directory PLACE/PLAN-ID holds all that belongs to one plan:
+
+    plan.json   the plan itself: what a second run needs to finish it
+    journal     what `undo` needs to put everything back (eoctl-journal(5))
+    NNNNN-NAME  the old bytes: a hard link of a whole file, a copy of it, or a copy of a cut range
+
+What appends (`recovery.changes.append_journal`) has no plan: its journal grows, an entry before the
+first change of each partition, and its end says what became of all files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack
+
+from recovery.changes.plans.checked_values import (
+    bool_of,
+    number_of,
+    plain_object,
+    text_of,
+    time_ns_of,
+)
+from recovery.changes.plans.confinement import why_no_partition, why_not_confined
+from recovery.changes.plans.file_facts import FileFacts
+from recovery.changes.plans.plan import PLAN_ID, Action
+from storage.checksum import crc32c
+from storage.dirs.state_file import StateSchema
+from storage.errors import AccessError, CorruptError, RefusedError
+from storage.file_names import DirState, parse_partition_name
+from storage.files import fsio
+from storage.files.small_file import read_small_file
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from storage.files.fsio import FileSystem
+
+JOURNAL_NAME = "journal"
+PLAN_NAME = "plan.json"
+BACKUP_NAME = re.compile(r"[0-9]{5,}-[^/\0]+")
+PLACE_SUFFIX = ".eoctl"
+CHECK_ID = "JNL-1"
+MAX_JOURNAL_BYTES = 1 << 28  # of a million files
+
+
+class Status(StrEnum):
+    """How far a journal has come."""
+
+    ABANDONED = "abandoned"  # no journal: ended before anything was changed
+    UNFINISHED = "unfinished"  # changes have begun, or may have
+    APPLIED = "applied"
+    UNDOING = "undoing"  # an undo has begun
+    UNDONE = "undone"
+    KEPT = "kept"  # of appends: interrupted, and gone on with by a broker: there is no way back
+
+
+class BackupKind(StrEnum):
+    """Where the old bytes of a step are."""
+
+    NONE = "none"  # there were none, or the user wanted no backup
+    LINK = "link"  # a second name of the whole file
+    COPY = "copy"  # of the whole file
+    CUT = "cut"  # of the bytes from `after_bytes` on, without the zeros at their end
+    END = "end"  # none is needed: the file only grows, and is cut back to where it ended
+
+
+class JournalStep(NamedTuple):
+    """One change. Names as in `recovery.changes.plans.plan.Step`.
+
+    Attributes:
+        after_mtime_ns: modification time of what is put there.
+        after_sha256: of all of it, of REPLACE; "" else.
+        backup: name of the file beside the journal, "" for NONE.
+        backup_sha256: of a copy; "" else.
+    """
+
+    action: Action
+    path: str
+    before: FileFacts | None
+    after_bytes: int
+    after_mtime_ns: int
+    after_sha256: str
+    backup: str
+    backup_kind: BackupKind
+    backup_sha256: str
+
+
+class DirectoryFacts(NamedTuple):
+    """A directory before its first change; `files` has size and mtime_ns of each file by name."""
+
+    mtime_ns: int
+    files: dict[str, tuple[int, int]]
+
+
+class Appends(NamedTuple):
+    """What the journal of a run that appends has besides.
+
+    Attributes:
+        new_directories: partitions that were made, with the path under which each was begun.
+        sessions: files of sessions, which lie outside of the log dirs.
+        ends: what became of all files that were changed or made; empty before the end.
+        end_directories: by path, what the directories held at the end.
+    """
+
+    new_directories: dict[str, str]
+    sessions: tuple[JournalStep, ...]
+    ends: dict[str, FileFacts | None]
+    end_directories: dict[str, DirectoryFacts]
+
+
+class Journal(NamedTuple):
+    """A journal as read.
+
+    Attributes:
+        path: the directory of plan, journal and backups.
+        order: as `applied_at_ms`, but above that of all journals in the same place: the clock may
+            step back, and undo goes by this.
+        directories: by path, those with files that are touched.
+        neighbours: by path, all partitions of the log dirs whose clean-shutdown marker goes, as a
+            digest of their listing: the marker vouches for them, too.
+        valid_bytes: size of the journal without a torn last entry.
+        appends: None of a plan.
+    """
+
+    path: str
+    plan_id: str
+    command: str
+    arguments: dict[str, Any]
+    log_dirs: tuple[str, ...]
+    has_backup: bool
+    applied_at_ms: int
+    order: int
+    directories: dict[str, DirectoryFacts]
+    neighbours: dict[str, str]
+    steps: tuple[JournalStep, ...]
+    status: Status
+    valid_bytes: int
+    appends: Appends | None = None
+
+    @property
+    def plan_path(self) -> str:
+        """The plan beside it."""
+        return str(Path(self.path, PLAN_NAME))
+
+    @property
+    def touched_directories(self) -> list[str]:
+        """All directories with files that are touched, each once, log dirs included."""
+        parents = (str(Path(each.path).parent) for each in self.steps)
+        grown: list[str] = []
+        if self.appends is not None:
+            grown = [*self.directories, *self.appends.new_directories]
+        return list(dict.fromkeys([*self.log_dirs, *parents, *grown]))
+
+    def backup_path(self, step: JournalStep) -> str:
+        """Where the old bytes of a step are."""
+        return str(Path(self.path, step.backup))
+
+
+_HOLDS = (Journal, JournalStep, DirectoryFacts, Appends, FileFacts, Status, Action, BackupKind)
+SCHEMA = StateSchema("journal of a plan", 1, _HOLDS)
+APPEND_SCHEMA = StateSchema("journal of a run that appends", 2, _HOLDS)
+
+# --- the file -------------------------------------------------------------------------------------
+
+
+def _frame(entry: dict[str, Any]) -> bytes:
+    # Times of more than 64 bits, which msgpack has no numbers for, are text.
+    payload = msgpack.packb(entry, unicode_errors="surrogateescape", default=str)
+    frame: bytes = msgpack.packb([payload, crc32c(payload)])
+    return frame
+
+
+def encode_journal(journal: Journal) -> bytes:
+    """The file of a plan before the first change: one entry for the whole, and one a step."""
+    begin = {
+        **_begin_to_map(journal, SCHEMA.version),
+        "directories": {path: [*facts] for path, facts in journal.directories.items()},
+        "neighbours": journal.neighbours,
+        "steps_count": len(journal.steps),
+    }
+    steps = [{"entry": "step", **step_to_map(each)} for each in journal.steps]
+    return b"".join(map(_frame, [begin, *steps]))
+
+
+def _begin_to_map(journal: Journal, version: int) -> dict[str, Any]:
+    return {
+        "entry": "begin",
+        "version": version,
+        "plan_id": journal.plan_id,
+        "command": journal.command,
+        "arguments": json.dumps(journal.arguments),
+        "log_dirs": journal.log_dirs,
+        "has_backup": journal.has_backup,
+        "applied_at_ms": journal.applied_at_ms,
+        "order": journal.order,
+    }
+
+
+def step_to_map(step: JournalStep) -> dict[str, Any]:
+    """As the journal holds it."""
+    return {
+        **step._asdict(),
+        "before": None if step.before is None else step.before.to_json(),
+        "action": str(step.action),
+        "backup_kind": str(step.backup_kind),
+    }
+
+
+def encode_begin(journal: Journal) -> bytes:
+    """The first entry of a journal of appends; `encode_touch` gives those that follow."""
+    return _frame(_begin_to_map(journal, APPEND_SCHEMA.version))
+
+
+def encode_touch(journal: Journal) -> bytes:
+    """An entry for what is about to be changed: a journal that has nothing but that."""
+    appends = journal.appends
+    assert appends is not None
+    return _frame(
+        {
+            "entry": "touch",
+            "directories": {path: [*facts] for path, facts in journal.directories.items()},
+            "neighbours": journal.neighbours,
+            "new_directories": appends.new_directories,
+            "steps": [*map(step_to_map, journal.steps)],
+            "sessions": [*map(step_to_map, appends.sessions)],
+        }
+    )
+
+
+def encode_end(appends: Appends) -> bytes:
+    """The entries that close a journal of appends."""
+    facts = {path: None if each is None else each.to_json() for path, each in appends.ends.items()}
+    directories = {path: [*each] for path, each in appends.end_directories.items()}
+    end = {"entry": "end", "files": facts, "directories": directories}
+    return _frame(end) + _frame({"entry": str(Status.APPLIED)})
+
+
+def has_journal(directory: str | os.PathLike[str]) -> bool:
+    """Whether something has the name of the journal, be it damaged or none at all."""
+    return os.path.lexists(Path(directory, JOURNAL_NAME))
+
+
+def read_journal(path: str | os.PathLike[str]) -> Journal:
+    """Read the journal in a directory, or the one that the file `path` is.
+
+    Raises:
+        AccessError: there is none, or it cannot be read.
+        CorruptError: it is damaged: what it held of the steps is not whole.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= JOURNAL_NAME
+    with os_errors(file):
+        try:
+            data = read_small_file(file, MAX_JOURNAL_BYTES)
+        except FileNotFoundError as error:
+            if not file.parent.is_dir():
+                raise
+            next_step = "eoctl journal list LOG-DIR tells the journals that there are"
+            if PLAN_ID.fullmatch(file.parent.name):
+                next_step = "its run ended before anything was changed: nothing is to be undone"
+            raise AccessError(error, str(file), next_step=next_step) from error
+    return parse_journal(data, os.path.realpath(file.parent))
+
+
+def parse_journal(data: bytes, directory: str) -> Journal:
+    """Parse the file.
+
+    Raises:
+        CorruptError: as `read_journal`.
+    """
+    entries: list[dict[str, Any]] = []
+    valid_bytes = 0
+    for entry, end_pos in _frames(data):
+        entries.append(entry)
+        valid_bytes = end_pos
+    try:
+        if _has_entry(data[valid_bytes:]):  # a torn end has nothing behind it
+            raise ValueError("an entry within is damaged")  # noqa: TRY301
+        return _journal_of(entries, directory, valid_bytes)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+        raise CorruptError(
+            "the journal is damaged", check_id=CHECK_ID, pos=valid_bytes, found=str(error)
+        ).located(str(Path(directory, JOURNAL_NAME))) from error
+
+
+def _frames(data: bytes) -> Iterator[tuple[dict[str, Any], int]]:
+    """Whole entries with their end positions; ends where the first bad one begins."""
+    unpacker = msgpack.Unpacker(max_buffer_size=max(len(data), 1))
+    unpacker.feed(data)
+    while True:
+        try:
+            payload, checksum = unpacker.unpack()
+            if crc32c(payload) != checksum:
+                return
+            entry = msgpack.unpackb(payload, unicode_errors="surrogateescape")
+        except (msgpack.OutOfData, ValueError, TypeError, msgpack.UnpackException):
+            return
+        if not isinstance(entry, dict):
+            return
+        yield entry, unpacker.tell()
+
+
+def _has_entry(data: bytes) -> bool:
+    """Whether a whole entry is somewhere in it: a list of two, of which the first is bytes."""
+    starts = (each.start() for each in re.finditer(rb"\x92[\xc4-\xc6]", data))
+    return any(True for start_pos in starts for _ in _frames(data[start_pos:]))
+
+
+def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int) -> Journal:
+    begin = entries[0]
+    if begin["entry"] != "begin" or begin["version"] not in (SCHEMA.version, APPEND_SCHEMA.version):
+        known = f"this program knows {SCHEMA.version} and {APPEND_SCHEMA.version}"
+        raise ValueError(f"{begin['entry']} of version {begin['version']!r}, {known}")
+    found = Journal(
+        path=directory,
+        plan_id=text_of(begin["plan_id"]),
+        command=text_of(begin["command"]),
+        arguments=plain_object(json.loads(begin["arguments"])),
+        log_dirs=tuple(map(text_of, begin["log_dirs"])),
+        has_backup=bool_of(begin["has_backup"]),
+        applied_at_ms=number_of(begin["applied_at_ms"]),
+        order=number_of(begin["order"]),
+        directories={},
+        neighbours={},
+        steps=(),
+        status=Status.UNFINISHED,
+        valid_bytes=valid_bytes,
+    )
+    if begin["version"] == APPEND_SCHEMA.version:
+        return _with_touches(found, entries[1:])
+    count = begin["steps_count"]
+    steps = entries[1 : 1 + count]
+    if len(steps) != count or any(each["entry"] != "step" for each in steps):
+        raise ValueError(f"{len(steps)} of {count} steps")
+    for each in entries[1 + count :]:
+        found = found._replace(status=Status(each["entry"]))
+    found = found._replace(
+        directories=_directories(begin["directories"]),
+        neighbours=_texts(begin["neighbours"]),
+        steps=tuple(_step_of(each, found.log_dirs) for each in steps),
+    )
+    if foreign := found.directories.keys() - set(found.touched_directories):
+        raise ValueError(f"{min(foreign)} is no directory of its steps")
+    return found
+
+
+def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
+    """What is in the entries of a journal of appends, one after the other."""
+    steps: list[JournalStep] = []
+    sessions: list[JournalStep] = []
+    made: dict[str, str] = {}
+    appends = Appends(new_directories=made, sessions=(), ends={}, end_directories={})
+    for each in entries:
+        if each["entry"] == "touch":
+            found.directories.update(_directories(each["directories"]))
+            found.neighbours.update(_texts(each["neighbours"]))
+            made.update(_texts(each["new_directories"]))
+            steps += [_step_of(step, found.log_dirs) for step in each["steps"]]
+            sessions += [_session_of(step) for step in each["sessions"]]
+        elif each["entry"] == "end":
+            ends = {
+                text_of(path): None if facts is None else FileFacts.from_json(facts)
+                for path, facts in each["files"].items()
+            }
+            appends = Appends(
+                new_directories=made,
+                sessions=(),
+                ends=ends,
+                end_directories=_directories(each["directories"]),
+            )
+        else:
+            found = found._replace(status=Status(each["entry"]))
+    for path in {*found.directories, *made}:
+        if path not in found.log_dirs and (reason := why_no_partition(path, found.log_dirs)):
+            raise ValueError(f"{path}, {reason}")
+    for path, begun_as in made.items():
+        name = parse_partition_name(Path(begun_as).name)
+        is_near = Path(begun_as).parent == Path(path).parent
+        if not is_near or name is None or name.state is not DirState.DELETE:
+            raise ValueError(f"{begun_as} is no name under which a partition is begun")
+    return found._replace(steps=tuple(steps), appends=appends._replace(sessions=tuple(sessions)))
+
+
+def _directories(value: dict[Any, Any]) -> dict[str, DirectoryFacts]:
+    return {
+        text_of(path): DirectoryFacts(time_ns_of(mtime_ns), _sizes_and_times(files))
+        for path, (mtime_ns, files) in value.items()
+    }
+
+
+def _texts(value: dict[Any, Any]) -> dict[str, str]:
+    return {text_of(name): text_of(text) for name, text in value.items()}
+
+
+def _sizes_and_times(files: dict[Any, Any]) -> dict[str, tuple[int, int]]:
+    return {
+        text_of(name): (number_of(size_bytes), time_ns_of(mtime_ns))
+        for name, (size_bytes, mtime_ns) in files.items()
+    }
+
+
+def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
+    step = _parsed_step(entry)
+    # As for a plan: what comes from another hand must not lead to other files.
+    is_removed = step.action is Action.REMOVE
+    if reason := why_not_confined(step.path, log_dirs, None, is_removed=is_removed):
+        raise ValueError(f"{step.path}, {reason}")
+    return step
+
+
+def _session_of(entry: dict[str, Any]) -> JournalStep:
+    step = _parsed_step(entry)
+    if step.path != os.path.normpath(step.path) or not Path(step.path).is_absolute():
+        raise ValueError(f"{step.path} is no absolute path")
+    if step.action is not Action.REPLACE:
+        raise ValueError(f"{step.action} of a session")
+    return step
+
+
+def _parsed_step(entry: dict[str, Any]) -> JournalStep:
+    fields = {name: entry[name] for name in JournalStep._fields}
+    before = fields["before"]
+    fields["before"] = None if before is None else FileFacts.from_json(before)
+    fields["after_bytes"] = number_of(fields["after_bytes"])
+    fields["after_mtime_ns"] = time_ns_of(fields["after_mtime_ns"])
+    for name in ("path", "after_sha256", "backup", "backup_sha256"):
+        text_of(fields[name])
+    fields["action"] = Action(fields["action"])
+    fields["backup_kind"] = BackupKind(fields["backup_kind"])
+    step = JournalStep(**fields)
+    if step.backup and not BACKUP_NAME.fullmatch(step.backup):
+        raise ValueError(f"{step.backup} is no name of a backup")
+    return step
+
+
+def note_status(fs: FileSystem, journal: Journal, status: Status) -> Journal:
+    """Append to the journal, durably, how far it has come; returns it as it is then.
+
+    Raises:
+        AccessError: it could not be written.
+    """
+    entry = _frame({"entry": str(status)})
+    return append_entry(fs, journal, entry)._replace(status=status)
+
+
+def append_entry(fs: FileSystem, journal: Journal, entry: bytes) -> Journal:
+    """Append encoded entries, durably; returns the journal with its new size.
+
+    Raises:
+        AccessError: they could not be written.
+    """
+    path = str(Path(journal.path, JOURNAL_NAME))
+    with os_errors(path), fs.open_existing(path) as file:
+        if file.pos != journal.valid_bytes:  # a torn entry of a run that was killed
+            fs.truncate(file, journal.valid_bytes)
+        fs.write(file, entry)
+        fs.fsync(file)
+    return journal._replace(valid_bytes=journal.valid_bytes + len(entry))
+
+
+def require_only_ours(directory: str) -> list[Path]:
+    """The files in the directory of a journal, which may be removed with it; no others are there.
+
+    Raises:
+        RefusedError: something else is in it.
+        AccessError: it cannot be listed.
+    """
+    with os_errors(directory):
+        files = sorted(Path(directory).iterdir())
+    for file in files:
+        name = file.name.removesuffix(fsio.TEMP_SUFFIX)
+        if name not in (JOURNAL_NAME, PLAN_NAME) and not BACKUP_NAME.fullmatch(name):
+            raise RefusedError(
+                f"{file}: is nothing of a journal; its directory was left as it is",
+                next_step="put it elsewhere, and look whether that is the right directory",
+            )
+    return files

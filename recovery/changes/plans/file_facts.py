@@ -1,0 +1,249 @@
+"""What a file was when it was looked at, so that a later look tells whether it still is that.
+
+Size and modification time catch what a broker does, mode and owner what an administrator does; the
+digest catches a file that was put there with the same of all. It covers the bytes that a step
+touches and the last MiB, for a whole small file all of it: to look at terabytes of `.log` again
+would take hours. It leaves out the zeros at the end, which the size tells of: a file with a hole
+there may be larger than its disk.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from recovery.changes.plans.checked_values import MAX_ID, MAX_MODE, number_of, text_of, time_ns_of
+from storage.errors import AccessError, RefusedError
+from storage.file_names import FileKind, classify
+from storage.files.positioned_file import MEDIA_ERRNOS, FileRange, PositionedFile
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Range = tuple[int, int]  # positions in a file, half open
+
+TAIL_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
+
+UNREADABLE = "unreadable"
+
+
+class FileFacts(NamedTuple):
+    """A regular file at one moment; `sha256` (hex) is of the bytes [digest_start, digest_end).
+
+    Zeros at their end are left out of it.
+    """
+
+    file_bytes: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    digest_start: int
+    digest_end: int
+    sha256: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the plan and the journal hold it."""
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, value: Any) -> FileFacts:
+        """From what `to_json` gave; TypeError or ValueError for anything else."""
+        facts = cls(**value)
+        for number in (facts.file_bytes, facts.digest_start, facts.digest_end):
+            number_of(number)
+        number_of(facts.mode, MAX_MODE)
+        number_of(facts.uid, MAX_ID)
+        number_of(facts.gid, MAX_ID)
+        text_of(facts.sha256)
+        return facts._replace(mtime_ns=time_ns_of(facts.mtime_ns))
+
+
+def look(
+    path: str, *, touched_from: int | None = 0, digest_range: Range | None = None
+) -> FileFacts | None:
+    """Look at a regular file; None when nothing has that name.
+
+    Args:
+        path: symbolic links are not followed.
+        touched_from: where the bytes begin that a step touches, to the end; None: the file only
+            changes its name. The digest covers these and the last MiB; nothing of a file that
+            only changes its name if the disk does not give that MiB.
+        digest_range: instead of that, the last MiB of these bytes are covered.
+
+    Raises:
+        AccessError: it cannot be read.
+        RefusedError: it is no regular file: what it is would be lost.
+    """
+    found = _lstat(path)
+    if found is None:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise RefusedError(
+            f"{path}: is no regular file, and changing it would lose what it is",
+            next_step="put the file itself there, then run it again",
+        )
+    size = found.st_size
+    start, end = (0, size) if digest_range is None else digest_range
+    start = max(end - TAIL_BYTES, start)
+    if touched_from is not None and digest_range is None:
+        start = min(start, touched_from)
+    try:
+        sha256_hex = digest_of_data(path, start, end)
+    except AccessError as error:
+        if touched_from is not None or error.errno not in MEDIA_ERRNOS:
+            raise
+        start = end
+        sha256_hex = digest_of_data(path, start, end)
+    return FileFacts(
+        file_bytes=size,
+        mtime_ns=found.st_mtime_ns,
+        mode=stat.S_IMODE(found.st_mode),
+        uid=found.st_uid,
+        gid=found.st_gid,
+        digest_start=start,
+        digest_end=end,
+        sha256=sha256_hex,
+    )
+
+
+def is_still(path: str, facts: FileFacts | None) -> bool:
+    """Whether the file is as it was; of None: whether there is none.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    found = _lstat(path)
+    if found is None or facts is None:
+        return found is None and facts is None
+    if not stat.S_ISREG(found.st_mode):
+        return False
+    mode = stat.S_IMODE(found.st_mode)
+    now = (found.st_size, found.st_mtime_ns, mode, found.st_uid, found.st_gid)
+    if now != (facts.file_bytes, facts.mtime_ns, facts.mode, facts.uid, facts.gid):
+        return False
+    return digest_of_data(path, facts.digest_start, facts.digest_end) == facts.sha256
+
+
+def has_bytes_of(path: str, facts: FileFacts) -> bool:
+    """Whether a file has the content that another had, whatever its mode and owner are.
+
+    Where the digest is not of all of it, the modification time tells of the rest.
+
+    Raises:
+        AccessError: it cannot be read.
+    """
+    found = _lstat(path)
+    if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != facts.file_bytes:
+        return False
+    is_whole = facts.digest_start == 0 and facts.digest_end == facts.file_bytes
+    if not is_whole and found.st_mtime_ns != facts.mtime_ns:
+        return False
+    return digest_of_data(path, facts.digest_start, facts.digest_end) == facts.sha256
+
+
+def _lstat(path: str) -> os.stat_result | None:
+    with os_errors(path):
+        try:
+            return os.lstat(path)
+        except FileNotFoundError:
+            return None
+
+
+def digest_of(path: str, start_pos: int, end_pos: int) -> str:
+    """SHA-256 of the bytes [start_pos, end_pos) as hex; what lies beyond the end counts as none.
+
+    Raises:
+        AccessError: they cannot be read.
+    """
+    digest = sha256()
+    for chunk in read_chunks(path, start_pos, end_pos):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def digest_of_data(path: str, start_pos: int, end_pos: int) -> str:
+    """As `digest_of`, without the zeros at the end: what `FileFacts` hold.
+
+    Raises:
+        AccessError: they cannot be read.
+    """
+    return digest_of(path, start_pos, start_pos + data_bytes_of(path, start_pos, end_pos))
+
+
+def read_chunks(path: str, start_pos: int, end_pos: int) -> Iterator[bytes]:
+    """Yield the bytes [start_pos, end_pos) of a file piece by piece, as far as they are there.
+
+    Raises:
+        AccessError: the operating system would not give them.
+    """
+    fd = -1
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        pos = start_pos
+        while pos < end_pos:
+            chunk = os.pread(fd, min(_CHUNK_BYTES, end_pos - pos), pos)
+            if not chunk:
+                return
+            yield chunk
+            pos += len(chunk)
+    except OSError as error:
+        raise AccessError(
+            error,
+            path,
+            next_step="nothing was changed; what cannot be read cannot be backed up either:"
+            " save what can be read first",
+        ) from error
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def data_bytes_of(path: str, start_pos: int, end_pos: int) -> int:
+    """How many of the bytes [start_pos, end_pos) are left without the zeros at their end.
+
+    What cannot be read is no zero. Holes are not read.
+
+    Raises:
+        AccessError: the file cannot be opened.
+    """
+    with PositionedFile(path) as file:
+        return max(FileRange(file, end_pos).data_end_pos(start_pos) - start_pos, 0)
+
+
+def listing_digest(directory: str) -> str:
+    """SHA-256 (hex) over names, sizes and times of the files of a directory.
+
+    "": it has gone. UNREADABLE: it cannot be listed, so that nobody knows whether it changes.
+    """
+    try:
+        if not Path(directory).is_dir():
+            return ""
+        files = sorted(list_files(directory).items())
+    except (OSError, AccessError):
+        return UNREADABLE
+    return sha256(repr(files).encode("utf-8", "replace")).hexdigest()
+
+
+def list_files(directory: str) -> dict[str, tuple[int, int]]:
+    """Size and mtime_ns of the files of a directory, apart from those that are not Kafka's data.
+
+    What we put there ourselves is none of it: temporary files, the note of an unfinished plan.
+
+    Raises:
+        AccessError: it cannot be listed.
+    """
+    found = {}
+    with os_errors(directory), os.scandir(directory) as entries:
+        for entry in entries:
+            is_kafkas = classify(entry.name).kind not in (FileKind.UNKNOWN, FileKind.LOCK)
+            if not is_kafkas or not entry.is_file(follow_symlinks=False):
+                continue
+            status = entry.stat(follow_symlinks=False)
+            found[entry.name] = (status.st_size, status.st_mtime_ns)
+    return found

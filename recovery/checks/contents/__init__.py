@@ -1,0 +1,6 @@
+"""Which rules do records break?
+
+Those of batches, of compacted topics, and of the coordinators' topics.
+
+From the entry down: records, coordinator_records, record_rules.
+"""

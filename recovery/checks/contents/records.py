@@ -1,0 +1,425 @@
+"""What only decoded records show (`--deep`): the rules that headers and checksums cannot prove.
+
+  BAT-7   the body decompresses, within a limit, and its records fill it exactly
+  BAT-8   offset deltas ascend, from 0 to the last offset delta
+  BAT-9   the max timestamp is that of the records, unless it is the append time
+  BAT-12  a control batch holds one end marker; without a producer, records of KRaft
+  BAT-13  a delete horizon has something to wait for (after a compaction it need not)
+  BAT-17  legacy wrappers: null key, good inner messages whose offsets ascend to the wrapper's
+  COO, MSG  records of the coordinators' topics decode
+Records of `__cluster_metadata` are `kraft`'s.
+
+Ordinary batches are looked at in bulk, as columns of their records; that only clears them. A batch
+that is not cleared is decoded by itself, and what is said of it comes from there. A batch with a
+wrong checksum, or a codec that cannot be, has been reported for that and is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recovery.checks.contents.coordinator_records import CoordinatorRecordCheck
+from recovery.checks.contents.record_rules import (
+    RecordBounds,
+    has_good_offsets,
+    has_its_max_timestamp,
+)
+from recovery.replay.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
+from recovery.rules.findings import Severity
+from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
+from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
+from storage.formats.control_record import (
+    MESSAGES,
+    ControlRecordType,
+    parse_control_key,
+    parse_control_message,
+)
+from storage.formats.legacy_message import MAGIC_V1, inner_messages, parse_message
+from storage.formats.record_batch import (
+    CONTROL_MASK,
+    DELETE_HORIZON_MASK,
+    LOG_APPEND_TIME_MASK,
+    MAGIC_V2,
+    TRANSACTIONAL_MASK,
+)
+from storage.kernels.numpy_kernel import rows_of
+from storage.kernels.protocol import HeaderTable
+from storage.kernels.record_table import decode_in_pieces, decode_records
+from storage.log.decoded_records import lost_base_offset, sound_records
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from recovery.checks.grounds.broker_version import BrokerVersion
+    from recovery.checks.grounds.collector import Collector
+    from storage.kernels.numpy_kernel import BulkWindow
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log.segment import Segment
+
+    Ints = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+# What is decoded at once; more in a single batch than the second number is decoded in pieces.
+MAX_RECORDS = 65_536
+MAX_BATCH_RECORDS = 1 << 18
+MAX_BULK_BATCH_BYTES = 16 << 20  # decompressed
+
+ATTRIBUTES_MASK = 0xFF  # what brokers read of them
+# A marker's; compaction may add a delete horizon.
+MARKER_ATTRIBUTES = TRANSACTIONAL_MASK | CONTROL_MASK
+_MARKER_VARIANTS = LOG_APPEND_TIME_MASK | DELETE_HORIZON_MASK
+
+# Rules of headers, which are reported from there.
+_HEADER_RULES = {"BAT-2", "BAT-4"}
+
+_READERS_FAIL = "nothing; who reads it fails here"
+_CUTS = "cuts the log behind this batch where it recovers it"
+_CANNOT_LOAD = "cannot load the partition from a point below it, and does not start"
+
+
+class RecordCheck:
+    """Checks the records of one segment; give it everything that a `BulkScan` gives, in order.
+
+    Attributes:
+        problems: batches that could not be read; they say nothing of what is on the disk.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        path: str,
+        collector: Collector,
+        *,
+        is_compacted: bool,
+        topic: str = "",
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        version: BrokerVersion | None = None,
+    ) -> None:
+        """Take an open segment; `path` is what findings name.
+
+        Args:
+            segment: where the batches are.
+            path: of its `.log`.
+            collector: where findings go.
+            is_compacted: the topic is, or there is evidence of it: BAT-13 then says nothing.
+            topic: those of the coordinators have records of known types.
+            max_batch_bytes: how large a body may become; beyond it is a finding.
+            version: the release that is to load them; None: 4.3.1.
+        """
+        self.problems: list[AccessError] = []
+        self._segment = segment
+        self._path = path
+        self._collector = collector
+        self._is_compacted = is_compacted
+        self._max_batch_bytes = max_batch_bytes
+        self._floor_offset = segment.base_offset  # behind the batch before
+        self._contents = CoordinatorRecordCheck.of_topic(topic, path, collector, version)
+
+    def take_window(self, window: BulkWindow) -> None:
+        """Check healthy batches that lie in one buffer."""
+        table = window.table
+        is_control = (table.attributes & CONTROL_MASK) != 0
+        if is_control.any():
+            self._take_controls(window, np.flatnonzero(is_control))
+        rows = np.flatnonzero(~is_control & (table.records_count > 0))
+        wanted = table
+        if len(rows) < table.row_count:
+            wanted = HeaderTable._make(column[rows] for column in table)
+        ends = np.cumsum(wanted.records_count, dtype=np.int64)
+        done = 0
+        while done < wanted.row_count:
+            before = int(ends[done - 1]) if done else 0
+            end = max(int(np.searchsorted(ends, before + MAX_RECORDS, "right")), done + 1)
+            if int(ends[end - 1]) - before > MAX_BATCH_RECORDS:
+                self._take_huge(rows_of(wanted, done, end), window)
+                done = end
+                continue
+            part = rows_of(wanted, done, end)
+            done += self._take_data(part, window)
+        self._floor_offset = int(table.last_offset[-1]) + 1
+
+    def take_batch(self, batch: ScannedBatch) -> None:
+        """Check a batch that is not healthy, or a legacy message."""
+        header = batch.header
+        if batch.crc_ok is False or not 0 <= header.magic <= MAGIC_V2:
+            return
+        if header.codec > (Codec.ZSTD if header.magic == MAGIC_V2 else Codec.LZ4):
+            return
+        if header.magic == MAGIC_V2:
+            self._check_batch(batch)
+        else:
+            self._check_legacy(batch)
+        self._floor_offset = header.last_offset + 1
+
+    # --- in bulk: which batches are beyond doubt ---
+
+    def _take_data(self, table: HeaderTable, window: BulkWindow) -> int:
+        """Check data batches that are not empty; returns how many were taken."""
+        records = decode_records(
+            table, window.buf, window.file_pos, max_batch_bytes=self._max_bulk_bytes
+        )
+        count = records.batch_count
+        taken = rows_of(table, 0, count)
+        good = records.is_whole & has_good_offsets(taken, records)
+        good &= has_its_max_timestamp(taken, records)
+        has_horizon = (taken.attributes & DELETE_HORIZON_MASK) != 0
+        if not self._is_compacted and has_horizon.any():
+            tombstones = np.bincount(records.batch_row[records.value_bytes < 0], minlength=count)
+            good &= ~has_horizon | (tombstones > 0)
+        for row in np.flatnonzero(~good).tolist():
+            self._check_batch(batch_at(taken, row))
+        if self._contents is not None:
+            self._contents.take_table(taken, records, good)
+        return count
+
+    def _take_huge(self, table: HeaderTable, window: BulkWindow) -> None:
+        """Check a batch of very many records in pieces."""
+        batch = batch_at(table, 0)
+        pieces = None
+        if self._contents is None:
+            pieces = decode_in_pieces(
+                table, window.buf, window.file_pos, max_batch_bytes=self._max_batch_bytes
+            )
+        if pieces is None:
+            self._check_batch(batch)
+            return
+        bounds = RecordBounds(batch.header)
+        for piece in pieces:
+            bounds.take_table(piece)
+        self._check_bounds(bounds, batch)
+
+    @property
+    def _max_bulk_bytes(self) -> int:
+        return min(self._max_batch_bytes, MAX_BULK_BATCH_BYTES)
+
+    def _take_controls(self, window: BulkWindow, rows: Ints) -> None:
+        """Check control batches; of ordinary markers in bulk."""
+        while len(rows):
+            table = HeaderTable._make(column[rows] for column in window.table)
+            records = decode_records(
+                table, window.buf, window.file_pos, max_batch_bytes=self._max_bulk_bytes
+            )
+            count = records.batch_count
+            taken = rows_of(table, 0, count)
+            _, good = marker_columns(records, rows[:count])
+            good &= taken.records_count == 1
+            good |= taken.records_count == 0
+            good &= (taken.producer_id >= 0) & _has_marker_attributes(taken.attributes)
+            good &= has_good_offsets(taken, records) & has_its_max_timestamp(taken, records)
+            for row in np.flatnonzero(~good).tolist():
+                self._check_batch(batch_at(taken, row))
+            rows = rows[count:]
+
+    # --- one by one: what is to be said ---
+
+    def _add(
+        self,
+        check_id: str,
+        message: str,
+        batch: ScannedBatch,
+        *,
+        severity: Severity | None = None,
+        **fields: Any,
+    ) -> None:
+        header = batch.header
+        place: dict[str, Any] = {
+            "start_pos": batch.pos,
+            "end_pos": batch.pos + header.batch_bytes,
+            "base_offset": lost_base_offset(header, self._floor_offset),
+            "last_offset": header.last_offset,
+        }
+        self._collector.add(check_id, self._path, message, severity=severity, **(place | fields))
+
+    def _check_batch(self, batch: ScannedBatch) -> None:
+        """Decode a batch v2 by itself."""
+        header = batch.header
+        bounds = RecordBounds(header)
+        try:
+            for record in self._segment.records(batch, max_batch_bytes=self._max_batch_bytes):
+                bounds.take(record)
+                if self._contents is not None and not header.is_control:
+                    self._contents.take_record(batch, record)
+        except FormatError as error:
+            self._add_body_error(error, batch)
+            return
+        except AccessError as error:
+            self.problems.append(error.without_frames())
+            return
+        self._check_bounds(bounds, batch)
+        if header.is_control:
+            self._check_control(batch)
+
+    def _add_body_error(self, error: FormatError, batch: ScannedBatch) -> None:
+        if error.check_id in _HEADER_RULES:
+            return
+        is_control = batch.header.is_control
+        is_too_large = isinstance(error, TooLargeError)
+        self._add(
+            "BAT-7",
+            f"the records do not decode: {error.message}",
+            batch,
+            severity=Severity.WARNING if is_too_large else Severity.ERROR,
+            start_pos=error.pos,
+            expected=error.expected,
+            found=error.found,
+            broker_action=""
+            if is_too_large
+            else _CUTS
+            if is_control and batch.header.producer_id >= 0
+            else _READERS_FAIL,
+        )
+
+    def _check_bounds(self, bounds: RecordBounds, batch: ScannedBatch) -> None:
+        """BAT-8, BAT-9 and BAT-13."""
+        header = batch.header
+        if bounds.wrong_offset:
+            self._add(
+                "BAT-8",
+                "offsets of records are outside of their batch"
+                if bounds.is_outside
+                else "offsets of records do not ascend",
+                batch,
+                severity=Severity.ERROR if bounds.is_outside else Severity.WARNING,
+                expected=f"{header.base_offset} to {header.last_offset}, ascending",
+                found=bounds.wrong_offset,
+            )
+        if not bounds.count:
+            return
+        if not header.is_log_append_time and bounds.max_timestamp_ms != header.max_timestamp_ms:
+            self._add(
+                "BAT-9",
+                "the max timestamp is not that of the records",
+                batch,
+                expected=str(bounds.max_timestamp_ms),
+                found=str(header.max_timestamp_ms),
+            )
+        is_awaited = bounds.has_tombstone or header.is_control or self._is_compacted
+        if header.delete_horizon_ms is not None and not is_awaited:
+            self._add(
+                "BAT-13",
+                "a delete horizon without a tombstone or a marker",
+                batch,
+                found=str(header.delete_horizon_ms),
+            )
+
+    def _check_control(self, batch: ScannedBatch) -> None:
+        """BAT-12, of a batch whose records parse."""
+        header = batch.header
+        attributes = header.attributes & ATTRIBUTES_MASK
+        is_marker = header.producer_id >= 0
+        wanted = MARKER_ATTRIBUTES if is_marker else CONTROL_MASK
+        variants = _MARKER_VARIANTS if is_marker else 0
+        if attributes & ~variants != wanted:
+            message = "attributes are not those of a control batch"
+            expected, found = f"{wanted:#x}", f"{attributes:#x}"
+            self._add("BAT-12", message, batch, expected=expected, found=found)
+        if header.records_count == 0:
+            return
+        if is_marker:
+            self._check_marker(batch)
+        else:
+            self._check_kraft_records(batch)
+
+    def _check_marker(self, batch: ScannedBatch) -> None:
+        count = batch.header.records_count
+        if count > 1:
+            message = "a control batch of a producer has several records"
+            self._add("BAT-12", message, batch, expected="1 record", found=f"{count} records")
+        try:
+            read_marker(self._segment, batch)
+        except FormatError as error:
+            self._add(
+                "BAT-12",
+                error.message,
+                batch,
+                severity=Severity.ERROR,
+                expected=error.expected,
+                found=error.found,
+                broker_action=_CANNOT_LOAD if error.check_id == REFUSED_CHECK_ID else _CUTS,
+            )
+        except AccessError as error:
+            self.problems.append(error.without_frames())
+
+    def _check_kraft_records(self, batch: ScannedBatch) -> None:
+        try:
+            for record in self._segment.records(batch, max_batch_bytes=self._max_batch_bytes):
+                control_type = parse_control_key(record.key).type
+                if control_type in MESSAGES:
+                    parse_control_message(control_type, record.value)
+                    continue
+                is_end = control_type in (ControlRecordType.ABORT, ControlRecordType.COMMIT)
+                message = "an end marker without a producer" if is_end else "unknown control record"
+                expected = "a producer id" if is_end else f"one of {sorted(map(int, MESSAGES))}"
+                found = str(batch.header.producer_id if is_end else control_type)
+                self._add("BAT-12", message, batch, expected=expected, found=found)
+        except FormatError as error:
+            self._add(
+                "BAT-12",
+                f"a control record does not decode: {error.message}",
+                batch,
+                severity=Severity.ERROR,
+                expected=error.expected,
+                found=error.found,
+            )
+        except AccessError as error:
+            self.problems.append(error.without_frames())
+
+    # --- legacy ---
+
+    def _check_legacy(self, batch: ScannedBatch) -> None:
+        """BAT-17, and BAT-9 of a wrapper v1."""
+        try:
+            message = parse_message(self._segment.read_batch(batch), 0)
+            records = inner_messages(message, max_bytes=self._max_batch_bytes)
+        except FormatError as error:
+            self._add(
+                "BAT-17",
+                error.message,
+                batch,
+                severity=Severity.WARNING if isinstance(error, TooLargeError) else None,
+                expected=error.expected,
+                found=error.found,
+                broker_action="" if isinstance(error, TooLargeError) else _READERS_FAIL,
+            )
+            return
+        except AccessError as error:
+            self.problems.append(error.without_frames())
+            return
+        if message.codec == Codec.NONE:
+            return
+        if message.key is not None:
+            words = "a wrapper message has a key"
+            self._add("BAT-17", words, batch, severity=Severity.WARNING, expected="null")
+        try:
+            for _ in sound_records(records, batch, self._floor_offset):
+                pass
+        except CorruptError as error:
+            self._add("BAT-17", error.message, batch, broker_action=_READERS_FAIL)
+            return
+        if message.offset and records[-1].offset != message.offset:
+            self._add(
+                "BAT-17",
+                "the last inner message does not have the offset of the wrapper",
+                batch,
+                expected=str(message.offset),
+                found=str(records[-1].offset),
+            )
+        if message.magic == MAGIC_V1 and not message.is_log_append_time:
+            latest_ms = max(each.timestamp_ms for each in records)
+            if latest_ms != message.timestamp_ms:
+                self._add(
+                    "BAT-9",
+                    "the timestamp of a wrapper is not the latest of its messages",
+                    batch,
+                    expected=str(latest_ms),
+                    found=str(message.timestamp_ms),
+                )
+
+
+def _has_marker_attributes(attributes: NDArray[np.int16]) -> Flags:
+    low = attributes & ATTRIBUTES_MASK & ~_MARKER_VARIANTS
+    return np.asarray(low == MARKER_ATTRIBUTES, np.bool_)

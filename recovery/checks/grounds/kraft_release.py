@@ -1,0 +1,138 @@
+"""Metadata records that an older release cannot load, or one that a newer release no longer takes.
+
+A broker replays the newest snapshot and all of the log behind it, also what later records undo; so
+each record counts, not only the features of today. It does not ask for a record's version, but
+reads what it knows: a version with nothing but new tagged fields does no harm (KRF-4).
+Sources: FeatureControlManager, FeaturesDelta, AbstractApiMessageSerde, RecordsIterator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recovery.checks.grounds import broker_version as releases
+from recovery.checks.grounds.broker_version import (
+    BrokerVersion,
+    highest_record_version,
+    supported_levels,
+)
+from recovery.rules.findings import Severity
+from storage.errors import FormatError
+from storage.formats import api_message_frame as frame
+from storage.formats import cluster_metadata as records
+from storage.formats.control_record import ControlRecordType
+from storage.formats.metadata_records import RECORDS
+
+if TYPE_CHECKING:
+    from recovery.checks.grounds.collector import Collector
+    from storage.kernels.protocol import ScannedBatch
+
+CANNOT_LOAD = "cannot load the cluster's metadata, and stops"
+LOADS_NOTHING = "cannot load the cluster's metadata, and serves nothing"
+
+_QUORUM_TYPES = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
+
+
+class ReleaseCheck:
+    """Judges what one release replays; of each kind of record in a file the first is told."""
+
+    def __init__(self, version: BrokerVersion, collector: Collector) -> None:
+        self._version = version
+        self._collector = collector
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def reads_bootstrap(self) -> bool:
+        """Whether the release looks at bootstrap.checkpoint."""
+        return self._version >= releases.BOOTSTRAP_CHECKPOINT
+
+    def take_record(
+        self, path: str, batch: ScannedBatch, offset: int, value: bytes | None, action: str
+    ) -> None:
+        """Judge the value of a data record; those that do not decode at all are told elsewhere."""
+        version = self._version
+        try:
+            header = frame.parse_header(value)
+        except FormatError:
+            return
+        schema = RECORDS.get(header.api_key)
+        if schema is None:
+            return
+        if version < releases.FRAME_VERSION_1:
+            self._add(path, batch, offset, "frame version 1", "0", "1", action)
+            return
+        what = f"{records.RECORD_NAMES[header.api_key]} version {header.version}"
+        known = highest_record_version(header.api_key, version)
+        if known is None:
+            self._add(path, batch, offset, what, "", "", action)
+        elif header.version > known and not _reads_as(value or b"", header, known):
+            self._add(path, batch, offset, what, f"0..{known}", str(header.version), action)
+        elif header.api_key == records.FEATURE_LEVEL:
+            self._check_feature(path, batch, offset, value or b"", header, action)
+
+    def take_control(
+        self, path: str, batch: ScannedBatch, offset: int, control_type: int, action: str
+    ) -> None:
+        """Judge a control record; releases before 3.5 do not look into them."""
+        first, last = releases.DECODES_CONTROL_RECORDS, releases.DYNAMIC_QUORUM
+        if control_type in _QUORUM_TYPES and first <= self._version < last:
+            what = f"{ControlRecordType(control_type).name} record"
+            self._add(path, batch, offset, what, "", "", action)
+
+    def _check_feature(
+        self,
+        path: str,
+        batch: ScannedBatch,
+        offset: int,
+        value: bytes,
+        header: frame.FrameHeader,
+        action: str,
+    ) -> None:
+        try:
+            data = frame.parse_message(RECORDS, value, header)
+        except FormatError:
+            return
+        name, level = data["name"], data["featureLevel"]
+        levels = supported_levels(name, self._version)
+        if levels is None or level in levels:
+            return
+        expected = f"{levels[0]}..{levels[-1]}" if levels else ""
+        self._add(path, batch, offset, f"{name} {level}", expected, str(level), action)
+
+    def _add(
+        self,
+        path: str,
+        batch: ScannedBatch,
+        offset: int,
+        what: str,
+        expected: str,
+        found: str,
+        action: str,
+    ) -> None:
+        if (path, what) in self._told:
+            return
+        self._told.add((path, what))
+        is_feature = what.partition(" ")[0] in releases.FEATURES
+        if action == CANNOT_LOAD and not is_feature and self._version < releases.METADATA_LOADER:
+            action = LOADS_NOTHING
+        self._collector.add(
+            "KRF-4",
+            path,
+            f"Kafka {self._version} does not know {what}",
+            severity=Severity.ERROR,
+            start_pos=batch.pos,
+            end_pos=batch.pos + batch.header.batch_bytes,
+            base_offset=offset,
+            last_offset=offset,
+            expected=expected,
+            found=found,
+            broker_action=action,
+        )
+
+
+def _reads_as(value: bytes, header: frame.FrameHeader, known: int) -> bool:
+    try:
+        frame.parse_message(RECORDS, value, header._replace(version=known))
+    except FormatError:
+        return False
+    return True

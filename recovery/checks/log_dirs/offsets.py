@@ -1,0 +1,201 @@
+"""Checkpointed offsets and leader epochs against the log: OFS-1 to OFS-6, EPC-1 to EPC-4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from recovery.checks.grounds.log_dir_release import REFUSES
+from recovery.checks.log_dirs.log_dirs import LOSES_LOG_DIR
+from recovery.rules.findings import Severity
+from storage.errors import FormatError
+from storage.file_names import (
+    CLEANER_NAME,
+    HIGH_WATERMARK_NAME,
+    LEADER_EPOCHS_NAME,
+    LOG_START_NAME,
+    RECOVERY_POINT_NAME,
+)
+from storage.formats.checkpoint import leader_epoch_problems, parse_leader_epochs
+from storage.formats.java_text import NotANumberError
+from storage.formats.record_batch import MAGIC_V2
+
+if TYPE_CHECKING:
+    from recovery.checks.grounds.circumstances import Circumstances
+    from recovery.checks.grounds.collector import Collector
+    from storage.dirs.partition import Partition
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.kernels.protocol import HeaderTable
+
+
+def check_offsets(partition: Partition, circumstances: Circumstances, collector: Collector) -> None:
+    """Hold what the log dir's checkpoints say of a partition against its log (OFF-1)."""
+    log_dir, directory = partition.log_dir, partition.directory
+    if log_dir is None or circumstances.is_metadata:
+        return
+    end_offset, start_offset = circumstances.end_offset, circumstances.log_start_offset
+    is_clean = circumstances.is_clean
+
+    def add(check_id: str, name: str, message: str, expected: str, found: int, **more: str) -> None:
+        severity = Severity(more["severity"]) if "severity" in more else None
+        collector.add(
+            check_id,
+            str(Path(log_dir.path, name)),
+            message,
+            severity=severity,
+            expected=expected,
+            found=str(found),
+            base_offset=found,
+        )
+
+    checkpointed = log_dir.log_start_offset(directory)
+    if checkpointed is not None and checkpointed > end_offset:
+        hidden = partition.acknowledged.hidden(end_offset)
+        told = "" if hidden is None else f"; {hidden.offsets} are on disk"
+        add("OFS-1", LOG_START_NAME, "the log start lies beyond the log: a broker deletes all of"
+            f" it at its start{told}", f"<= {end_offset}", checkpointed)  # fmt: skip
+    point = log_dir.recovery_point(directory)
+    if point is not None and point > end_offset:
+        add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"
+            " flushed is missing", f"<= {end_offset}", point)  # fmt: skip
+    if point is not None and is_clean and point != end_offset:
+        add("OFS-6", RECOVERY_POINT_NAME, "the log has changed since the clean stop",
+            str(end_offset), point)  # fmt: skip
+    high_watermark = log_dir.high_watermark(directory)
+    if high_watermark is not None and high_watermark < start_offset:
+        add("OFS-4", HIGH_WATERMARK_NAME, "the high watermark lies below the log start",
+            f">= {start_offset}", high_watermark)  # fmt: skip
+    cleaned = (log_dir.cleaner_offsets or {}).get(directory.topic_partition)
+    if cleaned is not None and not start_offset <= cleaned <= end_offset:
+        add("OFS-5", CLEANER_NAME, "the cleaner's offset is outside of the log",
+            f"{start_offset} to {end_offset}", cleaned)  # fmt: skip
+
+
+# Of what a claim is found, by its rule; others are found in the partition's own directory.
+_CHECKPOINTS = {"OFS-2": RECOVERY_POINT_NAME, "OFS-3": HIGH_WATERMARK_NAME}
+
+
+def check_missing(partition: Partition, end_offset: int | None, collector: Collector) -> None:
+    """Tell what was acknowledged and is not there, and the files that are left of it (SEG-9).
+
+    Args:
+        partition: as listed.
+        end_offset: of the log that is there; None: it could not be read to its end.
+        collector: for the findings.
+    """
+    claimed = partition.acknowledged
+    if end_offset is None and partition.segments:
+        end_offset = claimed.end_offset  # then only what is missing before it is known
+    for each in claimed.missing(end_offset):
+        name = _CHECKPOINTS.get(each.check_id)
+        around = "" if partition.log_dir is None else partition.log_dir.path
+        collector.add(
+            each.check_id,
+            partition.path if name is None else str(Path(around, name)),
+            f"{each.offsets} are missing: {each.why}",
+            severity=Severity.ERROR,
+            base_offset=each.base_offset,
+            last_offset=each.last_offset,
+            expected="all that was acknowledged",
+            found="not there",
+        )
+    for entry in partition.files.orphans:
+        collector.add("SEG-9", entry.path, "an index without its .log", broker_action="deletes it")
+    if not partition.segments:
+        for entry in partition.files.snapshots:
+            collector.add("SNP-2", entry.path, "a snapshot without any .log")
+
+
+class EpochCheck:
+    """`leader-epoch-checkpoint`, given the batches of the partition table by table.
+
+    Attributes:
+        has_epochs: some batch has a leader epoch, as those of 0.11 and later do.
+    """
+
+    def __init__(
+        self, partition: Partition, circumstances: Circumstances, collector: Collector
+    ) -> None:
+        self._circumstances = circumstances
+        self._collector = collector
+        # 1.1 empties the file of a log that is to be deleted, and no follower asks for its epochs.
+        self._is_followed = not partition.is_set_aside
+        self._path = str(Path(partition.path, LEADER_EPOCHS_NAME))
+        self._entries = self._read(partition)
+        self._starts = np.array([each.start_offset for each in self._entries], np.int64)
+        self._epochs = np.array([each.epoch for each in self._entries], np.int64)
+        self.has_epochs = False
+        self._was_wrong = False
+
+    def _read(self, partition: Partition) -> list[LeaderEpochEntry]:
+        data = partition.read_file(partition.files.other(LEADER_EPOCHS_NAME))
+        if data is None:
+            return []
+        try:
+            entries = parse_leader_epochs(data)
+        except FormatError as error:
+            # REC-2: a field that is no number, or below 0, ends the start; else an I/O error.
+            action = REFUSES if isinstance(error, NotANumberError) else LOSES_LOG_DIR
+            self._collector.add_error(error, path=self._path, broker_action=action)
+            return []
+        # Below 0 nothing can be put into a broker's map of epochs; disorder it takes as it is.
+        is_refused = any(min(each.epoch, each.start_offset) < 0 for each in entries)
+        for problem in leader_epoch_problems(data):
+            action = REFUSES if is_refused and problem.check_id == "EPC-1" else ""
+            self._collector.add_error(problem, path=self._path, broker_action=action)
+        return entries
+
+    def take(self, table: HeaderTable, log_path: str, doubtful: set[int]) -> None:
+        """EPC-3: the epoch in force at each batch's base offset is the batch's own.
+
+        Nothing is in force at an offset that cannot be right, which `doubtful` batches have.
+        """
+        is_judged = (table.magic >= MAGIC_V2) & (table.partition_leader_epoch >= 0)
+        is_judged &= table.base_offset >= self._circumstances.log_start_offset
+        is_judged &= table.crc_ok
+        is_judged &= ~np.isin(table.pos, list(doubtful))
+        if not is_judged.any():
+            return
+        self.has_epochs = True
+        if not len(self._starts):
+            return
+        entry = np.searchsorted(self._starts, table.base_offset, "right") - 1
+        epoch = np.where(entry >= 0, self._epochs[entry], -1)
+        is_wrong = is_judged & (epoch != table.partition_leader_epoch)
+        # A log start that was moved takes the epochs below it out of the file; when a crash undoes
+        # the move, the batches are there again (LeaderEpochFileCache.truncateFromStart).
+        is_wrong &= (entry >= 0) | (table.partition_leader_epoch > self._epochs[0])
+        before = np.concatenate(([self._was_wrong], is_wrong[:-1]))
+        self._was_wrong = bool(is_wrong[-1])
+        for row in np.flatnonzero(is_wrong & ~before).tolist():
+            offset = int(table.base_offset[row])
+            self._collector.add(
+                "EPC-3",
+                self._path,
+                f"from offset {offset} on, batches of {Path(log_path).name} have another epoch",
+                severity=Severity.NOTE if entry[row] < 0 else None,
+                base_offset=offset,
+                expected=f"epoch {int(table.partition_leader_epoch[row])}",
+                found=f"epoch {int(epoch[row])}" if entry[row] >= 0 else "no entry",
+            )
+
+    def finish(self) -> None:
+        """EPC-2 and EPC-4."""
+        if self.has_epochs and not self._entries and self._is_followed:
+            self._collector.add(
+                "EPC-4",
+                self._path,
+                "no leader epochs, while the batches have some: followers would be cut at the high"
+                " watermark",
+            )
+        end_offset = self._circumstances.end_offset
+        if self._entries and self._entries[-1].start_offset > end_offset:
+            self._collector.add(
+                "EPC-2",
+                self._path,
+                "the last epoch begins beyond the log",
+                expected=f"<= {end_offset}",
+                found=str(self._entries[-1].start_offset),
+            )

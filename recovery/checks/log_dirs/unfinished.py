@@ -1,0 +1,71 @@
+"""JNL-2: a change of ours has begun in a log dir and not ended.
+
+A broker ignores the file that says so, and goes on with files of which one half is what they were
+and the other half what they were to become. So it is told before a broker is started.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.changes.journals.journal import Status, read_journal
+from recovery.changes.journals.unfinished import (
+    UNFINISHED_NAME,
+    unfinished_path,
+    ways_out,
+    ways_out_of,
+)
+from recovery.rules.findings import Finding, Severity
+from storage.errors import AccessError, CorruptError
+from storage.file_names import LOCK_FILE_NAME
+from storage.files.broker_lock import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CHECK_ID = "JNL-2"
+
+
+def unfinished_changes(log_dirs: Iterable[str]) -> Iterator[Finding]:
+    """Give a finding for each log dir in which a change has not ended; takes no lock.
+
+    While somebody holds the lock it is a warning: the change may be going on just now.
+    """
+    for log_dir in dict.fromkeys(map(os.path.realpath, log_dirs)):
+        try:
+            path = unfinished_path(log_dir)
+        except AccessError as error:
+            yield _finding(log_dir, f"cannot be used: {error}", error.next_step)
+            continue
+        if path is None:
+            continue
+        try:
+            found = read_journal(path)
+        except (AccessError, CorruptError):
+            yield _finding(log_dir, f"a change is unfinished; {ways_out_of(log_dir, path)}", "")
+            continue
+        what = f"a change by {found.command} has not ended"
+        if found.status is Status.APPLIED:
+            what = f"a change by {found.command} is done, but not closed"
+        elif found.status in {Status.UNDOING, Status.UNDONE}:
+            what = f"the undo of a change by {found.command} has not ended"
+        is_undo = found.status in {Status.UNDOING, Status.UNDONE}
+        fix = f"eoctl {'undo' if is_undo else 'apply'} {path}"
+        yield _finding(log_dir, f"{what}: {ways_out(found)}", fix)
+
+
+def _finding(log_dir: str, message: str, fix: str) -> Finding:
+    is_held = probe(Path(log_dir, LOCK_FILE_NAME)).is_held
+    severity = Severity.WARNING if is_held else Severity.ERROR
+    path = str(Path(log_dir, UNFINISHED_NAME))
+    action = "ignores it, and changes more"
+    return Finding(
+        check_id=CHECK_ID,
+        severity=severity,
+        path=path,
+        message=message,
+        broker_action=action,
+        fix=fix,
+    )

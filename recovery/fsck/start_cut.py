@@ -82,7 +82,7 @@ def start_cut(
     is_read = True
     for files, start_pos in parts:
         try:
-            counts.add_segment(files, start_pos, is_active=partition.is_active(files), notes=[])
+            counts.add_segment(files, start_pos, is_active=partition.is_active(files))
         except EoctlError:
             is_read = False
     found = counts.found

@@ -411,17 +411,19 @@ def price_target(truncation: Truncation, acknowledged_offset: int | None) -> Tai
         RefusedError, AccessError: as `price_tail`.
     """
     partition, cut = truncation.partition, truncation.cut
-    notes: list[str] = []
     start_offset = max(cut.end_offset, truncation.target.log_start_offset)
     counts = CutCounts(start_offset, acknowledged_offset)
     for files, start_pos in cut_parts(truncation):
-        counts.add_segment(files, start_pos, is_active=partition.is_active(files), notes=notes)
-    changed = None
+        counts.add_segment(files, start_pos, is_active=partition.is_active(files))
+    changed, notes = None, counts.notes
     if counts.is_whole:
         if not cut.is_nothing:
-            producers = producers_at_end(partition, truncation.target, truncation.clock, notes)
+            producers, unknown = producers_at_end(partition, truncation.target, truncation.clock)
             truncation = truncation._replace(producers=producers)
-        changed = TransactionChanges(truncation, start_offset, notes).follow()
+            notes = [*notes, *unknown]
+        transactions = TransactionChanges(truncation, start_offset)
+        changed = transactions.follow()
+        notes = [*notes, *transactions.notes]
     return Tail(
         start_offset=cut.end_offset,
         end_offset=cut.log_end_offset,

@@ -48,12 +48,14 @@ class CutCounts:
         batches_count: healthy ones, control batches too.
         log_bytes: preallocated zeros left out.
         is_whole: nothing in there is damaged.
+        notes: what is.
     """
 
     def __init__(self, start_offset: int, high_watermark: int | None) -> None:
         self.batches_count = 0
         self.log_bytes = 0
         self.is_whole = True
+        self.notes: list[str] = []
         self._records_count: int | None = 0
         self._acknowledged_count: int | None = 0
         self._start_offset = start_offset
@@ -87,9 +89,7 @@ class CutCounts:
             return 0
         return self._acknowledged_count if self.is_whole else None
 
-    def add_segment(
-        self, files: SegmentFiles, start_pos: int, *, is_active: bool, notes: list[str]
-    ) -> None:
+    def add_segment(self, files: SegmentFiles, start_pos: int, *, is_active: bool) -> None:
         """Count one segment from a position on."""
         with open_segment(files.log.path, base_offset=files.base_offset) as segment:
             scan = segment.scan_tables(start_pos=start_pos, is_active=is_active)
@@ -101,7 +101,7 @@ class CutCounts:
                     self.log_bytes -= verdict.end_pos - verdict.start_pos
                 elif verdict.kind not in END_KINDS and self.is_whole:
                     self.is_whole = False
-                    notes.append(
+                    self.notes.append(
                         f"{files.log.path}: position {verdict.start_pos}:"
                         f" {verdict.reason or verdict.kind}: how much goes is not known"
                     )

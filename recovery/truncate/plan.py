@@ -116,7 +116,8 @@ def plan_truncation(partition: Partition, request: TargetRequest, *, clock: Cloc
             steps=(),
             notes=tuple(notes),
         )
-    producers = producers_at_end(partition, target, clock, notes)
+    producers, unknown = producers_at_end(partition, target, clock)
+    notes += unknown
     if partition.topic in COORDINATOR_TOPICS:
         notes.append(
             f"{partition.topic} is a coordinator's own: groups or transactions go back with it, in"
@@ -159,12 +160,16 @@ def require_changeable(partition: Partition, *, mended: frozenset[str] = frozens
 
 
 def producers_at_end(
-    partition: Partition, target: CutTarget, clock: Clock, notes: list[str]
-) -> tuple[ProducerEntry, ...] | None:
-    """Derive the producer state at the new end; None if damage makes it unknown."""
+    partition: Partition, target: CutTarget, clock: Clock
+) -> tuple[tuple[ProducerEntry, ...] | None, list[str]]:
+    """Derive the producer state at the new end.
+
+    Returns:
+        The state, None if damage makes it unknown; and what is damaged.
+    """
     cut = target.cut
     if cut.end_offset <= target.log_start_offset:
-        return ()  # SNAP-3: nothing at or below the log start is remembered
+        return (), []  # SNAP-3: nothing at or below the log start is remembered
     try:
         entries, stops = recover_cut_state(partition, clock, cut.end_offset, cut.kept_count)
     except AppendError as error:
@@ -178,12 +183,12 @@ def producers_at_end(
         for path, verdict in stops.items()
         if path != last or verdict.start_pos < cut.kept_bytes
     }
-    for path, verdict in damage.items():
-        notes.append(
-            f"{path}: position {verdict.start_pos}: {verdict.reason or verdict.kind}: lies below"
-            " what a broker verifies; the producer state behind it is not known"
-        )
-    return None if damage else tuple(entries)
+    unknown = [
+        f"{path}: position {verdict.start_pos}: {verdict.reason or verdict.kind}: lies below"
+        " what a broker verifies; the producer state behind it is not known"
+        for path, verdict in damage.items()
+    ]
+    return None if damage else tuple(entries), unknown
 
 
 class TruncationSteps:

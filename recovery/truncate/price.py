@@ -114,15 +114,15 @@ def price_truncation(
     partition, cut = truncation.partition, truncation.cut
     if high_watermark is None:
         high_watermark = partition.high_watermark
-    notes: list[str] = []
     # What is below the log start is on the disk, but nobody can read it any more.
     start_offset = max(cut.end_offset, truncation.target.log_start_offset)
     counts = CutCounts(start_offset, high_watermark)
     for files, start_pos in cut_parts(truncation):
-        counts.add_segment(files, start_pos, is_active=partition.is_active(files), notes=notes)
-    transactions = TransactionChanges(truncation, start_offset, notes) if counts.is_whole else None
-    changed = None if transactions is None else transactions.follow()
-    producers = _producers_set_back(truncation, notes)
+        counts.add_segment(files, start_pos, is_active=partition.is_active(files))
+    transactions = TransactionChanges(truncation, start_offset)
+    changed = transactions.follow() if counts.is_whole else None
+    producers, unknown = _producers_set_back(truncation)
+    notes = [*counts.notes, *transactions.notes, *unknown]
     if log_dirs is None:
         log_dirs = [] if partition.log_dir is None else [partition.log_dir]
     groups = find_group_offsets(log_dirs, partition.topic, partition.partition, image=image)
@@ -160,27 +160,30 @@ def price_truncation(
 # --- producers, recovery --------------------------------------------------------------------------
 
 
-def _producers_set_back(truncation: Truncation, notes: list[str]) -> list[ProducerChange] | None:
-    """Compare the state at the old end with that at the new one; None if one is not known."""
+def _producers_set_back(
+    truncation: Truncation,
+) -> tuple[list[ProducerChange] | None, tuple[str, ...]]:
+    """Compare the state at the old end with that at the new one.
+
+    Returns:
+        The producers, None if a state is not known; and why that is so.
+    """
     if truncation.cut.is_nothing:
-        return []
+        return [], ()
     if truncation.producers is None:
-        return None
+        return None, ()
     try:
         before = recover_state(
             truncation.partition, truncation.clock, at_offset=truncation.cut.log_end_offset
         )
     except EoctlError as error:
-        notes.append(f"producers that are set back are not known: {error}")
-        return None
+        return None, (f"producers that are set back are not known: {error}",)
     for path, verdict in before.damage.items():
         if verdict.kind in END_KINDS:
             continue
-        notes.append(
-            f"{path}: position {verdict.start_pos}: producers that are set back are not known"
-        )
-        return None
-    return list(producers_set_back(before.entries, truncation.producers))
+        where = f"{path}: position {verdict.start_pos}"
+        return None, (f"{where}: producers that are set back are not known",)
+    return list(producers_set_back(before.entries, truncation.producers)), ()
 
 
 def producers_set_back(

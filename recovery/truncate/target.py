@@ -16,7 +16,7 @@ from storage.errors import RefusedError, UsageError
 from storage.file_names import HIGH_WATERMARK_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from recovery.truncate.cut import Cut
     from storage.dirs.partition import Partition
@@ -68,6 +68,13 @@ class CutTarget(NamedTuple):
     notes: tuple[str, ...]
 
 
+class _FoundOffset(NamedTuple):
+    """An offset, and what a person should know of how it was found."""
+
+    offset: int
+    notes: tuple[str, ...] = ()
+
+
 class _Log(NamedTuple):
     """A partition and its bounds."""
 
@@ -99,8 +106,7 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
     for each in request.replicas:
         if each.directory.topic_partition != partition.directory.topic_partition:
             raise UsageError(f"{each.path}: is no replica of {partition.directory.topic_partition}")
-    notes: list[str] = []
-    offset = _FINDERS[request.kind](log, request, notes)
+    offset, notes = _FINDERS[request.kind](log, request)
     if partition.problems:
         raise RefusedError(
             f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
@@ -114,13 +120,12 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
             next_step=f"an offset from {remote.end_offset} on",
         )
     cut = find_cut(partition, offset, log.end_offset)
-    _tell(log, cut, request, notes)
     return CutTarget(
         offset=offset,
         end_offset=cut.end_offset,
         log_start_offset=log.start_offset,
         cut=cut,
-        notes=tuple(notes),
+        notes=(*notes, *_told_of(log, cut, is_exact=request.exact)),
     )
 
 
@@ -130,59 +135,57 @@ def _bounds(partition: Partition) -> _Log:
     return _Log(partition, start_offset, start_offset if end is None else end.offset)
 
 
-def _tell(log: _Log, cut: Cut, request: TargetRequest, notes: list[str]) -> None:
-    """Refuse what `exact` refuses; add what holds for every kind of target."""
+def _told_of(log: _Log, cut: Cut, *, is_exact: bool) -> Iterator[str]:
+    """Refuse what `exact` refuses; say what holds for every kind of target."""
     around = cut.around
     if around is not None:
         where = (
             f"offset {cut.offset} lies inside of the batch with offsets {around.base_offset} to"
             f" {around.last_offset} (position {around.pos} of {around.path})"
         )
-        if request.exact:
+        if is_exact:
             raise RefusedError(
                 f"{where}, and only whole batches can be cut",
                 next_step=f"--to-offset {around.base_offset}, --to-offset"
                 f" {around.last_offset + 1}, or leave out --exact",
             )
-        notes.append(f"{where}: all of that batch goes")
+        yield f"{where}: all of that batch goes"
     if cut.is_nothing:
         beyond = f", below {cut.offset}" if cut.offset > cut.log_end_offset else ""
-        notes.append(f"nothing to cut: the log ends at {cut.log_end_offset}{beyond}")
-        _tell_tail(log, notes)
+        yield f"nothing to cut: the log ends at {cut.log_end_offset}{beyond}"
+        yield from _told_of_tail(log)
         return
     if cut.end_offset < cut.offset:
-        notes.append(
+        yield (
             f"the log will end at {cut.end_offset}, behind the last batch that stays, not at"
             f" {cut.offset}"
         )
     if cut.offset < log.start_offset:
-        notes.append(
+        yield (
             f"below the log start offset {log.start_offset}: no record stays, and the log start"
             " goes down with the end"
         )
 
 
-def _tell_tail(log: _Log, notes: list[str]) -> None:
+def _told_of_tail(log: _Log) -> Iterator[str]:
     """Say what lies behind the last batch."""
     end = log.partition.log_end()
-    if end is None or end.valid_bytes >= end.files.log.file_bytes:
-        return
-    kind = end.verdict.kind
-    notes.append(
-        f"{end.files.log.path}: from position {end.valid_bytes} on there is no whole batch"
-        f" ({kind}): the next start of a broker cuts that"
-    )
+    if end is not None and end.valid_bytes < end.files.log.file_bytes:
+        yield (
+            f"{end.files.log.path}: from position {end.valid_bytes} on there is no whole batch"
+            f" ({end.verdict.kind}): the next start of a broker cuts that"
+        )
 
 
 # --- the high watermark ---------------------------------------------------------------------------
 
 
-def _to_high_watermark(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+def _to_high_watermark(log: _Log, request: TargetRequest) -> _FoundOffset:
     if request.assume_hw is not None:
         if request.assume_hw < 0:
             raise UsageError(f"{request.assume_hw}: a high watermark is not negative")
-        notes.append(f"the high watermark is taken to be {request.assume_hw}, as given")
-        return _clamped(log, request.assume_hw, notes)
+        given = f"the high watermark is taken to be {request.assume_hw}, as given"
+        return _clamped(log, request.assume_hw, [given])
     high_watermark = log.partition.high_watermark
     if high_watermark is None:
         why = "the directory around it is no log dir"
@@ -192,8 +195,10 @@ def _to_high_watermark(log: _Log, request: TargetRequest, notes: list[str]) -> i
             f"{log.path}: its high watermark is not known: {why}",
             next_step="--assume-hw N, or --to-offset N",
         )
-    for replica in request.replicas:
-        _require_common(log, _bounds(replica), high_watermark, notes)
+    compared = (
+        _require_common(log, _bounds(replica), high_watermark) for replica in request.replicas
+    )
+    notes = [each for each in compared if each]
     notes.append(
         f"the checkpointed high watermark {high_watermark} is a lower bound: after a crash the"
         " real one may have been higher, by what was acknowledged in the last seconds"
@@ -201,26 +206,30 @@ def _to_high_watermark(log: _Log, request: TargetRequest, notes: list[str]) -> i
     return _clamped(log, high_watermark, notes)
 
 
-def _clamped(log: _Log, high_watermark: int, notes: list[str]) -> int:
+def _clamped(log: _Log, high_watermark: int, notes: Sequence[str]) -> _FoundOffset:
     """Bring it into the log, as a broker does at its start."""
     clamped = max(min(high_watermark, log.end_offset), log.start_offset)
-    if clamped != high_watermark:
-        side = "end" if high_watermark > clamped else "start"
-        notes.append(f"the high watermark {high_watermark} lies beyond the log {side} {clamped}")
-    return clamped
+    if clamped == high_watermark:
+        return _FoundOffset(clamped, tuple(notes))
+    side = "end" if high_watermark > clamped else "start"
+    beyond = f"the high watermark {high_watermark} lies beyond the log {side} {clamped}"
+    return _FoundOffset(clamped, (*notes, beyond))
 
 
-def _require_common(log: _Log, other: _Log, high_watermark: int, notes: list[str]) -> None:
-    """Refuse a high watermark above what two replicas can have in common (EPOCH-8)."""
+def _require_common(log: _Log, other: _Log, high_watermark: int) -> str:
+    """Refuse a high watermark above what two replicas can have in common (EPOCH-8).
+
+    Returns:
+        Why they were not compared; "" when they were.
+    """
     ours, theirs = read_epochs(log.partition), read_epochs(other.partition)
     if not ours or not theirs:
         lacking = log.path if not ours else other.path
-        notes.append(f"{lacking}: knows no leader epochs: {other.path} was not compared")
-        return
+        return f"{lacking}: knows no leader epochs: {other.path} was not compared"
     common_end = find_common_end(ours, log.end_offset, theirs, other.end_offset)
     limit = min(high_watermark, log.end_offset)
     if common_end is not None and limit <= common_end:
-        return
+        return ""
     advice = f"--to-offset {common_end}, or --to-leader-epoch E with the last common epoch"
     if common_end is None:
         found, advice = "they have not one leader epoch in common", "--to-offset N"
@@ -238,15 +247,15 @@ def _require_common(log: _Log, other: _Log, high_watermark: int, notes: list[str
 # --- an offset, an epoch, a time ------------------------------------------------------------------
 
 
-def _to_offset(log: _Log, request: TargetRequest, notes: list[str]) -> int:
-    del notes, log
+def _to_offset(_log: _Log, request: TargetRequest) -> _FoundOffset:
     offset = _value(request)
     if offset < 0:
         raise UsageError(f"offset {offset}: an offset is not negative")
-    return offset  # above the end there is nothing to cut: the second run of one call, for example
+    # Above the end there is nothing to cut: the second run of one call, for example.
+    return _FoundOffset(offset)
 
 
-def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+def _to_leader_epoch(log: _Log, request: TargetRequest) -> _FoundOffset:
     epoch = _value(request)
     entries = read_epochs(log.partition)
     if not entries:
@@ -262,6 +271,7 @@ def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int
             next_step=f"--to-leader-epoch {entries[-1].epoch} or below; eoctl rebuild if epochs"
             " are missing",
         )
+    notes = []
     if end.epoch != epoch or epoch not in {each.epoch for each in entries}:
         notes.append(
             f"leader epoch {epoch} is not known here: what a replica would be told is the end of"
@@ -282,19 +292,18 @@ def _to_leader_epoch(log: _Log, request: TargetRequest, notes: list[str]) -> int
                 f" instead of {offset}"
             )
             offset = limit
-    return offset
+    return _FoundOffset(offset, tuple(notes))
 
 
-def _to_time(log: _Log, request: TargetRequest, notes: list[str]) -> int:
+def _to_time(log: _Log, request: TargetRequest) -> _FoundOffset:
     found = log.partition.find_timestamp(_value(request))
     if found is None:
-        notes.append("no record has that timestamp or a later one")
-        return log.end_offset
-    notes.append(
+        return _FoundOffset(log.end_offset, ("no record has that timestamp or a later one",))
+    told = (
         f"the first record at or after that time has offset {found.offset} and timestamp"
         f" {found.timestamp_ms}; records behind it with earlier timestamps are cut, too"
     )
-    return found.offset
+    return _FoundOffset(found.offset, (told,))
 
 
 def _value(request: TargetRequest) -> int:
@@ -303,7 +312,7 @@ def _value(request: TargetRequest) -> int:
     return request.value
 
 
-_FINDERS: dict[TargetKind, Callable[[_Log, TargetRequest, list[str]], int]] = {
+_FINDERS: dict[TargetKind, Callable[[_Log, TargetRequest], _FoundOffset]] = {
     TargetKind.HW: _to_high_watermark,
     TargetKind.OFFSET: _to_offset,
     TargetKind.LEADER_EPOCH: _to_leader_epoch,

@@ -62,12 +62,16 @@ def cut_parts(truncation: Truncation) -> Iterator[tuple[SegmentFiles, int]]:
 
 
 class TransactionChanges:
-    """Follows the transactions of what goes, from the state at the new end on."""
+    """Follows the transactions of what goes, from the state at the new end on.
 
-    def __init__(self, truncation: Truncation, start_offset: int, notes: list[str]) -> None:
+    Attributes:
+        notes: why they are not known.
+    """
+
+    def __init__(self, truncation: Truncation, start_offset: int) -> None:
         self._truncation = truncation
         self._start_offset = start_offset
-        self._notes = notes
+        self.notes: list[str] = []
         self._counts: Counter[str] = Counter()
         self._kept: list[TransactionChange] = []
         self._removed: list[TransactionChange] = []
@@ -99,10 +103,10 @@ class TransactionChanges:
             try:
                 stop = self._replay(files, state)
             except EoctlError as error:
-                self._notes.append(f"transactions that change are not known: {error}")
+                self.notes.append(f"transactions that change are not known: {error}")
                 return None
             if stop is not None and stop.kind not in END_KINDS:
-                self._notes.append(
+                self.notes.append(
                     f"{files.log.path}: position {stop.start_pos}: {stop.reason or stop.kind}:"
                     " transactions that change are not known"
                 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.drawn import outside_share, seed_of_the_sources
+from tests.drawn import not_their_turn, outside_share, seed_of_the_sources
 from tests.kafka import jars
 from tests.once import once_per_run
 from tests.running import Outcome, runner
@@ -133,7 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = []
     left_out = config.stash[_LEFT_OUT]
     is_named = any("::" in argument for argument in config.args)
-    not_drawn = set() if is_named else {*outside_share(items)}
+    not_drawn = set() if is_named else {*outside_share(items), *not_their_turn(items)}
     if not_drawn:
         left_out[_NOT_DRAWN] = len(not_drawn)
     for item in items:

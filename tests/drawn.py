@@ -3,8 +3,9 @@
 A share is drawn with EOCTL_SEED, which the end of a test run prints: the same seed draws the same.
 EOCTL_TESTS=all leaves nothing out.
 
-`@pytest.mark.share(2)` runs two of the cases of a parametrised test; those of a test that is named on
-the command line, with `::`, all run.
+`@pytest.mark.share(2)` runs two of the cases of a parametrised test. `@pytest.mark.in_turn` is for
+tests that take long by themselves (most with a broker or Spark): half of all that have it run. A test
+that is named on the command line, with `::`, runs whole.
 """
 
 from __future__ import annotations
@@ -78,6 +79,16 @@ def outside_share(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         chosen = {each.nodeid for each in drawn(found, *mark.args, test)}
         left += [each for each in found if each.nodeid not in chosen]
     return left
+
+
+def not_their_turn(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The cases of tests marked with `in_turn` that this run leaves to others: half of the tests."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("in_turn"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen = drawn(cases, (len(cases) + 1) // 2, "in turn")
+    return [item for test, found in cases.items() if test not in chosen for item in found]
 
 
 def times(whole: int, share: int) -> int:

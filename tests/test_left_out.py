@@ -71,3 +71,18 @@ def test_cases_that_are_not_drawn() -> None:
     assert _collected(file) == (share, said)
     named = [name for name in every if "test_cut_tails[" in name]
     assert _collected(f"{file}::test_cut_tails") == (named, "")
+
+
+def test_tests_whose_turn_it_is_not() -> None:
+    """Half of those that take long; the others of their file run, and all where one is named."""
+    file = "tests/cli/test_bombs.py"
+    share, said = _collected(file)
+    every, nothing = _collected(file, tests="all")
+    assert said
+    assert nothing == ""
+    assert {*share} < {*every}
+    left = {name.partition("[")[0] for name in every} - {name.partition("[")[0] for name in share}
+    (test,) = left
+    assert {*_collected(test)[0]} == {
+        name for name in every if name.partition("[")[0] == test
+    }

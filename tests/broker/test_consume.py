@@ -70,6 +70,7 @@ def names_in(log_dir: Path) -> list[str]:
     )  # fmt: skip
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_it_is_what_the_client_is_given(
     isolation: str, fresh_log_dir: FreshLogDir, served: Broker, eoctl: Eoctl
@@ -127,6 +128,7 @@ def test_text_is_that_of_the_console_consumer(
         assert ours.stdout == theirs.stdout
 
 
+@pytest.mark.in_turn
 def test_a_running_broker_is_followed(tmp_path: Path) -> None:
     """Records come when their transaction is committed; the client is given the same."""
     log_dir = tmp_path / "log-dir"

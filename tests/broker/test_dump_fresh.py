@@ -34,6 +34,7 @@ def differences(
     return different, lines
 
 
+@pytest.mark.in_turn
 def test_every_file_with_all_its_records(
     fresh_dumps: dict[Path, DumpResult], eoctl: Callable
 ) -> None:

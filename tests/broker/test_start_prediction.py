@@ -333,6 +333,7 @@ def compare(before: dict[Path, str], after: dict[Path, str], rows: list[dict[str
             assert path.stat().st_size == each["size_bytes"], path
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(2)
 @pytest.mark.parametrize("state", FAULTS)
 def test_a_start_does_what_was_predicted(
@@ -389,6 +390,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.parametrize(
     ("state", "name", "plant", "words", "check_id"), REFUSALS, ids=[r[4] for r in REFUSALS]

@@ -268,6 +268,7 @@ def test_the_reference_is_what_a_client_reads(made: CutTopic) -> None:
         )
 
 
+@pytest.mark.in_turn
 def test_a_broker_and_its_clients_go_on(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_broker_and_its_clients_go_on(
     require_no_undo(eoctl, log_dir)
 
 
+@pytest.mark.in_turn
 def test_undo_and_a_broker_that_ran_in_between(
     made: CutTopic, tmp_path: Path, eoctl: Callable[..., Outcome]
 ) -> None:

@@ -49,6 +49,7 @@ def files_of(root: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
 @pytest.mark.xdist_group("spark")

@@ -81,6 +81,7 @@ def test_golden_states(
     check_state(outcome, golden, state)
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.java
@@ -494,6 +495,7 @@ def test_an_empty_log_dir_starts_nothing(
     assert notes_of(outcome) == [VERIFIED, "engine: spark, as asked for"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.java
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")

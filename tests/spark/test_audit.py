@@ -62,6 +62,7 @@ def check_engines(eoctl: Callable[..., Any], *call: object, split_bytes: int) ->
     assert len(one.stdout.splitlines()) > 100
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.parametrize("split_bytes", [1, 128 << 20])
 def test_real_directories(

@@ -70,6 +70,7 @@ def locally(logs: list[str], cwd: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.in_turn
 def test_executors_have_none_of_our_packages(cluster: Cluster, tmp_path: Path) -> None:
     check = "import numpy, pyarrow, crc32c; import eoctl"
     done = run(cluster, [cluster.environment["PYSPARK_PYTHON"], "-c", check], tmp_path)
@@ -102,6 +103,7 @@ def by_spark_submit(cluster: Cluster, logs: list[str], tmp_path: Path) -> str:
     return "".join(f"{each}\n" for each in lines)
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.parametrize("way", [by_itself, by_spark_submit])
 def test_the_same_answer(
@@ -113,6 +115,7 @@ def test_the_same_answer(
     assert way(cluster, logs, tmp_path) == locally(logs, cluster.directory)
 
 
+@pytest.mark.in_turn
 @pytest.mark.share(1)
 @pytest.mark.parametrize("what", ["library", "package", "python"])
 def test_what_an_executor_lacks_is_named(

@@ -424,6 +424,7 @@ def made_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("made") / "made-0"
 
 
+@pytest.mark.in_turn
 @settings(max_examples=150)
 @given(damaged_logs(), logs(max_batches=4), st.data())
 def test_a_broker_agrees_or_it_is_refused(

@@ -487,6 +487,7 @@ def test_java_cannot_lock_what_we_hold(tmp_path: Path, lock_path: Path) -> None:
     assert seen_by_java() == "free"
 
 
+@pytest.mark.in_turn
 @pytest.mark.broker
 def test_a_broker_and_we_keep_each_other_away(tmp_path: Path) -> None:
     log_dir = tmp_path / "log-dir"

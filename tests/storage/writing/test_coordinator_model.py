@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -524,6 +525,7 @@ def _fields(state: TransactionState) -> dict[str, Any]:
     }
 
 
+@pytest.mark.in_turn
 def test_any_requests_and_deaths() -> None:
     ANSWERS.clear()
     run_state_machine_as_test(

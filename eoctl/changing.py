@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,48 +12,19 @@ from recovery.changes.apply import apply_plan
 from recovery.changes.journals.journal import Status
 from recovery.changes.plans.plan import encode_plan
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import UsageError
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from eoctl.options import ChangeOptions
     from recovery.changes.journals.applied import Applied
     from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
     from storage.writing.partition_store import FileChange
 
 STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangeOptions:
-    """What the command line says of how a plan is applied; by name only: four of them are flags.
-
-    Raises:
-        UsageError: a combination that means nothing.
-    """
-
-    apply: bool = False
-    save_plan: str | None = None
-    backup_dir: str | None = None
-    no_backup: bool = False
-    accept_loss: bool = False
-    broker_is_stopped: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse combinations that mean nothing."""
-        if self.no_backup and not self.accept_loss:
-            raise UsageError(
-                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
-            )
-        if self.accept_loss and not self.no_backup:
-            raise UsageError("--i-accept-the-loss means nothing without --no-backup")
-        if self.apply and self.save_plan is not None:
-            raise UsageError(
-                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
-            )
 
 
 def apply_one(fs: FileSystem, plan: Plan, options: ChangeOptions) -> Applied:

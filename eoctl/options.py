@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,6 +110,44 @@ BrokerIsStopped = Annotated[
         "--broker-is-stopped", help="Confirms that no broker runs, where files cannot be locked."
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """What the command line says of how a plan is applied; by name only: four of them are flags.
+
+    Raises:
+        UsageError: a combination that means nothing.
+    """
+
+    apply: bool = False
+    save_plan: str | None = None
+    backup_dir: str | None = None
+    no_backup: bool = False
+    accept_loss: bool = False
+    broker_is_stopped: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that mean nothing."""
+        if self.no_backup and not self.accept_loss:
+            raise UsageError(
+                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
+            )
+        if self.accept_loss and not self.no_backup:
+            raise UsageError("--i-accept-the-loss means nothing without --no-backup")
+        if self.apply and self.save_plan is not None:
+            raise UsageError(
+                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
+            )
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the plan is applied or saved, not only shown."""
+        return self.apply or self.save_plan is not None
+
+
+PLAN_ONLY = ChangeOptions()
+
 MetadataDir = Annotated[
     str | None,
     typer.Option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),

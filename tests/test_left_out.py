@@ -83,6 +83,4 @@ def test_tests_whose_turn_it_is_not() -> None:
     assert {*share} < {*every}
     left = {name.partition("[")[0] for name in every} - {name.partition("[")[0] for name in share}
     (test,) = left
-    assert {*_collected(test)[0]} == {
-        name for name in every if name.partition("[")[0] == test
-    }
+    assert {*_collected(test)[0]} == {name for name in every if name.partition("[")[0] == test}

@@ -9,18 +9,17 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 
 COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
 
 
+@with_change(without=("apply", "save_plan"))
 def command(
     plan: Annotated[
         str, typer.Argument(metavar="PLAN", help="A saved plan, or the directory of a journal.")
     ],
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Apply a plan: every file it touches must be what it was when the plan was made.
@@ -28,8 +27,8 @@ def command(
     The old bytes are kept, and eoctl undo puts them back. Applied twice it changes nothing. The
     directory of a journal stands for the plan in it: what was interrupted is completed.
     """
-    from eoctl.changing import ChangeOptions, apply_one, how_to_undo, show_price
-    from eoctl.output import Report, emit, line, message, use_format
+    from eoctl.changing import apply_one, how_to_undo, show_price
+    from eoctl.output import Report, emit, line, message
     from recovery.changes.apply import finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plans.plan import read_plan
@@ -37,18 +36,10 @@ def command(
     from storage.files.broker_lock import take
     from storage.files.fsio import FileSystem
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=True,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     fs = FileSystem()
     if Path(plan).is_dir() or Path(plan).name == JOURNAL_NAME:
         found = read_journal(plan)
-        with take(found.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+        with take(found.log_dirs, broker_is_stopped=change.broker_is_stopped, fs=fs):
             applied = finish(fs, found.path)
             message(how_to_undo(applied))  # at once: the row may find no reader
         price = {} if found.appends else read_plan(found.plan_path, is_kept=True).price
@@ -56,7 +47,7 @@ def command(
         wanted = read_plan(plan)
         if not wanted.steps:
             raise UsageError(f"{plan}: has no steps: there is nothing to do")
-        with take(wanted.log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
+        with take(wanted.log_dirs, broker_is_stopped=change.broker_is_stopped, fs=fs):
             applied = apply_one(fs, wanted, change)
             message(how_to_undo(applied))
         price = wanted.price

@@ -91,9 +91,6 @@ def command(
     Each finding has the rule it breaks, where, how grave it is, and what a broker does about it at
     its next start. What is normal after a clean stop, after a crash, or in use is no finding.
     """
-    from eoctl.output import use_format
-
-    use_format(output)
     wanted = given_paths(paths, server_properties)
     if explain is not None:
         if wanted:

@@ -105,10 +105,8 @@ def command(
     from eoctl.clients.log.consume_bounds import parse_end, parse_start
     from eoctl.clients.log.consumer import ConsumeOptions
     from eoctl.clients.text.record_text import TextOptions
-    from eoctl.output import use_format
     from eoctl.runs.clients.consume import PrintOptions, consume
 
-    use_format(output)
     if offsets is not None:
         start, until = _bounds(offsets, start, until)
     wanted = ConsumeOptions(
@@ -122,7 +120,7 @@ def command(
     )
     of_group = None
     if group is not None:
-        from eoctl.changing import ChangeOptions
+        from eoctl.options import ChangeOptions
         from eoctl.runs.clients.group_position import GroupOptions
 
         change = ChangeOptions(

@@ -9,6 +9,7 @@ import typer
 from eoctl import options
 from eoctl.options import Compare
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from recovery.transactions.isolation import Isolation
 from storage.limits import INT64_MAX
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from eoctl.runs.clients.copy import CopyResult
 
 
+@with_change(without=("save_plan",))
 def command(
     source: Annotated[
         str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
@@ -23,7 +25,6 @@ def command(
     destination: Annotated[
         str, typer.Argument(metavar="DST", help="Target partition; it need not exist yet.")
     ],
-    apply: options.Apply = False,
     topic: Annotated[
         str | None,
         typer.Option(
@@ -84,10 +85,7 @@ def command(
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: options.SingleCopy = False,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Append what a partition has to another one, exactly once, and compare the two.
@@ -96,24 +94,14 @@ def command(
     destination has. By default the plan is shown; --apply does it, with no broker on DST; one may
     be running on SRC, which is only read.
     """
-    from eoctl.changing import ChangeOptions
     from eoctl.clients.log.consume_bounds import EndKind, parse_end, parse_start
     from eoctl.clients.log.consumer import ConsumeOptions
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.output import use_format
     from eoctl.runs.clients.copy import CopyOptions, copy
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     end = parse_end(until)
     if follow and end.kind is EndKind.OFFSET:
         raise UsageError("--follow has no end, and --until OFFSET is one")

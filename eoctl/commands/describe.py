@@ -45,13 +45,12 @@ def command(
     Every batch is read and its checksum verified. A single partition is shown segment by segment
     too. Unknown is printed as unknown (null in jsonl), never as 0.
     """
-    from eoctl.output import Report, emit, line, use_format, while_read
+    from eoctl.output import Report, emit, line, while_read
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
     from recovery.look.describe import PartitionDescription, SegmentSummary
     from storage.dirs.discovery import discover
 
-    use_format(output)
     wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl describe PATH...")

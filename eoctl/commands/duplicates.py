@@ -86,7 +86,7 @@ def command(
     Suspected: two records say the same within the window, and no session kept retries out.
     """
     from eoctl.clock import parse_duration_ms
-    from eoctl.output import draws_tables, use_format, while_read
+    from eoctl.output import draws_tables, while_read
     from eoctl.runs.reports.duplicates import DuplicatesRun
     from recovery.duplicates.record_digests import parse_record_id
     from recovery.duplicates.rows import DuplicateKind
@@ -94,7 +94,6 @@ def command(
     from recovery.duplicates.spill import spill_space
     from storage.dirs.discovery import discover
 
-    use_format(output)
     kinds = frozenset(DuplicateKind) if kind is KindChoice.ALL else {DuplicateKind(kind.value)}
     if DuplicateKind.SUSPECTED not in kinds and (across_partitions or record_id is not None):
         raise UsageError("--id and --across-partitions look for suspected ones, not --kind proved")

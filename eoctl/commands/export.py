@@ -83,12 +83,11 @@ def command(
 
     A file is complete or not there. What could not be read is listed in DIR/_lost.jsonl.
     """
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit
     from eoctl.runs.reports.engine import EngineOptions, EngineRun
     from eoctl.spark.session import parse_settings
     from recovery.export.plan import check_columns
 
-    use_format(output)
     wanted = given_paths(paths, server_properties, topic)
     if not wanted or to is None:
         what = "no --to DIR given" if wanted else "no PATH given"

@@ -54,11 +54,10 @@ def command(
 
     Of a journal that was pruned there is no undo. Unfinished ones are never pruned.
     """
-    from eoctl.output import Report, emit, error, use_format
+    from eoctl.output import Report, emit, error
     from recovery.changes.journals.listing import list_journals
     from storage.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
-    use_format(output)
     if action is not JournalAction.PRUNE and (apply or older_than is not None):
         raise UsageError("--apply and --older-than go with prune only")
     if older_than is not None and not math.isfinite(older_than):

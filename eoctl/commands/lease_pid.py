@@ -80,7 +80,6 @@ def acquire(
     for each in topics:
         require_legal(each)
     chosen = _options(
-        output,
         metadata_dir,
         topic_id,
         single_copy,
@@ -123,7 +122,6 @@ def renew(
     from storage.files.fsio import FileSystem
 
     chosen = _options(
-        output,
         metadata_dir,
         topic_id,
         single_copy,
@@ -155,9 +153,7 @@ def release(
     from eoctl.runs.clients import lease as lease_run
     from storage.files.fsio import FileSystem
 
-    chosen = _options(
-        output, metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now, None
-    )
+    chosen = _options(metadata_dir, topic_id, single_copy, broker_is_stopped, wait_ms, now, None)
     answer = lease_run.release(log_dir, app_id, generation, chosen, FileSystem())
     return _print("released", lease_run.ListRow._fields, answer, output)
 
@@ -166,10 +162,9 @@ def list_leases(
     log_dir: LogDir, now: Now = None, output: options.Output = OutputFormat.TEXT
 ) -> int:
     """List all leases, and how far the sequence of ids has come; takes no lock."""
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import Report, emit, line
     from eoctl.runs.clients import lease as lease_run
 
-    use_format(output)
     answer, sequence = lease_run.list_leases(log_dir, now)
     status = _print("lease", lease_run.ListRow._fields, answer, output)
     if output is OutputFormat.TEXT:
@@ -197,7 +192,6 @@ def expire(
     from storage.files.fsio import FileSystem
 
     chosen = _options(
-        output,
         metadata_dir,
         topic_id,
         single_copy,
@@ -211,7 +205,6 @@ def expire(
 
 
 def _options(
-    output: OutputFormat,
     metadata_dir: str | None,
     topic_id: str | None,
     single_copy: bool,
@@ -221,9 +214,7 @@ def _options(
     producer_expiry_ms: int | None,
 ) -> IdOptions:
     from eoctl.clients.coordinators.producer_id_topic import IdOptions
-    from eoctl.output import use_format
 
-    use_format(output)
     chosen = IdOptions(
         metadata_dir=metadata_dir,
         topic_id=topic_id,

@@ -53,14 +53,13 @@ def command(
     depend on them.
     """
     from eoctl.clock import parse_time_ms
-    from eoctl.output import Report, draws_tables, emit, line, use_format, while_read
+    from eoctl.output import Report, draws_tables, emit, line, while_read
     from eoctl.runs.reports.who_wrote import who_wrote
     from recovery.look.locate import Location, Search
     from storage.dirs.discovery import discover
     from storage.dirs.partition import Partition
     from storage.file_names import FileKind, classify
 
-    use_format(output)
     if sum(each is not None for each in (offset, timestamp, key, pos)) != 1:
         raise UsageError(
             "exactly one of --offset, --timestamp, --key and --pos is needed",

@@ -45,11 +45,10 @@ def command(
     Lost is what was acknowledged, or lies in damaged bytes, and cannot be read; what lies below
     the log start is not. With --against: the records that are gone, new or changed.
     """
-    from eoctl.output import draws_tables, use_format, while_read
+    from eoctl.output import draws_tables, while_read
     from eoctl.runs.reports.loss import LossRun
     from eoctl.runs.reports.loss_against import AgainstRun
 
-    use_format(output)
     # Of what is compared, a partition may be in the other one only.
     wanted = given_paths(paths, server_properties, topic if against is None else None)
     if not wanted and against is None:

@@ -11,6 +11,7 @@ import typer
 from eoctl import options
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+@with_change(without=("save_plan",))
 def command(
     path: Annotated[
         str,
@@ -41,7 +43,6 @@ def command(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="Records to append; - is the standard input.")
     ] = "-",
-    apply: options.Apply = False,
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
     input_format: Annotated[
@@ -159,10 +160,7 @@ def command(
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: options.SingleCopy = False,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Append records to a partition directory, as a producer and its broker would.
@@ -170,7 +168,6 @@ def command(
     Each line of the input is the value of a record. A partition that was not stopped cleanly is
     recovered first. By default the plan is shown; --apply does it, and no broker may be running.
     """
-    from eoctl.changing import ChangeOptions
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.clients.producing.link import parse_faults
@@ -178,20 +175,11 @@ def command(
     from eoctl.clients.producing.topic_producer import Transactions
     from eoctl.clients.text.streams import open_input, separator_bytes
     from eoctl.clock import parse_time_ms
-    from eoctl.output import use_format
     from eoctl.progress import Progress
     from eoctl.runs.clients.produce import ProduceInput, produce
     from storage.errors import UsageError
     from storage.writing.partition_store import FlushPolicy
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     if txn_records is None and transactional_id is not None:
         txn_records = ALL_RECORDS
     if abort_every is not None and txn_records is None:

@@ -54,12 +54,11 @@ def command(
     are gone are counted from the newest snapshot.
     """
     from eoctl.clock import format_time_ms, resolve_now
-    from eoctl.output import Report, emit, line, message, use_format
+    from eoctl.output import Report, emit, line, message
     from recovery.look.census import Census, count_producers, new_by_hour
     from recovery.replay.snapshots import Clock
     from storage.dirs.discovery import discover
 
-    use_format(output)
     wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl producers PATH...")

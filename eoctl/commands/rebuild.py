@@ -8,10 +8,12 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.errors import AccessError, UsageError
 from storage.limits import INT32_MAX
 
 
+@with_change()
 def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PARTITION...", help="Partition directories or log dirs.")
@@ -52,11 +54,7 @@ def command(
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the files that differ or are missing.")
     ] = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -64,24 +62,13 @@ def command(
 
     Nothing is written without --apply or --to.
     """
-    from eoctl.changing import ChangeOptions
-    from eoctl.output import use_format
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.changes.rebuild import RebuildRun
     from eoctl.runs.changes.rebuild_jobs import rebuild_jobs
     from recovery.cluster.absent import lost_partitions
     from storage.dirs.discovery import discover
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
-    if to is not None and (apply or save_plan is not None):
+    if to is not None and (change.is_kept):
         raise UsageError("--apply writes in place, --to elsewhere: give one of them")
     wanted = options.given_paths(paths, None, topic)
     work, notes = rebuild_jobs(
@@ -92,7 +79,7 @@ def command(
         expiration_ms=producer_expiry_ms,
         now=now,
         metadata_dir=metadata_dir,
-        is_applied=apply or save_plan is not None,
+        is_applied=change.is_kept,
     )
     if to is not None:
         from recovery.rebuild.write_derived import require_elsewhere
@@ -110,6 +97,6 @@ def command(
         or any(isinstance(each, AccessError) for each in found.problems)
         or any(each.problems for each in found.selected),
     )
-    if apply or save_plan is not None:
+    if change.is_kept:
         return run_change(run.change(is_saved=not apply), change, output)
     return run.show(to, output)

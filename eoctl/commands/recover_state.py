@@ -8,9 +8,11 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.errors import UsageError
 
 
+@with_change()
 def command(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     from_scratch: Annotated[
@@ -27,11 +29,7 @@ def command(
     apply: Annotated[
         bool, typer.Option("--apply", help="Write the snapshot that a broker would.")
     ] = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.KafkaOutput = OutputFormat.TEXT,
 ) -> int:
     """Show the producers that a broker would know after its next start.
@@ -39,21 +37,10 @@ def command(
     Producers come as kafka-dump-log prints a snapshot; what differs from the snapshot on disk is
     told entry by entry. Nothing is written without --apply or --to.
     """
-    from eoctl.changing import ChangeOptions
-    from eoctl.output import use_format
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.changes.recover_state import RecoverOptions, recover_state_command, show_state
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
-    writes = apply or save_plan is not None
+    writes = apply or change.save_plan is not None
     if writes and (to is not None or at_offset is not None):
         raise UsageError("--apply goes with neither --to nor --at-offset")
     wanted = RecoverOptions(

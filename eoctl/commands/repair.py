@@ -8,10 +8,12 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from recovery.repair.strategies import Strategy
 from storage.limits import INT32_MAX
 
 
+@with_change()
 def command(
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH...", help="Partition directories or log dirs.")
@@ -40,12 +42,7 @@ def command(
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
     metadata_dir: options.MetadataDir = None,
-    apply: options.Apply = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
@@ -53,21 +50,10 @@ def command(
 
     Without --apply the plan is shown: every step, and what is lost.
     """
-    from eoctl.changing import ChangeOptions
-    from eoctl.output import use_format
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.changes.repair import RepairOptions, RepairRun, repair_command
     from eoctl.runs.told import is_for_people
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     wanted = RepairOptions(
         strategy=strategy,
         single_copy=single_copy,
@@ -77,7 +63,7 @@ def command(
         metadata_dir=metadata_dir,
         replicated=replicated,
     )
-    wanted.check(is_kept=apply or save_plan is not None)
+    wanted.check(is_kept=change.is_kept)
     wanted_paths = options.given_paths(paths, None, topic)
     compares = strategy is None and is_for_people(output)
     run = RepairRun(wanted_paths, wanted, compares=compares)

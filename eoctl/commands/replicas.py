@@ -9,6 +9,7 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class RuleName(StrEnum):
     HW = "hw"
 
 
+@with_change()
 def command(
     action: Annotated[ReplicasAction, typer.Argument(metavar="compare|rejoin", help="What to do.")],
     paths: Annotated[
@@ -48,12 +50,7 @@ def command(
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
-    apply: options.Apply = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Compare copies of one partition from several brokers, or make one follow another.
@@ -62,22 +59,10 @@ def command(
     log dirs all partitions that they share. rejoin: cut DIR as a follower would be, then append
     what the leader has, as bytes.
     """
-    from eoctl.changing import ChangeOptions
-    from eoctl.output import use_format
-
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     if action is ReplicasAction.COMPARE:
         from eoctl.runs.reports.replicas import compare
 
-        is_changing = change != ChangeOptions()
+        is_changing = change != options.PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
             raise UsageError("compare changes nothing: that option goes with rejoin only")
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms)
@@ -91,7 +76,7 @@ def command(
             "rejoin takes one directory and one leader",
             next_step="eoctl replicas rejoin DIR --leader DIR",
         )
-    if rule is RuleName.HW and (apply or save_plan is not None):
+    if rule is RuleName.HW and change.is_kept:
         raise UsageError("--rule hw is only shown: it leaves logs that differ")
     wanted = RejoinOptions(
         leader=leader,

@@ -77,13 +77,12 @@ def command(
     Every batch is read and its checksum verified, by processes on this machine or by Spark, which
     needs Java 17 or later and pyspark 4.
     """
-    from eoctl.output import Report, emit, message, use_format
+    from eoctl.output import Report, emit, message
     from eoctl.runs.reports.audit import AuditOptions, exit_status, run_audit
     from eoctl.runs.reports.engine import EngineOptions
     from eoctl.spark.session import parse_settings
     from recovery.audit.reports import COLUMNS
 
-    use_format(output)
     wanted = given_paths(paths, server_properties, topic)
     if not wanted:
         raise UsageError("no PATH given", next_step="eoctl spark-audit PATH...")

@@ -8,10 +8,12 @@ import typer
 
 from eoctl import options
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.errors import UsageError
 from storage.limits import INT32_MAX, MAX_OFFSET
 
 
+@with_change()
 def command(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     to_hw: Annotated[
@@ -63,12 +65,7 @@ def command(
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
-    apply: options.Apply = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Cut a partition back to an offset, the high watermark, a leader epoch or a time.
@@ -76,22 +73,11 @@ def command(
     The batch with the target goes as a whole, as a broker does it. Without --apply the plan is
     shown: every step, and what is lost.
     """
-    from eoctl.changing import ChangeOptions
     from eoctl.clock import parse_time_ms
-    from eoctl.output import use_format
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.changes.truncate import TruncateOptions, truncate_command
     from recovery.truncate.target import TargetKind
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     targets: dict[TargetKind, int | None] = {}
     if to_hw:
         targets[TargetKind.HW] = None

@@ -39,7 +39,7 @@ def command(
     Of several journals the newest comes first. Refused where anything was changed since, as a
     broker does that runs.
     """
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit
     from eoctl.progress import Progress
     from recovery.changes.journals.journal import read_journal
     from recovery.changes.journals.order import all_later
@@ -48,7 +48,6 @@ def command(
     from storage.files.broker_lock import take
     from storage.files.fsio import FileSystem
 
-    use_format(output)
     given = {each.path: each for each in map(_newest, journals)}
     for each in given.values():  # before newer ones are undone for nothing
         require_way_back(each)

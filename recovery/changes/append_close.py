@@ -82,9 +82,7 @@ def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
     """
     assert found.appends is not None
     require_in_reach(found.touched_directories, found.log_dirs)
-    for log_dir in found.log_dirs:
-        if unfinished.unfinished_path(log_dir) not in (None, found.path):
-            unfinished.require_finished([log_dir])
+    unfinished.require_no_other(found)
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{found.path}: its undo has begun; nothing was touched",

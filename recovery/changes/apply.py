@@ -181,9 +181,7 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
     if found.appends is not None:
         return close_interrupted(fs, found)
     require_in_reach(found.touched_directories, found.log_dirs)
-    for log_dir in found.log_dirs:
-        if unfinished.unfinished_path(log_dir) not in (None, found.path):
-            unfinished.require_finished([log_dir])
+    unfinished.require_no_other(found)
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{path}: its undo has begun; nothing was touched",

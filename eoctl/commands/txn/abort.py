@@ -10,10 +10,12 @@ from eoctl import options
 from eoctl.commands.txn.coordinators import CoordinatorDir, MaxTimeoutMs, Now
 from eoctl.options import Output
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.limits import INT64_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 
+@with_change()
 def abort(
     path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
     producer_id: Annotated[
@@ -36,30 +38,14 @@ def abort(
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
     transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
-    apply: options.Apply = False,
-    save_plan: options.SavePlan = None,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """End a hanging transaction with the ABORT marker that a coordinator would have written."""
-    from eoctl.changing import ChangeOptions
-    from eoctl.output import use_format
     from eoctl.runs.changes.change_command import run_change
     from eoctl.runs.txn.abort import AbortOptions, abort_change
     from eoctl.runs.txn.readers import TxnOptions
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        save_plan=save_plan,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     dirs = tuple(coordinator_dir or ())
     world = TxnOptions(
         coordinator_dirs=dirs,

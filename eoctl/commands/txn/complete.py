@@ -10,9 +10,11 @@ from eoctl import options
 from eoctl.commands.txn.coordinators import Now
 from eoctl.options import Output
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from storage.errors import EXIT_SKIPPED
 
 
+@with_change(without=("save_plan",))
 def complete(
     path: Annotated[
         str, typer.Argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")
@@ -24,29 +26,17 @@ def complete(
     single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
-    apply: options.Apply = False,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Do what the coordinator would: write missing markers, abort what has timed out."""
-    from eoctl.changing import ChangeOptions, show_appended
+    from eoctl.changing import show_appended
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.output import Report, use_format
+    from eoctl.output import Report
     from eoctl.runs.txn.complete import CompleteOptions, CompleteReport, complete_transactions
     from storage.writing.partition_store import FlushPolicy
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     wanted = CompleteOptions(
         transactional_ids=tuple(transactional_id or ()),
         now=now,

@@ -36,10 +36,9 @@ def list_transactions(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """List the open transactions of partitions."""
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit
     from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
 
-    use_format(output)
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     rows = list_rows(world, is_all=all_transactions)
@@ -60,11 +59,10 @@ def describe(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import Report, emit, line
     from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
     from eoctl.runs.txn.reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
 
-    use_format(output)
     if (transactional_id is None) == (producer_id is None):
         raise UsageError(
             "one id is needed", next_step="--transactional-id ID or --producer-id N, not both"
@@ -102,10 +100,9 @@ def hanging(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
-    from eoctl.output import Report, draws_tables, emit, line, use_format
+    from eoctl.output import Report, draws_tables, emit, line
     from eoctl.runs.txn.readers import HANGING_COLUMNS, HOW_TO_END, hanging_lines, hanging_row
 
-    use_format(output)
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     opened = list(world.open_transactions())
@@ -144,10 +141,9 @@ def torn(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find transactions whose partitions contradict each other, or their coordinator."""
-    from eoctl.output import Report, emit, use_format
+    from eoctl.output import Report, emit
     from eoctl.runs.txn.reports import TORN_COLUMNS, torn_rows
 
-    use_format(output)
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, None, coordinator_dir, metadata_dir, *clock)
     rows = torn_rows(world, given_paths(paths, server_properties))
@@ -176,7 +172,7 @@ def stats(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Count the transactions of partitions, and the ids of coordinators by status."""
-    from eoctl.output import Report, emit, line, use_format
+    from eoctl.output import Report, emit, line
     from eoctl.runs.txn.reports import (
         COORDINATOR_COLUMNS,
         STATS_COLUMNS,
@@ -184,7 +180,6 @@ def stats(
         stats_rows,
     )
 
-    use_format(output)
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
     emit(

@@ -11,9 +11,11 @@ from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.commands.txn.coordinators import Now
 from eoctl.options import Output
 from eoctl.output import OutputFormat
+from eoctl.shared_options import with_change
 from recovery.transactions.isolation import Isolation
 
 
+@with_change(without=("save_plan",))
 def run(
     sources: Annotated[
         list[str], typer.Argument(metavar="SOURCE...", help="Partition directories to consume.")
@@ -79,31 +81,19 @@ def run(
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
-    apply: options.Apply = False,
-    backup_dir: options.BackupDir = None,
-    no_backup: options.NoBackup = False,
-    i_accept_the_loss: options.AcceptLoss = False,
-    broker_is_stopped: options.BrokerIsStopped = False,
+    change: options.ChangeOptions = options.PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
-    from eoctl.changing import ChangeOptions, show_appended
+    from eoctl.changing import show_appended
     from eoctl.clients.coordinators.transactional import TransactionalOptions
     from eoctl.clients.log.consume_bounds import parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
-    from eoctl.output import Report, use_format
+    from eoctl.output import Report
     from eoctl.runs.txn.run import TransformOptions, TransformReport, transform
     from storage.writing.partition_store import FlushPolicy
 
-    use_format(output)
-    change = ChangeOptions(
-        apply=apply,
-        backup_dir=backup_dir,
-        no_backup=no_backup,
-        accept_loss=i_accept_the_loss,
-        broker_is_stopped=broker_is_stopped,
-    )
     wanted = TransformOptions(
         command=program,
         group=group,

@@ -36,7 +36,7 @@ from storage.files import fsio
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from eoctl.changing import ChangeOptions
+    from eoctl.options import ChangeOptions
     from eoctl.runs.changes.plan_words import PlanAnswer
     from eoctl.runs.told import Line
     from recovery.changes.journals.applied import Applied

@@ -19,7 +19,7 @@ from recovery.rules.findings import Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.changing import ChangeOptions
+    from eoctl.options import ChangeOptions
     from recovery.changes.journals.applied import Applied
     from recovery.changes.plans.plan import Plan
 

@@ -91,6 +91,17 @@ def require_finished(log_dirs: Iterable[str]) -> None:
             )
 
 
+def require_no_other(journal: Journal) -> None:
+    """Refuse to go on with a change where a log dir has another one that has not ended.
+
+    Raises:
+        RefusedError, AccessError: as `require_finished`.
+    """
+    for log_dir in journal.log_dirs:
+        if unfinished_path(log_dir) not in (None, journal.path):
+            require_finished([log_dir])
+
+
 def ways_out_of(log_dir: str, path: str) -> str:
     """What can be done about a log dir that names a journal as unfinished."""
     try:

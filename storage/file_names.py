@@ -152,6 +152,9 @@ _NUMBERED_KINDS = {
 }
 
 
+_SEGMENT_ENDS = tuple(end for end in _NUMBERED_KINDS if end != ".checkpoint")
+
+
 _SUFFIXES = {str(each): each for each in FileSuffix if each}
 
 
@@ -188,6 +191,27 @@ def classify(name: str) -> FileName:
     match = _LEADING_OFFSET.match(stem)
     offset = None if match is None else _bounded(match[1], MAX_OFFSET)
     return FileName(name=name, kind=kind, suffix=suffix, offset=offset)
+
+
+# Java's Long.parseLong, of all that an ASCII name can have.
+_JAVA_LONG = re.compile(r"[+-]?[0-9]+")
+_SNAPSHOT_ENDS = (".checkpoint", ".checkpoint.part", ".checkpoint.deleted")
+
+
+def keeps_from_loading(name: str, *, is_metadata: bool = False) -> bool:
+    """Whether a file of this name in a partition directory keeps a broker from starting.
+
+    It takes a number from what stands before the first dot of all that ends like a file of a
+    segment, and dies where none stands there (LogFileUtils.offsetFromFileName, as LogLoader and
+    ProducerStateManager call it). In the metadata log the names of snapshots are taken apart by
+    place (Snapshots.parse). What is `.deleted` is deleted unread.
+    """
+    if is_metadata and name.endswith(_SNAPSHOT_ENDS):
+        return _KRAFT_SNAPSHOT.match(name) is None
+    if not name.endswith((*_SEGMENT_ENDS, FileSuffix.CLEANED, FileSuffix.SWAP)):
+        return False
+    number = name.partition(".")[0]
+    return _JAVA_LONG.fullmatch(number) is None or not -MAX_OFFSET - 1 <= int(number) <= MAX_OFFSET
 
 
 def _bounded(digits: str, maximum: int) -> int | None:

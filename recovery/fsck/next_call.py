@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.fsck.verdict import Answer, NextCall, is_below, is_log_damage, is_missing
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
+from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from recovery.rules.findings import Finding
 
 _REPAIR = ("eoctl", "repair")
+_FETCH = f"Take {METADATA_TOPIC}-0 from another controller, or from a backup."
 _DERIVED = (("eoctl", "rebuild"), ("eoctl", "recover-state"))
 
 
@@ -40,7 +42,7 @@ class Found(NamedTuple):
 
 def next_call(found: Found) -> NextCall | None:
     """Choose it; None: there is nothing to do."""
-    for choose in (_unfinished, _refused, _repaired, _derived, _ended, _given, _other):
+    for choose in (_unfinished, _refused, _fetched, _repaired, _derived, _ended, _given, _other):
         call = choose(found)
         if call is not None:
             return call
@@ -66,6 +68,22 @@ def _refused(found: Found) -> NextCall | None:
     return None
 
 
+def _fetched(found: Found) -> NextCall | None:
+    """The metadata log, which no call changes."""
+    paths = _metadata_paths(found)
+    for directory, each in found.findings:
+        if directory in paths and each.severity is Severity.ERROR and not each.fix:
+            sentence = rule_of(each.check_id).fix or _FETCH
+            if each.check_id == "DIR-9":
+                sentence = f"Move {each.path} away."
+            return NextCall((), sentence, "no call changes it")
+    return None
+
+
+def _metadata_paths(found: Found) -> set[str]:
+    return {row.path for row in found.rows if row.topic == METADATA_TOPIC}
+
+
 def _repaired(found: Found) -> NextCall | None:
     """What costs records, or has cost some."""
     # What a crash has left of an unfinished write a start cuts by itself, and nothing is lost.
@@ -78,6 +96,7 @@ def _repaired(found: Found) -> NextCall | None:
             directories.add(directory)
     for dead in _dead(found.starts):
         directories |= {row.path for row in found.rows if is_below(dead.path, row.path)}
+    directories -= _metadata_paths(found)
     if not directories:
         return None
     given = () if found.metadata_dir is None else ("--metadata-dir", found.metadata_dir)

@@ -21,6 +21,7 @@ from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
 from storage.dirs.tiering import is_tiered
 from storage.errors import AccessError
+from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,7 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
             becomes_leader = bool(settings.leader_epochs)
     except AccessError as error:
         return _unlisted(selected, error)
+    is_metadata = partition.topic == METADATA_TOPIC  # no command changes it
     findings = tuple(
         each._replace(
             broker_action=each.broker_action
@@ -110,7 +112,7 @@ def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -
                 if reason
                 else action_on(each.path, each.check_id, prediction, becomes_leader=becomes_leader)
             ),
-            fix=each.fix or fix_of(each.check_id, partition.path),
+            fix=each.fix or ("" if is_metadata else fix_of(each.check_id, partition.path)),
         )
         for each in checked.collector.kept
     )

@@ -225,7 +225,7 @@ def _of_findings(facts: NodeFacts) -> tuple[list[Obstacle], list[Obstacle]]:
     loaded = {row.path for row in facts.rows if row.start_end_offset is not None}
     for directory, each in facts.findings:
         action = each.broker_action
-        if directory in loaded:
+        if directory in loaded and is_below(each.path, directory):
             continue
         if action in _REFUSING:
             what = each.message if action == REFUSES else f"{action}: {each.message}"
@@ -277,6 +277,10 @@ def _not_given(facts: NodeFacts) -> list[Obstacle]:
     elif meta is not None and facts.image is not None and meta.node_id is not None:
         broker = facts.image.brokers.get(meta.node_id)
         given = {each.meta.directory_id for each in facts.log_dirs if each.meta is not None}
+        if not facts.image.end_offset or not facts.image.is_complete:
+            # A broker that goes on without these records takes what they place for strays.
+            what = f"its {METADATA_TOPIC}-0 is not whole: may set replicas aside"
+            found.append(Obstacle("", what))
         absent = [] if broker is None else [each for each in broker.log_dirs if each not in given]
         if absent:
             found.append(Obstacle("", f"{len(absent)} of its log dirs not given"))

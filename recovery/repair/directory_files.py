@@ -1,7 +1,7 @@
 """What lies in a partition directory beside the log, and keeps a broker from using it.
 
 DIR-4  `partition.metadata` missing or malformed, where the cluster's metadata tell the topic id
-DIR-9  a `.log` whose name is no base offset, for which loading of the partition fails
+DIR-9  a file named like one of a segment, but for the base offset: loading the partition fails
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from recovery.changes.plans.plan import absolute_path, remove_step, replace_step
 from storage.errors import FormatError
-from storage.file_names import PARTITION_METADATA_NAME, FileKind, FileSuffix
+from storage.file_names import PARTITION_METADATA_NAME, FileKind, FileSuffix, keeps_from_loading
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     PartitionMetadata,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from storage.dirs.discovery import Selected
     from storage.dirs.partition import Partition
 
-FOREIGN_LOG_ID = "DIR-9"
+FOREIGN_FILE_ID = "DIR-9"
 
 
 def assigned_topic_id(selected: Selected, image: ClusterImage | None) -> bytes | None:
@@ -79,13 +79,14 @@ def _has_topic_id(partition: Partition) -> bool:
     return True
 
 
-def foreign_log_steps(partition: Partition) -> Iterator[Step]:
-    """Plan to take `.log` files away that are no segments; the backups have them.
+def foreign_steps(partition: Partition) -> Iterator[Step]:
+    """Plan to take files away that are named like those of a segment; the backups have them.
 
     Raises:
         AccessError, RefusedError: as `remove_step`.
     """
     for each in partition.files.others:
-        if each.name.kind is FileKind.LOG and each.name.suffix is FileSuffix.NONE:
+        is_log = each.name.kind is FileKind.LOG and each.name.suffix is FileSuffix.NONE
+        if is_log or keeps_from_loading(each.name.name):
             path = Path(absolute_path(partition.path), each.name.name)
             yield remove_step(str(path), "no segment: its name is no base offset")

@@ -10,7 +10,7 @@ first loss, which may know of producers whose batches are deleted (SNAP-7).
 The order of steps, for a broker that is started on any half of it:
   1  checkpoints: the recovery point falls to the first segment that changes, so that a start
      verifies it and derives its files anew; the others to the new end (FIX-5)
-  2  foreign `.log` files, leader epochs, surplus producer snapshots
+  2  foreign files, leader epochs, surplus producer snapshots
   3  segments, from the last one backwards: `.log`, then `.index`, `.timeindex`, `.txnindex`
   4  producer snapshots
 """
@@ -33,7 +33,7 @@ from recovery.checks.partition_check import CheckOptions, check_partition
 from recovery.checks.replay_check import ReplayLimits
 from recovery.rebuild.derive import rebuild_partition
 from recovery.rebuild.diff import FileState, compare_files
-from recovery.repair.directory_files import FOREIGN_LOG_ID, foreign_log_steps
+from recovery.repair.directory_files import FOREIGN_FILE_ID, foreign_steps
 from recovery.repair.quarantine import without_cut, without_refused
 from recovery.repair.repaired import (
     Repaired,
@@ -91,7 +91,7 @@ def plan_salvage(
         RefusedError: it must not be changed, or no broker could load what stays.
         AccessError: a file cannot be opened.
     """
-    require_changeable(partition, mended=frozenset({FOREIGN_LOG_ID}))
+    require_changeable(partition, mended=frozenset({FOREIGN_FILE_ID}))
     found = []
     for number, files in enumerate(partition.segments):
         found.append(_salvage(partition, number))
@@ -144,7 +144,7 @@ class _SalvagePlanner:
         if differences and not self._changed:
             differences = self._at_fault(differences)
         missing = self._partition.acknowledged.missing(end_offset)
-        foreign = tuple(foreign_log_steps(self._partition))
+        foreign = tuple(foreign_steps(self._partition))
         steps = (*foreign, *self._steps(differences))
         touched = {each.path for each in steps}
         logs = [str(self._directory / each.log.name.name) for each in self._partition.segments]

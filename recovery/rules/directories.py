@@ -97,7 +97,7 @@ DIRECTORIES = (
     ),
     Rule(
         check_id="DIR-9",
-        title="A .log is named by a base offset of 20 digits.",
+        title="What is named like a file of a segment has a base offset of 20 digits.",
         severity=Severity.ERROR,
         broker="refuses to start",
         command="eoctl repair {} --strategy salvage",

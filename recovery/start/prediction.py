@@ -31,7 +31,7 @@ from recovery.start.changes import StartAction, StartChange
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.partition_files import SegmentFiles, all_entries
 from storage.errors import AccessError, FormatError
-from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix
+from storage.file_names import METADATA_TOPIC, DirState, FileKind, FileSuffix, keeps_from_loading
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment, size_problem
@@ -152,10 +152,14 @@ class _Predictor:
             for each in self._changes.values()
             if each.action is StartAction.DELETES
         }
-        for entry in self._partition.files.others:
-            is_log = entry.name.kind is FileKind.LOG and entry.name.suffix is FileSuffix.NONE
-            if is_log and entry.name.offset is None:
-                self._refusal = f"{entry.path}: no segment has such a name: refuses to start"
+        is_metadata = self._partition.topic == METADATA_TOPIC
+        foreign = [
+            entry.path
+            for entry in self._partition.files.others
+            if keeps_from_loading(entry.name.name, is_metadata=is_metadata)
+        ]
+        if foreign:
+            self._refusal = f"{', '.join(foreign)}: no segment has such a name: refuses to start"
         for segment in self._segments:
             path = segment.files.log.path
             if too_large := size_problem(path, segment.files.log.file_bytes):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import dangling_link
 from storage.errors import AccessError, CorruptError
-from storage.file_names import FileKind, FileName, FileSuffix, classify
+from storage.file_names import FileKind, FileName, FileSuffix, classify, keeps_from_loading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,13 +114,17 @@ def put_together(files: Iterable[FileEntry], problems: Iterable[Problem] = ()) -
     told = [*problems]
     for found in files:
         name = found.name
-        if name.suffix is FileSuffix.NONE and name.kind is FileKind.CHECKPOINT:
+        is_named = name.suffix is FileSuffix.NONE and name.offset is not None
+        if is_named and name.kind is FileKind.CHECKPOINT:
             checkpoints.append(found)
-        elif name.suffix or name.kind not in _SEGMENT_KINDS:
+        elif (
+            name.suffix
+            or name.kind not in _SEGMENT_KINDS
+            or name.offset is None
+            or not name.has_padded_offset
+        ):
             others.append(found)
-        elif name.offset is None or not name.has_padded_offset:
-            others.append(found)
-            told += _foreign_log(found)
+            told += _foreign_segment(found)
         else:
             by_kind[name.kind][name.offset] = found
     logs = by_kind[FileKind.LOG]
@@ -170,15 +174,18 @@ def _file_entry(entry: os.DirEntry[str], problems: list[Problem]) -> FileEntry |
         return None
 
 
-def _foreign_log(found: FileEntry) -> list[CorruptError]:
-    if found.name.kind is not FileKind.LOG:
+def _foreign_segment(found: FileEntry) -> list[CorruptError]:
+    name = found.name
+    is_log = name.kind is FileKind.LOG and not name.suffix
+    if not is_log and not keeps_from_loading(name.name):
         return []
+    number, _, end = name.name.partition(".")
     return [
         CorruptError(
-            "the name of a .log must be a base offset: a broker cannot load the partition",
+            f"the name of a .{end} must be a base offset: a broker cannot load the partition",
             check_id="DIR-9",
             pos=0,
             expected="20 digits",
-            found=found.name.name.removesuffix(".log"),
+            found=number,
         ).located(found.path)
     ]

@@ -387,6 +387,14 @@ REFUSALS = [
     ("clean", "idem-gzip-0", append(bytes(1000)), "smaller than minimum record overhead", "SEG-6"),
     ("crash", "txn-0", break_out, "transactional", "PRD-4"),
     ("clean", "lost+found", lambda path: path.mkdir(), "lost+found", "DIR-1"),
+    ("clean", "plain-0/abc.snapshot", lambda path: path.touch(), 'string: "abc"', "DIR-9"),
+    (
+        "clean",
+        "bootstrap.checkpoint",
+        lambda path: path.write_bytes(path.read_bytes()[:83]),
+        "No FeatureLevelRecord for metadata.version",
+        "KRF-2",
+    ),
 ]
 
 
@@ -410,7 +418,7 @@ def test_a_start_that_fails_was_predicted(
     outcome = eoctl("check", "--now", "dir", "--output", "jsonl", log_dir)
     assert outcome.status == 1
     rows = [json.loads(line) for line in outcome.text.splitlines()]
-    (finding,) = [each for each in rows if each.get("check_id") == check_id]
+    finding = next(each for each in rows if each.get("check_id") == check_id)
     assert "refuses" in finding["broker_action"]
     broker = Broker(log_dir)
     try:

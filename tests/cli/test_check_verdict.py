@@ -130,6 +130,55 @@ def test_what_it_dies_of_comes_first(kafka: Path) -> None:
     assert call_of(found)[:2] == ("eoctl", "repair")
 
 
+# File of a log dir -> what is written to it. Each was judged by a broker of 4.3.1, which died.
+DEADLY = {
+    "bootstrap.checkpoint": b"",
+    "plain-0/abc.snapshot": b"",
+    "plain-0/abc.index": b"",
+    "plain-0/abc.log.swap": b"",
+    "plain-0/abc.log.cleaned": b"",
+    "__cluster_metadata-0/abc.checkpoint.part": b"",
+    "meta.properties": b"version=1\nnode.id=-1\ncluster.id=a\n",
+}
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("name", DEADLY)
+def test_what_a_broker_dies_of_is_a_no(kafka: Path, name: str) -> None:
+    (kafka / name).write_bytes(DEADLY[name])
+    found = verdict(kafka, now="dir")
+    assert found.answer is Answer.NO
+    assert name.rpartition("/")[2] in top_of(found)[0]
+    assert found.call is not None
+
+
+def test_what_a_broker_passes_over_is_no_no(kafka: Path) -> None:
+    """Judged by a broker of 4.3.1, too: it started."""
+    path = kafka / "bootstrap.checkpoint"
+    data = path.read_bytes()
+    path.write_bytes(data[:-75])  # the footer
+    (kafka / "plain-0/abc.log.deleted").write_bytes(b"")
+    (kafka / "plain-0/5.snapshot").write_bytes(b"")
+    assert verdict(kafka, now="dir").answer is Answer.YES
+
+
+@pytest.mark.parametrize("is_whole_log", [False, True])
+def test_metadata_that_are_cut_are_no_yes(kafka: Path, *, is_whole_log: bool) -> None:
+    """A broker sets aside what its metadata do not know any more; no call puts these right."""
+    log = min((kafka / "__cluster_metadata-0").glob("*.log"))
+    if is_whole_log:
+        log.unlink()
+    else:
+        flip(log, 70)
+    found = verdict(kafka, now="dir")
+    assert found.answer is Answer.UNKNOWN
+    assert any("not whole: may set replicas aside" in each for each in top_of(found))
+    assert call_of(found) == ()
+    assert found.call is not None
+    assert "from another controller" in found.call.sentence
+    assert not any("eoctl repair" in each.finding.fix for each in found.listed)
+
+
 def test_several_nodes(diverged: Path) -> None:
     brokers = [diverged / f"broker-{each}" for each in (1, 2, 3)]
     assert verdict(*brokers).answer is Answer.YES

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.file_names import PartitionName
 
-# Leader epochs that do not parse, and foreign `.log` files.
+# Leader epochs that do not parse, and files that only look like those of a segment.
 _SALVAGED = frozenset({"DIR-7", "DIR-9"})
 
 

@@ -22,13 +22,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.checks.grounds.broker_version import DYNAMIC_QUORUM, is_before
+from recovery.checks.grounds.broker_version import DYNAMIC_QUORUM, METADATA_VERSION, is_before
 from recovery.checks.grounds.kraft_release import CANNOT_LOAD, ReleaseCheck
 from recovery.checks.grounds.log_dir_release import REFUSES
 from recovery.checks.log_dirs.assignment import read_topic_id
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, FormatError
-from storage.file_names import BOOTSTRAP_NAME, PARTITION_METADATA_NAME, QUORUM_STATE_NAME
+from storage.file_names import (
+    BOOTSTRAP_NAME,
+    PARTITION_METADATA_NAME,
+    QUORUM_STATE_NAME,
+    FileKind,
+    keeps_from_loading,
+)
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.formats.partition_metadata import METADATA_TOPIC_ID, format_uuid
@@ -48,6 +54,8 @@ if TYPE_CHECKING:
 _SNAPSHOT_NEWEST = CANNOT_LOAD
 _SNAPSHOT_OLDER = "nothing: it loads the newest one"
 _SNAPSHOT_BOOTSTRAP = "reads it at every start, and does not start with records that do not decode"
+_BOOTSTRAP_SERVES = "needs only its metadata.version, which is there"
+_OF_BOOTSTRAP = frozenset({_SNAPSHOT_BOOTSTRAP, _BOOTSTRAP_SERVES})
 
 _TRANSACTION_ENDS = (records.END_TRANSACTION, records.ABORT_TRANSACTION)
 # A record or a version of a newer release is no damage.
@@ -110,6 +118,17 @@ def _check_start(partition: Partition, collector: Collector) -> None:
 def _check_snapshots(
     partition: Partition, collector: Collector, release: ReleaseCheck | None
 ) -> None:
+    for entry in partition.files.others:
+        is_snapshot = entry.name.kind is FileKind.CHECKPOINT
+        if is_snapshot and keeps_from_loading(entry.name.name, is_metadata=True):
+            collector.add(
+                "DIR-9",
+                entry.path,
+                "the name of a snapshot must be an offset and an epoch",
+                expected="20 digits, -, 10 digits",
+                found=entry.name.name.partition(".")[0],
+                broker_action=REFUSES,
+            )
     checkpoints = partition.files.checkpoints
     for entry in checkpoints:
         is_newest = entry is checkpoints[-1]
@@ -120,10 +139,14 @@ def _check_snapshots(
         for other in log_dir.others:
             if other.file.name == BOOTSTRAP_NAME and not other.is_dir:
                 reads_it = release is not None and release.reads_bootstrap
+                action = _bootstrap_action(other.path)
+                if action == REFUSES:
+                    message = f"{BOOTSTRAP_NAME} has no metadata.version"
+                    collector.add("KRF-2", other.path, message, broker_action=REFUSES)
                 _check_snapshot(
                     partition,
                     other.path,
-                    _SNAPSHOT_BOOTSTRAP,
+                    action,
                     collector,
                     release if reads_it else None,
                 )
@@ -178,9 +201,43 @@ def _check_snapshot(
             )
 
 
+def _bootstrap_action(path: str) -> str:
+    """Tell what a start makes of a bootstrap.checkpoint.
+
+    It reads one batch after the other, without their checksums, as far as they are whole, and
+    stops if there is no metadata.version (BootstrapMetadata.fromRecords). For the rest a node that
+    has a metadata log has no use; but it has to decode.
+    """
+    try:
+        with open_segment(path) as segment:
+            scan = segment.scan(is_active=False)
+            known = [_has_version(segment, batch) for batch in scan]
+            is_whole = None not in known and not scan.verdicts
+            is_unread = any(each.kind is VerdictKind.UNREADABLE for each in scan.verdicts)
+    except AccessError:
+        return _SNAPSHOT_BOOTSTRAP
+    if True in known:
+        return _BOOTSTRAP_SERVES if is_whole else _SNAPSHOT_BOOTSTRAP
+    return _SNAPSHOT_BOOTSTRAP if is_unread or None in known else REFUSES
+
+
+def _has_version(segment: Segment, batch: ScannedBatch) -> bool | None:
+    """Whether there is a metadata.version in a batch; None: its records do not decode."""
+    if batch.header.is_control:
+        return False
+    try:
+        found = [records.parse_record(each.value) for each in segment.records(batch)]
+    except (FormatError, AccessError):
+        return None
+    return any(
+        each.api_key == records.FEATURE_LEVEL and each.data["name"] == METADATA_VERSION
+        for each in found
+    )
+
+
 def _severity(action: str) -> Severity:
     """Of KRF-2: a node that has a metadata log makes nothing of its bootstrap.checkpoint."""
-    return Severity.WARNING if action == _SNAPSHOT_BOOTSTRAP else Severity.ERROR
+    return Severity.WARNING if action in _OF_BOOTSTRAP else Severity.ERROR
 
 
 def _read_snapshot(
@@ -237,7 +294,7 @@ def _decode_batch(
     try:
         for record in segment.records(batch):
             if release is not None:
-                told = REFUSES if action == _SNAPSHOT_BOOTSTRAP else action
+                told = REFUSES if action in _OF_BOOTSTRAP else action
                 release.take_record(segment.path, batch, record.offset, record.value, told)
             try:
                 decoded.append((record.offset, records.parse_record(record.value).api_key))

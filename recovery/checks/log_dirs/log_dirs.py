@@ -178,6 +178,9 @@ def _check_own_meta(log_dir: LogDir, collector: Collector, version: BrokerVersio
         action = f"{REFUSES}, unless another log dir names them"
         message = f"{META_PROPERTIES_NAME} names neither a node nor a cluster"
         collector.add("DIR-3", path, message, broker_action=action)
+    if log_dir.meta.version and (log_dir.meta.node_id or 0) < 0:
+        message = f"{META_PROPERTIES_NAME}: no broker can be node {log_dir.meta.node_id}"
+        collector.add("DIR-3", path, message, broker_action=REFUSES)
     directory_id = log_dir.meta.directory_id
     if directory_id is None or int.from_bytes(directory_id, "big") >= RESERVED_DIRECTORY_IDS:
         return

@@ -242,3 +242,16 @@ def log_without_number(log_dir: Path) -> Expected:
 def log_with_short_number(log_dir: Path) -> Expected:
     layout.write(log_dir / "plain-0/179.log", b"")
     return Expected("DIR-9", "plain-0/179.log", severity="error")
+
+
+@FAULTS.plants("clean", "plain-0")
+def snapshot_without_number(log_dir: Path) -> Expected:
+    """A broker takes the number of each file that ends like one of a segment, and dies here."""
+    layout.write(log_dir / "plain-0/old.snapshot", b"")
+    return Expected("DIR-9", "plain-0/old.snapshot", severity="error")
+
+
+@FAULTS.plants("clean", "plain-0")
+def index_without_number(log_dir: Path) -> Expected:
+    layout.write(log_dir / "plain-0/copy.timeindex", b"")
+    return Expected("DIR-9", "plain-0/copy.timeindex", severity="error")

@@ -57,6 +57,23 @@ def bootstrap_checkpoint_bit(log_dir: Path) -> Expected:
     return Expected("KRF-2", path.name, severity="warning")
 
 
+@FAULTS.plants("clean", METADATA)
+def bootstrap_checkpoint_without_version(log_dir: Path) -> Expected:
+    """Header and footer are there; a broker dies, though it has a metadata log."""
+    path = log_dir / "bootstrap.checkpoint"
+    data = path.read_bytes()
+    first, *_, last = layout.walk(data)
+    layout.write(path, data[: first.size] + data[last.pos :])
+    return Expected("KRF-2", path.name, severity="error")
+
+
+@FAULTS.plants("clean", METADATA)
+def metadata_snapshot_named_by_hand(log_dir: Path) -> Expected:
+    source = log_dir / _snapshot(log_dir, 3)
+    source.rename(source.with_name("old.checkpoint"))
+    return Expected("DIR-9", f"{METADATA}/old.checkpoint", severity="error")
+
+
 def _snapshot(log_dir: Path, count: int) -> str:
     """A metadata snapshot of the bootstrap records: `count` of its three batches, epoch 1."""
     data = (log_dir / "bootstrap.checkpoint").read_bytes()

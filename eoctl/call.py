@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
+
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,4 +23,4 @@ def again(*more: str) -> str:
     """Tell this call with more options, to be pasted into a shell."""
     words = [*_Call.words]
     end = words.index("--") if "--" in words else len(words)
-    return shlex.join(["eoctl", *words[:end], *more, *words[end:]])
+    return call_text(["eoctl", *words[:end], *more, *words[end:]])

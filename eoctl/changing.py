@@ -14,6 +14,7 @@ from recovery.changes.plans.plan import encode_plan
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -65,7 +66,7 @@ def how_to_undo(applied: Applied) -> str:
         return f"it had been applied before: {found.path}"
     if not found.has_backup:
         return f"applied without a backup: there is no way back; its journal is {found.path}"
-    return f"eoctl undo {found.path} takes it back"
+    return f"eoctl undo {pasted(found.path)} takes it back"
 
 
 def how_to_undo_all(first: Applied) -> str:
@@ -73,7 +74,7 @@ def how_to_undo_all(first: Applied) -> str:
     found = first.journal
     if first.was_done or not found.has_backup:
         return how_to_undo(first)
-    return f"eoctl undo --with-later {found.path} takes all of it back"
+    return f"eoctl undo --with-later {pasted(found.path)} takes all of it back"
 
 
 def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
@@ -81,7 +82,8 @@ def how_to_compare(journals: Sequence[str]) -> Iterator[str]:
     if journals:
         more = f"; likewise for {len(journals) - 1} more journals" if len(journals) > 1 else ""
         yield (
-            f"eoctl loss --against {journals[0]} tells which records are gone, new or changed{more}"
+            f"eoctl loss --against {pasted(journals[0])} tells which records are gone, new or"
+            f" changed{more}"
         )
 
 

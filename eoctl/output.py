@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from eoctl.face.columns import cell_text, find_column, printable
+from eoctl.face.columns import find_column, plain_text, printable
 from eoctl.face.style import Look, screen_size
 from storage.errors import (
     EXIT_ACCESS,
@@ -344,7 +344,13 @@ def message(text: str, *, level: str = "note", **fields: Any) -> None:
 
 
 def write_stderr(text: str) -> None:
-    """Write one line to stderr, after what is pending on stdout when both are one terminal."""
+    """Write one line to stderr, after what is pending on stdout when both are one terminal.
+
+    Names and other words of files are in it: what a terminal would act on is escaped. Undecodable
+    bytes of names are passed on where no terminal is.
+    """
+    if not _Mode.machine and not text.isprintable():
+        text = "\n".join(map(_for_people, text.split("\n")))
     stream, data = sys.stderr.buffer, _utf8(text) + b"\n"
     try:
         if _Mode.screen is not None and sys.stderr.isatty() and _Mode.screen.put(stream, data):
@@ -363,6 +369,12 @@ def write_stderr(text: str) -> None:
         discard_stderr()
 
 
+def _for_people(text: str) -> str:
+    return "".join(
+        each if each == "\t" or "\udc80" <= each <= "\udcff" else printable(each) for each in text
+    )
+
+
 def error(exc: EoctlError) -> None:
     """Report an error: what, where, and what to try next."""
     fields: dict[str, Any] = {"error": type(exc).__name__, "exit_status": exc.exit_status}
@@ -373,9 +385,9 @@ def error(exc: EoctlError) -> None:
     if _Mode.machine:
         message(exc.message, level="error", **fields, next_step=exc.next_step)
         return
-    write_stderr(f"eoctl: {exc}")
-    if exc.next_step:
-        write_stderr(f"  try: {exc.next_step}")
+    for start, words in (("eoctl: ", str(exc)), ("  try: ", exc.next_step)):
+        if words:  # a name may have several lines
+            write_stderr(start + words.replace("\n", "\\n"))
 
 
 def json_text(value: Mapping[str, Any]) -> str:
@@ -485,9 +497,9 @@ def _emit_plain(report: Report) -> None:
     if not wanted:
         return
     line("\t".join(wanted))
-    places = [report.columns.index(name) for name in wanted]
+    places = {name: report.columns.index(name) for name in wanted}
     for row in report.rows:
-        line("\t".join(printable(cell_text(row[place])) for place in places))
+        line("\t".join(plain_text(name, row[place]) for name, place in places.items()))
 
 
 def _emit_table(report: Report) -> None:

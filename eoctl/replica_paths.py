@@ -13,6 +13,7 @@ from storage.dirs.log_dir import StoppedState
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.file_names import PARTITION_METADATA_NAME
 from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +58,7 @@ def require_known_bounds(replicas: Iterable[Selected]) -> None:
             around = Path(problem.path).parent
             raise RefusedError(
                 f"{problem}: it may say what was acknowledged of {each.partition.path}",
-                next_step=f"put it right first; eoctl check {around} says how",
+                next_step=f"put it right first; eoctl check {pasted(around)} says how",
             )
 
 

@@ -2,7 +2,7 @@
 
 What a log dir holds, and nothing of what to do about it.
 
-From the entry down: bounds, file_names, os_errors, checksum, errors, limits.
+From the entry down: bounds, file_names, os_errors, checksum, errors, shell_words, limits.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ def _newest(path: str) -> Journal:
     from recovery.changes.journals.listing import list_journals
     from storage.errors import UsageError
     from storage.file_names import META_PROPERTIES_NAME
+    from storage.shell_words import pasted
 
     place = Path(os.path.realpath(path))
     is_log_dir = (place / META_PROPERTIES_NAME).exists()
@@ -114,7 +115,8 @@ def _newest(path: str) -> Journal:
     open_ones = [each for each in found if each.status is not Status.UNDONE]
     if not open_ones:
         raise UsageError(
-            f"{path}: nothing there can be undone", next_step=f"eoctl journal list {path}"
+            f"{path}: nothing there can be undone",
+            next_step=f"eoctl journal list {pasted(path)}",
         )
     newest = max(open_ones, key=lambda each: each.order)
     message(f"{path}: its newest change is {newest.path}: {newest.command}")

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.face.units import duration_text, size_text, time_text
+from storage.shell_words import printable_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ class Kind(StrEnum):
     SEVERITY = "severity"
     STATE = "state"  # one of a few words, some of them good or bad
     PATH = "path"  # never broken: it is pasted
+    COMMAND = "command"  # likewise; words as a shell takes them
     KEY = "key"  # of a record: bytes, may be broken anywhere
     TEXT = "text"  # may be broken between words
 
@@ -45,7 +47,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"(\w+_)?(timestamp|at|start|update|now)_ms|now", Kind.TIME),
     (r"\w+_ms", Kind.DURATION),
     (r"(\w+_)?bytes", Kind.BYTES),
-    (r"\w+_command|fix|command|undo", Kind.PATH),
+    (r"\w+_command|fix|command|undo", Kind.COMMAND),
     (r"(\w+_)?(path|file|directory|dir|dirs)", Kind.PATH),
     (r"leader|follower|one|other|source|session|backup|checkpoint|plan_id", Kind.PATH),
     (r"(\w+_)?(offset|pos|position|id|epoch|sequence|partition|line)", Kind.NUMBER),
@@ -101,6 +103,13 @@ def find_column(wanted: str, columns: Sequence[str]) -> str | None:
     return None
 
 
+def plain_text(name: str, value: Any) -> str:
+    """Render one value of a column for cut and awk, without what a reader of columns acts on."""
+    if facts_of(name).kind is Kind.COMMAND and isinstance(value, str):
+        value = printable_call(value)
+    return printable(cell_text(value))
+
+
 def cell_text(value: Any) -> str:
     """Render one value for cut and awk."""
     if value is None:
@@ -114,6 +123,8 @@ def cell_text(value: Any) -> str:
 
 def readable(kind: Kind, value: Any, *, is_utc: bool = False) -> str:
     """Render one value for people: with separators, units and zones; text as it is."""
+    if kind is Kind.COMMAND and isinstance(value, str):
+        return printable_call(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return cell_text(value)
     if kind is Kind.COUNT:

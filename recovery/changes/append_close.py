@@ -20,6 +20,7 @@ from recovery.changes.plans.plan import Action
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, FileKind, FileSuffix, classify
 from storage.files import fsio
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,7 +42,7 @@ def close(fs: FileSystem, found: Journal) -> Journal:
         assert found.appends is not None
         found = journal.append_entry(fs, found, journal.encode_end(found.appends))
         found = found._replace(status=Status.APPLIED)
-    with stating(f"it is applied, and eoctl undo {found.path} takes it back"):
+    with stating(f"it is applied, and eoctl undo {pasted(found.path)} takes it back"):
         unfinished.clear_unfinished(fs, found)
     return found
 
@@ -86,7 +87,7 @@ def close_interrupted(fs: FileSystem, found: Journal) -> Applied:
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{found.path}: its undo has begun; nothing was touched",
-            next_step=f"eoctl undo {found.path}",
+            next_step=f"eoctl undo {pasted(found.path)}",
         )
     if found.status is not Status.UNFINISHED:
         unfinished.clear_unfinished(fs, found)

@@ -39,6 +39,7 @@ from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.files.file_attributes import require_owner
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -185,16 +186,16 @@ def _finish(fs: FileSystem, found: Journal) -> Applied:
     if found.status is Status.UNDOING:
         raise RefusedError(
             f"{path}: its undo has begun; nothing was touched",
-            next_step=f"eoctl undo {path}",
+            next_step=f"eoctl undo {pasted(path)}",
         )
     if found.status is Status.APPLIED:
-        with stating(f"the plan is applied, and eoctl undo {path} takes it back"):
+        with stating(f"the plan is applied, and eoctl undo {pasted(path)} takes it back"):
             unfinished.clear_unfinished(fs, found)
         return _already_applied(found)
     if found.status is Status.UNDONE:
         raise RefusedError(
             f"{path}: it was undone; nothing was touched",
-            next_step=f"eoctl apply {found.plan_path} with --backup-dir, or a new plan",
+            next_step=f"eoctl apply {pasted(found.plan_path)} with --backup-dir, or a new plan",
         )
     return _run(fs, read_plan(found.plan_path, is_kept=True), found, None)
 
@@ -241,7 +242,7 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
 def _changed(found: Journal, path: str, what: str) -> RefusedError:
     return RefusedError(
         f"{path}: {what}, as by a broker that ran; going on would lose that",
-        next_step=f"eoctl journal show {found.path}; to keep what is there now, remove"
+        next_step=f"eoctl journal show {pasted(found.path)}; to keep what is there now, remove"
         f" {unfinished.UNFINISHED_NAME} from the log dir if it is there",
     )
 
@@ -265,7 +266,7 @@ def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
             else:
                 raise RefusedError(
                     f"{found.plan_path}: is not the plan that the journal was made for",
-                    next_step=f"eoctl undo {found.path}",
+                    next_step=f"eoctl undo {pasted(found.path)}",
                 )
     return contents
 
@@ -282,7 +283,7 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
             fsio.remove_leftovers(fs, each)
         carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
-    with stating(f"the plan is applied, and eoctl undo {found.path} takes it back"):
+    with stating(f"the plan is applied, and eoctl undo {pasted(found.path)} takes it back"):
         unfinished.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
 

@@ -32,6 +32,7 @@ from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from storage.files import fsio
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,7 +78,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
         unlike = tuple(
             each for each, digest in found.neighbours.items() if _is_unlike(found, each, digest)
         )
-    with stating(f"the undo is unfinished: eoctl undo {found.path} completes it"):
+    with stating(f"the undo is unfinished: eoctl undo {pasted(found.path)} completes it"):
         unfinished.set_unfinished(fs, found)
         was_interrupted = found.status is Status.UNDOING
         if not was_interrupted:
@@ -197,7 +198,7 @@ def _require_newest(found: Journal) -> None:
     if later := later_applied(found):
         raise RefusedError(
             f"{found.path}: a later plan for the same log dir is applied: {later}",
-            next_step=f"eoctl undo {later} first",
+            next_step=f"eoctl undo {pasted(later)} first",
         )
 
 

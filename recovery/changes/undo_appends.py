@@ -22,6 +22,7 @@ from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify
 from storage.files import fsio
 from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +51,9 @@ def check(found: Journal) -> None:
     if reason:
         raise RefusedError(
             f"{reason} since, as by a broker that ran; going on would lose that",
-            next_step=f"eoctl journal show {found.path}; to keep what is there now, eoctl apply"
-            f" {found.path}",
+            next_step=f"eoctl journal show {pasted(found.path)}; to keep what is there now,"
+            " eoctl apply"
+            f" {pasted(found.path)}",
         )
     for each in appends.new_directories:
         for name in _strangers_in(each):

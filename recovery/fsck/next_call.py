@@ -13,6 +13,7 @@ from recovery.fsck.verdict import Answer, NextCall, is_below, is_log_damage, is_
 from recovery.rules.catalogue import rule_of
 from recovery.rules.findings import Severity
 from storage.file_names import METADATA_TOPIC
+from storage.shell_words import as_argument
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,7 +176,8 @@ def _words(command: str) -> tuple[str, ...]:
 
 def _paths(found: Found, directories: set[str]) -> tuple[str, ...]:
     """Name the one directory, else what the call was given."""
-    return tuple(directories) if len(directories) == 1 else found.paths
+    given = tuple(directories) if len(directories) == 1 else found.paths
+    return tuple(map(as_argument, given))
 
 
 def _bytes_of(found: Found, directories: set[str]) -> int:

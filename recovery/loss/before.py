@@ -25,6 +25,7 @@ from storage.files.spliced_file import ZEROS, SplicedFile
 from storage.formats.checkpoint import parse_offset_checkpoint
 from storage.log.segment import Segment
 from storage.places.listing import SegmentPlace
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ def side_before(path: str) -> Side:
     if journal.status not in {Status.APPLIED, Status.UNFINISHED, Status.KEPT}:
         raise RefusedError(
             f"{path}: is {journal.status}: its old bytes are where they were before",
-            next_step=f"eoctl journal show {path}",
+            next_step=f"eoctl journal show {pasted(path)}",
         )
     partitions = {}
     for each in _touched(journal):
@@ -134,7 +135,7 @@ def _ranges(journal: Journal, step: JournalStep) -> list[Range] | None:
     if step.backup_kind is BackupKind.NONE:
         raise RefusedError(
             f"{step.path}: was changed without a backup: what it was is not known",
-            next_step=f"eoctl journal show {journal.path}",
+            next_step=f"eoctl journal show {pasted(journal.path)}",
         )
     if step.backup_kind is BackupKind.CUT:
         cut_bytes = Path(backup).stat().st_size if Path(backup).exists() else 0

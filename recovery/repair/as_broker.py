@@ -28,6 +28,7 @@ from storage.dirs.lookup import verdict_of
 from storage.errors import RefusedError
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.log.segment import open_segment
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def plan_as_broker(partition: Partition, settings: RebuildSettings) -> Repaired:
     except NotClosedError as error:
         raise RefusedError(
             f"{error}: a start of the broker does not look at that, and keeps it [REC-8]",
-            next_step=f"eoctl repair {partition.path} --strategy salvage",
+            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage",
         ) from error
     _require_cut(partition, recovery.stop)
     tail = recovery.tail
@@ -108,7 +109,7 @@ def _require_cut(partition: Partition, stop: Verdict | None) -> None:
         what = f"{stop.reason}: a broker would split the segment, or not start at all [REC-10]"
         raise RefusedError(
             f"{partition.path}: position {stop.start_pos}: {what}",
-            next_step=f"eoctl repair {partition.path} --strategy salvage",
+            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage",
         )
 
 

@@ -33,6 +33,7 @@ from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.txn_index import parse_entries
 from storage.kernels.protocol import VerdictKind
 from storage.producers.producer_state import AppendError
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +96,8 @@ def plan_recovery(
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{partition.path}: a broker could not load it: {error}",
-            next_step=f"eoctl repair {partition.path} --strategy salvage, without that batch; eoctl"
+            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage, without that"
+            " batch; eoctl"
             " truncate to what is before it",
         ) from error
 
@@ -185,7 +187,7 @@ class _BrokerStartPlanner:
             raise RefusedError(
                 f"{last.log.path}: position {stop.start_pos}: {stop.reason}: a broker would"
                 " empty the whole segment, and drop those behind it",
-                next_step=f"eoctl repair {self._partition.path} --strategy salvage",
+                next_step=f"eoctl repair {pasted(self._partition.path)} --strategy salvage",
             )
 
     def _require_safe(self, last: SegmentFiles, end_offset: int, *, is_written_to: bool) -> None:
@@ -196,7 +198,7 @@ class _BrokerStartPlanner:
             raise RefusedError(
                 f"{self._partition.path}: its log start offset is {self._log_start_offset}, above"
                 f" its end {end_offset}: a broker would delete all of it at its start [OFS-1]",
-                next_step=f"eoctl repair {self._partition.path} --strategy salvage",
+                next_step=f"eoctl repair {pasted(self._partition.path)} --strategy salvage",
             )
 
     def _epochs(self, end_offset: int) -> list[LeaderEpochEntry]:

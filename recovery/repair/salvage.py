@@ -54,6 +54,7 @@ from storage.file_names import LEADER_EPOCHS_NAME, FileKind, classify
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.kernels.protocol import Verdict, VerdictKind
 from storage.producers.producer_state import AppendError
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -253,14 +254,15 @@ class _SalvagePlanner:
     def _cannot_load(self, error: FormatError | AppendError) -> RefusedError:
         return RefusedError(
             f"{self._partition.path}: a broker could not load what is left of it: {error}",
-            next_step=f"eoctl dump-segment and eoctl truncate {self._partition.path}",
+            next_step=f"eoctl dump-segment and eoctl truncate {pasted(self._partition.path)}",
         )
 
     def _would_cut(self, cut: PassEnd) -> RefusedError:
         return RefusedError(
             f"{self._partition.path}/{cut.base_offset:020d}.log: a broker would cut what is"
             f" left of it at offset {cut.next_offset}: {cut.verdict.reason}",
-            next_step=f"eoctl truncate {self._partition.path} --to-offset {cut.next_offset}",
+            next_step=f"eoctl truncate {pasted(self._partition.path)} --to-offset"
+            f" {cut.next_offset}",
         )
 
     def _limits(

@@ -17,6 +17,7 @@ from storage.errors import FormatError, RefusedError, UsageError
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
 from storage.producers.producer_state import NO_EPOCH
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -129,7 +130,7 @@ def recover_state(
         raise RefusedError(
             f"{partition.path}: its log start offset is {log_start_offset}, above its end"
             f" {log_end_offset}: a broker would delete all of it at its start [OFS-1]",
-            next_step=f"eoctl repair {partition.path} --strategy salvage",
+            next_step=f"eoctl repair {pasted(partition.path)} --strategy salvage",
         )
     if not log_start_offset <= offset <= log_end_offset:
         raise UsageError(

@@ -48,6 +48,7 @@ from storage.formats.record_batch import MAGIC_V2
 from storage.limits import MAX_RELATIVE_OFFSET
 from storage.log.segment import MAX_SEGMENT_BYTES, Segment, open_segment
 from storage.producers.producer_state import AppendError
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -120,7 +121,7 @@ def plan_rejoin(
     except (FormatError, AppendError) as error:
         raise RefusedError(
             f"{leader.path}: a broker could not load what would be taken of it: {error}",
-            next_step=f"eoctl dump-segment and eoctl describe {leader.path}",
+            next_step=f"eoctl dump-segment and eoctl describe {pasted(leader.path)}",
         ) from error
     require_no_problem(partition)
     return Rejoin(
@@ -149,7 +150,8 @@ def require_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int:
         lacking = follower.path if not follower.epochs else leader.path
         raise RefusedError(
             f"{lacking}: knows no leader epochs, so that no follower could tell where they part",
-            next_step=f"eoctl rebuild {lacking}; without batches of leader epochs, {ADVICE}",
+            next_step=f"eoctl rebuild {pasted(lacking)}; without batches of leader epochs,"
+            f" {ADVICE}",
         )
     first = max(follower.start_offset, leader.start_offset)
     if offset < first:
@@ -180,7 +182,8 @@ def _require_agreement(follower: ReplicaLog, leader: ReplicaLog, end_offset: int
             f"{follower.path} and {leader.path}: their batches differ from offset {different} on,"
             f" while by their leader epochs they agree up to {end_offset}: a follower would keep"
             " what the leader has not",
-            next_step=f"eoctl truncate {follower.path} --to-offset {different} --single-copy, then"
+            next_step=f"eoctl truncate {pasted(follower.path)} --to-offset {different}"
+            " --single-copy, then"
             " the same again",
         )
     return [*found.notes]

@@ -18,6 +18,7 @@ from recovery.rules.indexes import INDEXES
 from recovery.rules.logs import LOG
 from recovery.rules.producers import PRODUCERS
 from recovery.rules.state import STATE
+from storage.shell_words import as_argument
 
 if TYPE_CHECKING:
     from recovery.rules.rule import Rule
@@ -78,7 +79,7 @@ def severity_of(check_id: str) -> Severity:
 
 def fix_of(check_id: str, path: str) -> str:
     """Tell the command that puts a finding in this directory right; "" if none does."""
-    return rule_of(check_id).command.format(shlex.quote(path))
+    return rule_of(check_id).command.format(shlex.quote(as_argument(path)))
 
 
 def page_of(check_id: str) -> RulePage:

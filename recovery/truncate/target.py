@@ -14,6 +14,7 @@ from recovery.changes.journals.applied import SpentTargetError
 from recovery.truncate.cut import find_cut
 from storage.errors import RefusedError, UsageError
 from storage.file_names import HIGH_WATERMARK_NAME
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,7 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
         raise RefusedError(
             f"{log.path}: its log start offset is {log.start_offset}, above its end"
             f" {log.end_offset}: a broker would delete all of it at its start [OFS-1]",
-            next_step=f"eoctl repair {log.path} --strategy salvage",
+            next_step=f"eoctl repair {pasted(log.path)} --strategy salvage",
         )
     for each in request.replicas:
         if each.directory.topic_partition != partition.directory.topic_partition:
@@ -110,7 +111,8 @@ def find_target(partition: Partition, request: TargetRequest) -> CutTarget:
     if partition.problems:
         raise RefusedError(
             f"{partition.problems[0]}: what cannot be read may matter to where the log is cut",
-            next_step=f"put right what it names, or move it away; eoctl describe {log.path}",
+            next_step=f"put right what it names, or move it away; eoctl describe"
+            f" {pasted(log.path)}",
         )
     remote = partition.remote_range
     if remote is not None and offset < remote.end_offset:
@@ -261,7 +263,7 @@ def _to_leader_epoch(log: _Log, request: TargetRequest) -> _FoundOffset:
     if not entries:
         raise SpentTargetError(
             f"{log.path}: knows no leader epochs: leader-epoch-checkpoint is missing or empty",
-            next_step=f"eoctl rebuild {log.path}",
+            next_step=f"eoctl rebuild {pasted(log.path)}",
         )
     end = find_epoch_end(entries, epoch, log.end_offset)
     if end is None:
@@ -399,7 +401,7 @@ def read_epochs(partition: Partition) -> list[LeaderEpochEntry] | None:
         RefusedError: they are there, and not sound (DIR-7, EPC-1).
     """
     entries = partition.leader_epochs()
-    next_step = f"eoctl rebuild {partition.path}"
+    next_step = f"eoctl rebuild {pasted(partition.path)}"
     if entries is None:
         if partition.problems:
             raise RefusedError(str(partition.problems[-1]), next_step=next_step)

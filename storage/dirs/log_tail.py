@@ -31,6 +31,7 @@ from storage.formats.record_batch import MAGIC_V2, NO_LEADER_EPOCH
 from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 from storage.log.segment import open_segment
 from storage.log.segment_indexes import SegmentIndexes
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -275,7 +276,7 @@ def _require_trimmed(
     partition: Partition, entry: FileEntry | None, files: SegmentFiles, end_offset: int
 ) -> None:
     """Make sure that an index of the last segment is what a roll or a close leaves (IDX-5)."""
-    rebuild = f"eoctl rebuild {partition.path} --apply"
+    rebuild = f"eoctl rebuild {pasted(partition.path)} --apply"
     if entry is None:
         if files.log.file_bytes:
             raise _refused(files.log.path, "an index of the last segment is missing", rebuild)
@@ -350,11 +351,11 @@ def _read_producers(partition: Partition, end_offset: int) -> tuple[ProducerEntr
         raise _refused(
             partition.path,
             f"there is no producer snapshot at its end, {end_offset:020d}.snapshot [SNP-3]",
-            f"eoctl recover-state {partition.path} --apply",
+            f"eoctl recover-state {pasted(partition.path)} --apply",
         )
     try:
         return tuple(parse_snapshot(data))
     except FormatError as exc:
         raise _refused(
-            entry.path, str(exc), f"eoctl recover-state {partition.path} --apply"
+            entry.path, str(exc), f"eoctl recover-state {pasted(partition.path)} --apply"
         ) from exc

@@ -49,6 +49,7 @@ from storage.log.segment import open_segment
 from storage.log.segment_indexes import SegmentIndexes
 from storage.log.torn_batch import is_torn
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 from storage.writing.partition_store import FileStore, FlushPolicy
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder
 from storage.writing.writer import PartitionWriter
@@ -446,4 +447,4 @@ def _file_id(path: str) -> tuple[int, int]:
 
 
 def _look(directory: str) -> str:
-    return f"eoctl check {directory} --deep; eoctl dump-segment {directory}"
+    return f"eoctl check {pasted(directory)} --deep; eoctl dump-segment {pasted(directory)}"

@@ -15,6 +15,7 @@ from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError
 from storage.file_names import GROUPS_TOPIC
 from storage.formats.consumer_offsets import OffsetCommit, OffsetKey, encode_offset_key
+from storage.shell_words import pasted
 from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.writing.group_commits import append_offsets
 
@@ -84,7 +85,7 @@ class GroupCommits:
         if found.problems:
             raise RefusedError(
                 f"the offsets of group {self.group} cannot be read whole: {found.problems[0]}",
-                next_step=f"eoctl check {self._log_dir_path}",
+                next_step=f"eoctl check {pasted(self._log_dir_path)}",
             )
         if found.partitions_count is None:
             for number, offsets in found.offsets_in.items():

@@ -11,6 +11,7 @@ from storage.errors import RefusedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.shell_words import pasted
 from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _require_whole(log: CoordinatorLog, log_dir: LogDir, notes: list[str]) -> No
         problem = next((each for each in log.problems if each not in unknown), log.problems[0])
         raise RefusedError(
             f"the coordinator's log cannot be read whole: {problem}",
-            next_step=f"eoctl check {log_dir.path}",
+            next_step=f"eoctl check {pasted(log_dir.path)}",
         )
     if unknown:
         notes.append(
@@ -84,7 +85,7 @@ def _require_possible(state: TransactionState, log_dir: LogDir) -> None:
     if what:
         raise RefusedError(
             f"{log_dir.path}: the newest record of {name} in {TRANSACTION_STATE_TOPIC} has {what}",
-            next_step=f"eoctl check {log_dir.path}",
+            next_step=f"eoctl check {pasted(log_dir.path)}",
         )
 
 

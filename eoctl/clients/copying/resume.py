@@ -24,6 +24,7 @@ from storage.formats.record_batch import increment_sequence
 from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 from storage.producers.producer_state import NO_EPOCH
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -175,7 +176,8 @@ def _require_dense(destination: Destination, start_offset: int) -> None:
             raise RefusedError(
                 f"{files.log.path}: ends at offset {end_offset}, and the next segment begins at"
                 f" {later.base_offset}: what was between them was lost in a crash",
-                next_step=f"eoctl truncate {destination.path} --to-offset {end_offset} --apply;"
+                next_step=f"eoctl truncate {pasted(destination.path)} --to-offset {end_offset}"
+                " --apply;"
                 " then the copy goes on from there",
             )
 

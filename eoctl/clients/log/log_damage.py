@@ -9,6 +9,7 @@ from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, AccessError, EoctlError
 from storage.kernels.protocol import VerdictKind
 from storage.log.decoded_records import lost_base_offset
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from storage.dirs.log_dir import StoppedState
@@ -62,8 +63,8 @@ class DamageError(EoctlError):
     """Reading ended at damage; all records before it were given."""
 
     def __init__(self, damage: Damage) -> None:
-        look = f"eoctl dump-segment --offsets {damage.base_offset}.. {damage.path}"
-        repair = f"eoctl repair {Path(damage.path).parent} --strategy salvage"
+        look = f"eoctl dump-segment --offsets {damage.base_offset}.. {pasted(damage.path)}"
+        repair = f"eoctl repair {pasted(Path(damage.path).parent)} --strategy salvage"
         # Who consumes, copies and transforms is told the same.
         super().__init__(
             str(damage),

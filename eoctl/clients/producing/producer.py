@@ -9,6 +9,7 @@ from eoctl.clients.partitions.identity import NOWHERE, LogPlace
 from eoctl.clients.producing.sender import Sender
 from storage.formats.record_batch import increment_sequence
 from storage.producers.producer_state import AppendError
+from storage.shell_words import pasted
 from storage.writing.batch_run import ValueBatches
 from storage.writing.record_builder import ProducerIdentity
 
@@ -262,7 +263,7 @@ class PartitionProducer:
             return self.writer.append(batch)
         except AppendError as exc:
             path = self.writer.store.directory
-            next_step = _NEXT_STEPS.get(exc.kafka_error, f"eoctl producers {path}")
+            next_step = _NEXT_STEPS.get(exc.kafka_error, f"eoctl producers {pasted(path)}")
             raise exc.located(path, next_step) from None
 
     def _acknowledge(self, sent: SentBatch, appended: Appended) -> None:

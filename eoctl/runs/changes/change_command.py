@@ -32,6 +32,7 @@ from recovery.changes.plans.plan import absolute_path
 from storage.errors import EXIT_OK, EoctlError, UsageError
 from storage.file_names import FileKind, classify
 from storage.files import fsio
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -135,7 +136,7 @@ def run_change(command: ChangeCommand, change: ChangeOptions, output: OutputForm
                 next_step="--save-plan for each log dir by itself",
             )
         save_plan(plans[0], change.save_plan)
-        notes.append(f"nothing was changed: eoctl apply {change.save_plan} does it")
+        notes.append(f"nothing was changed: eoctl apply {pasted(change.save_plan)} does it")
     elif plans:
         notes.append("this is a plan, nothing was changed: --apply does it")
     elif planned.nothing:

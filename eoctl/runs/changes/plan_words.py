@@ -8,13 +8,13 @@ Next    eoctl truncate kafka/txn-0 --to-offset 300 --apply
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import call
 from eoctl.face.units import size_text
 from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, fitting, said_line
 from recovery.rules.findings import Severity
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +63,7 @@ def plan_lines(
     undo = "yes: backups are made first, eoctl undo puts every byte back"
     yield said_line(Said("Undo", undo))
     saved = change.save_plan
-    command = call.again("--apply") if saved is None else shlex.join(["eoctl", "apply", saved])
+    command = call.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])
     yield said_line(Said("Next", command))
 
 
@@ -86,7 +86,7 @@ def done_lines(
     for each in applied:
         found = each.journal
         later = ["--with-later"] if with_later and not each.was_done else []
-        command = shlex.join(["eoctl", "undo", *later, found.path])
+        command = call_text(["eoctl", "undo", *later, found.path])
         if not found.has_backup:
             command = "no: it was applied without a backup"
         yield said_line(Said("Undo", command))
@@ -170,7 +170,7 @@ def compared_lines(
     rank = Severity.WARNING if others_count else Severity.NOTE
     yield said_line(Said("Found", f"{equal}, {others_count:,} do not", rank.rank))
     if instead is not None:
-        yield said_line(Said("Next", f"{shlex.join(instead)}   # the log is damaged"))
+        yield said_line(Said("Next", f"{call_text(instead)}   # the log is damaged"))
     elif others_count:
         yield said_line(Said("Loses", NO_RECORD))
         yield said_line(Said("Next", call.again("--apply")))

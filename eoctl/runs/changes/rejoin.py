@@ -28,6 +28,7 @@ from storage.dirs.discovery import select_partition
 from storage.dirs.log_config import read_log_config
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from eoctl.output import OutputFormat
@@ -187,7 +188,8 @@ def _require_clean(
     raise RefusedError(
         f"{follower.path}: would be cut at {end_offset}: {what}",
         next_step="--unclean if that leader counts nevertheless, as after an unclean election;"
-        f" eoctl replicas compare {follower.path} {leader.path} tells what each choice loses",
+        f" eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} tells what each"
+        " choice loses",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +9,7 @@ from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.told import LABEL_WIDTH, Said, counted, fitting, listing, said_line
 from recovery.repair.strategies import Strategy
 from recovery.rules.findings import Severity
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -195,6 +195,6 @@ def compared_lines(
         loses = [f"by {strategy}: {each}" for each in _loses(cost)]
         yield said_line(Said("Loses", fitting(loses, room), Severity.WARNING.rank))
     if compared.call:
-        command = shlex.join(compared.call)
+        command = call_text(compared.call)
         texts = [f"{command}   # {compared.remark}"] if compared.remark else []
         yield said_line(Said("Next", next((e for e in texts if len(e) <= room), command)))

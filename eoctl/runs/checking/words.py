@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +24,7 @@ from recovery.fsck.verdict import Answer
 from recovery.rules.findings import Severity
 from recovery.start.changes import StartAction
 from storage.file_names import FileKind, classify
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -335,7 +335,7 @@ def _next(verdict: DirectoryVerdict, room: int) -> Said:
         return Said("Next", "nothing to do")
     if not call.words:
         return Said("Next", fitting([call.sentence], room))
-    command = shlex.join(call.words)
+    command = call_text(call.words)
     reads = f"reads {size_text(call.reads_bytes)}, " if call.reads_bytes else ""
     texts = [
         f"{command}   # {reads}{call.why}",

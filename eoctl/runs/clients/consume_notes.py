@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from eoctl import output
 from eoctl.clients.log.consume_bounds import EndKind
 from recovery.transactions.isolation import Isolation
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from eoctl.clients.log.consumer import ConsumeOptions, Consumer
@@ -29,7 +30,7 @@ def tell_before(consumer: Consumer, options: ConsumeOptions) -> None:
             output.message(
                 f"the .txnindex files lack {gap.missing_count} aborted transactions (the first:"
                 f" producer id {gap.producer_id} from offset {gap.first_offset}): a broker would"
-                f" show their records; eoctl rebuild {consumer.partition.path}"
+                f" show their records; eoctl rebuild {pasted(consumer.partition.path)}"
             )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING
 
 from eoctl.clock import format_time_ms
 from eoctl.runs.reports.bytes_text import bytes_text
 from storage.errors import EoctlError
 from storage.log.segment import open_segment
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def who_wrote(partition: Partition, offset: int) -> Iterator[str]:
     if header.is_transactional and header.producer_id >= 0:
         log_dir = os.path.dirname(partition.path) or "."  # noqa: PTH120 - as it was given
         call = ["eoctl", "txn", "describe", "--producer-id", str(header.producer_id), log_dir]
-        yield f"  whose transactional id: {shlex.join(call)}"
+        yield f"  whose transactional id: {call_text(call)}"
 
 
 def _writer(header: BatchHeader) -> str:

@@ -31,6 +31,7 @@ from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
 from storage.formats.transaction_state import TransactionStatus
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -165,7 +166,7 @@ def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransa
     if found is None and all(each.producer_id != producer_id for each in state.entries):
         raise UsageError(
             f"{partition.path}: does not know producer {producer_id}",
-            next_step=f"eoctl txn list {partition.path}",
+            next_step=f"eoctl txn list {pasted(partition.path)}",
         )
     return found
 
@@ -235,7 +236,8 @@ def _require_alike(
         what = "has no such open transaction" if path in lacking else "ends differently"
         raise RefusedError(
             f"{path}: {what}: the marker would not be the same as in {first.path}",
-            next_step=f"eoctl replicas compare {' '.join(paths)}, then eoctl replicas rejoin",
+            next_step=f"eoctl replicas compare {' '.join(map(pasted, paths))}, then eoctl"
+            " replicas rejoin",
         )
 
 
@@ -260,7 +262,7 @@ def require_verdict(found: OpenTransactionReport, now: Now, *, force_overdue: bo
     verdict, reason = found.verdict, found.reason
     if verdict is TransactionVerdict.HANGING:
         return
-    offline = f"eoctl txn complete {Path(found.path).parent} does what it would"
+    offline = f"eoctl txn complete {pasted(Path(found.path).parent)} does what it would"
     name = f"{found.path}: the transaction of producer {found.producer_id} is {verdict}: {reason}"
     name = f"{name}; {now.describe()}"
     if verdict is TransactionVerdict.OVERDUE:

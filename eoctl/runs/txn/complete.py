@@ -23,6 +23,7 @@ from storage.errors import EoctlError, RefusedError, UsageError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.producers.producer_state import AppendError
 from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, ONGOING, is_timed_out
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -195,5 +196,5 @@ def _require_known(log_dir: LogDir, names: Collection[str], known: Collection[st
         if each not in known:
             raise UsageError(
                 f"{log_dir.path}: its coordinator knows no transactional id {each}",
-                next_step=f"eoctl txn stats {log_dir.path} counts them by status",
+                next_step=f"eoctl txn stats {pasted(log_dir.path)} counts them by status",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +36,7 @@ from storage.formats.transaction_state import TransactionStatus
 from storage.kernels.protocol import VerdictKind
 from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
+from storage.shell_words import as_argument, call_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -354,20 +354,27 @@ def offline_command(found: OpenTransactionReport, options: TxnOptions) -> str | 
         log_dir = os.path.dirname(found.path) or "."  # noqa: PTH120 - as it was given
         name = f"{TRANSACTION_STATE_TOPIC}-{found.coordinator_partition}"
         if Path(log_dir, name).is_dir():
-            call = ["eoctl", "txn", "complete", log_dir, "--transactional-id"]
-            return shlex.join([*call, found.transactional_id, *_metadata(options), *_now(options)])
+            call = ["eoctl", "txn", "complete", as_argument(log_dir), "--transactional-id"]
+            return call_text([*call, found.transactional_id, *_metadata(options), *_now(options)])
     is_decided = found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label
     if found.verdict is TransactionVerdict.HANGING or (
         found.verdict is TransactionVerdict.OVERDUE and not is_decided
     ):
-        call = ["eoctl", "txn", "abort", found.path, "--producer-id", str(found.producer_id)]
+        call = [
+            "eoctl",
+            "txn",
+            "abort",
+            as_argument(found.path),
+            "--producer-id",
+            str(found.producer_id),
+        ]
         if found.verdict is TransactionVerdict.OVERDUE:
             call.append("--force-overdue")
         for each in options.coordinator_dirs:
             call += ["--coordinator-dir", each]
         if options.max_timeout_ms != DEFAULT_MAX_TIMEOUT_MS:
             call += ["--transaction-max-timeout-ms", str(options.max_timeout_ms)]
-        return shlex.join([*call, *_metadata(options), *_now(options)])
+        return call_text([*call, *_metadata(options), *_now(options)])
     return None
 
 

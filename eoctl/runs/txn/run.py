@@ -39,6 +39,7 @@ from storage.dirs.partition import Partition
 from storage.errors import EXIT_OK, EXIT_SKIPPED, EoctlError, RefusedError, UsageError
 from storage.file_names import GROUPS_TOPIC, TopicPartition
 from storage.producers.transaction_metadata import ProducerIdAndEpoch
+from storage.shell_words import pasted
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarg
             raise RefusedError(
                 f"{path}: is of {names[0]}, {target.path} of {names[1]}: a transaction is of one"
                 " cluster",
-                next_step=f"eoctl copy {path} to a partition there, and run it on that",
+                next_step=f"eoctl copy {pasted(path)} to a partition there, and run it on that",
             )
         if (partition.topic, partition.partition) == target.name[:2]:
             raise UsageError(f"{path}: is another replica of {target.path}: source and target")

@@ -23,6 +23,7 @@ from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME
 from storage.files import fsio
 from storage.files.broker_lock import probe
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -155,7 +156,7 @@ def why_it_stays(kept: KeptJournal) -> str:
         if is_under_way and unfinished_path(log_dir) == kept.path:
             return f"it is {kept.status}"
         if unfinished_path(log_dir) == kept.path:
-            return f"{log_dir} still leads to it: eoctl apply {kept.path} closes it"
+            return f"{log_dir} still leads to it: eoctl apply {pasted(kept.path)} closes it"
         if kept.status is Status.ABANDONED and probe(Path(log_dir, LOCK_FILE_NAME)).is_held:
             return f"{log_dir} is in use, perhaps by the run that is just making it"
     try:
@@ -187,7 +188,7 @@ def remove_journal(fs: FileSystem, kept: KeptJournal) -> None:
     if reason := why_it_stays(kept):
         raise RefusedError(
             f"{kept.path}: {reason}; nothing was removed",
-            next_step=f"eoctl journal show {kept.path}",
+            next_step=f"eoctl journal show {pasted(kept.path)}",
         )
     files = require_only_ours(kept.path)
     directory = Path(kept.path)

@@ -18,6 +18,7 @@ from recovery.changes.journals.journal import PLACE_SUFFIX, Status, has_journal,
 from storage.errors import AccessError, CorruptError, RefusedError
 from storage.files import fsio
 from storage.files.small_file import read_small_file
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,7 +70,8 @@ def unfinished_journals(log_dirs: Iterable[str]) -> Iterator[tuple[str, Journal]
 
 def _unusable(file: Path, error: OSError) -> AccessError:
     next_step = (
-        f"eoctl journal list {file.parent}{PLACE_SUFFIX} tells whether a change is unfinished; if"
+        f"eoctl journal list {pasted(f'{file.parent}{PLACE_SUFFIX}')} tells whether a change is"
+        " unfinished; if"
         " none is, remove that file"
     )
     return AccessError(error, str(file), next_step=next_step)
@@ -117,11 +119,13 @@ def ways_out(found: Journal) -> str:
     """The call that completes an unfinished change, and the one that takes it back."""
     path = found.path
     if found.status in {Status.UNDOING, Status.UNDONE}:
-        return f"eoctl undo {path} completes its undo"
+        return f"eoctl undo {pasted(path)} completes its undo"
     if found.status is Status.KEPT:
-        return f"eoctl apply {path} closes it"
-    completes = f"eoctl apply {path} completes it"
-    return f"{completes}, eoctl undo {path} takes it back" if found.has_backup else completes
+        return f"eoctl apply {pasted(path)} closes it"
+    completes = f"eoctl apply {pasted(path)} completes it"
+    return (
+        f"{completes}, eoctl undo {pasted(path)} takes it back" if found.has_backup else completes
+    )
 
 
 def set_unfinished(fs: FileSystem, journal: Journal) -> None:

@@ -9,6 +9,7 @@ from recovery.changes.plans.plan import absolute_path
 from storage.errors import FormatError, RefusedError
 from storage.file_names import METADATA_TOPIC, DirState, FileSuffix
 from storage.formats.checkpoint import OFFSET_CHECKPOINT_NAMES
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,9 +48,9 @@ def require_no_problem(
         check_id = problem.check_id if isinstance(problem, FormatError) else ""
         if check_id in mended:
             continue
-        next_step = f"eoctl describe {partition.path}{more_advice}"
+        next_step = f"eoctl describe {pasted(partition.path)}{more_advice}"
         if check_id in _SALVAGED:
-            next_step = f"eoctl repair {partition.path} --strategy salvage"
+            next_step = f"eoctl repair {pasted(partition.path)} --strategy salvage"
         raise RefusedError(f"{problem}: it must be put right first", next_step=next_step)
 
 
@@ -87,7 +88,7 @@ def require_checkpoints(log_dir: LogDir | None, why: str) -> None:
 
 def _how_to_mend(problem: Problem, log_dir: LogDir) -> str:
     if isinstance(problem, FormatError):
-        return f"eoctl repair {log_dir.path} --strategy salvage"
+        return f"eoctl repair {pasted(log_dir.path)} --strategy salvage"
     return "make that file readable first"
 
 

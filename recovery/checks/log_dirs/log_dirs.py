@@ -47,6 +47,7 @@ from storage.formats.java_text import NotANumberError
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.meta_properties import problems as meta_properties_problems
 from storage.formats.partition_metadata import format_uuid
+from storage.shell_words import as_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -267,7 +268,7 @@ def _check_checkpoints(
         if action is not None and error.check_id == "DIR-7":
             if is_strict or not isinstance(error, NotANumberError):
                 action = REFUSES if name in read_first else LOSES_LOG_DIR
-            fix = f"eoctl repair {shlex.quote(log_dir.path)} --strategy salvage"
+            fix = f"eoctl repair {shlex.quote(as_argument(log_dir.path))} --strategy salvage"
             collector.add_error(error, broker_action=action, fix=fix)
     told = {error.path for error in _format_errors(log_dir)}
     for name in _CHECKPOINT_ACTIONS:

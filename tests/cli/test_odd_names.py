@@ -1,0 +1,86 @@
+"""Log dirs with names that a terminal would act on, or a shell: what is said, and told to run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.terminal import ROOT, on_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+ODD = {
+    "escapes": "a\x1b[31mred\x1b]0;title\x07'",
+    "lines": "two\nlines",
+    "right to left": "\u202ethgir\u200f",
+    "option": "-q",
+    "quotes": 'it\'s "$HOME" `id`',
+}
+CALLS = [
+    ("check",),
+    ("txn", "hanging"),
+    ("repair", "--strategy", "salvage"),
+    ("undo",),
+    ("journal", "list"),
+    ("describe",),
+]
+
+
+@pytest.fixture(params=sorted(ODD))
+def odd(request: pytest.FixtureRequest, killed: Path) -> Path:
+    """A log dir with such a name, in the working directory."""
+    return killed.rename(killed.parent / ODD[request.param])
+
+
+def in_shell(command: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a call as it was pasted."""
+    function = f'eoctl() {{ {sys.executable} -m eoctl "$@"; }}'
+    return subprocess.run(
+        ["bash", "-c", f"{function}\n{command}"],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.mark.share(8)
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_nothing_reaches_a_terminal_as_it_is(
+    odd: Path, eoctl: Callable[..., Outcome], call: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(odd.parent)
+    done = eoctl(*call, "--output", "table", "--color", "never", "--", odd.name)
+    assert done.status in {0, 1, 2}
+    told = done.text + done.errors
+    assert all(each.isprintable() for each in told.split("\n")), ascii(told)
+    if odd.name == ODD["lines"]:
+        assert "lines:" not in [each.partition(" ")[0] for each in told.split("\n")]
+
+
+@pytest.mark.share(1)
+def test_the_next_call_can_be_pasted(odd: Path) -> None:
+    """The call that check names, and the first one that this call names."""
+    shown = on_terminal("check", "-q", "--", odd.name, cwd=odd.parent)
+    command = next(each for each in shown.lines if each.startswith("Next"))[8:]
+    done = in_shell(command, odd.parent)
+    assert done.returncode == 1, done.stderr
+    shown = on_terminal("txn", "hanging", "-q", "--", odd.name, cwd=odd.parent)
+    ends = re.findall(r"^ +(eoctl txn .*)$", shown.text, re.MULTILINE)[0]
+    ended = in_shell(ends, odd.parent)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_machines_are_told_names_as_they_are(killed: Path, eoctl: Callable[..., Outcome]) -> None:
+    odd = killed.rename(killed.parent / "\x9b31m\u202e")
+    told = json.loads(eoctl("undo", odd, "--output", "jsonl").errors)
+    assert told["message"].startswith(str(odd))

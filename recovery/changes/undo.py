@@ -146,10 +146,7 @@ def check_undo(found: Journal) -> dict[str, StepState]:
     """
     require_way_back(found)
     require_in_reach(found.touched_directories, found.log_dirs)
-    for log_dir in found.log_dirs:
-        other = unfinished.unfinished_path(log_dir)
-        if other not in (None, found.path):
-            unfinished.require_finished([log_dir])
+    unfinished.require_no_other(found)
     _require_newest(found)
     if found.appends is not None:
         undo_appends.check(found)

@@ -133,10 +133,9 @@ def plan_export(
     listing = list_places(wanted)
     notes = list(listing.notes)
     directories = [each for each in listing.directories if _is_wanted(each, wanted, notes)]
-    kept = {each.directory for each in directories}
-    by_directory: dict[str, list[SegmentPlace]] = {each: [] for each in kept}
+    by_directory: dict[str, list[SegmentPlace]] = {each.directory: [] for each in directories}
     for place in listing.places:
-        if place.directory in kept:
+        if place.directory in by_directory:
             by_directory[place.directory].append(place)
     limits = limits_of([each.directory for each in directories], listing.acknowledged)
     problems = list(listing.problems)

@@ -536,6 +536,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_plan_with_something_wrong(name: str, plan: Path, kafka: Path, eoctl: Callable) -> None:
     change, words = WRONG[name]

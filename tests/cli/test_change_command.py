@@ -256,6 +256,7 @@ def test_a_broker_holds_the_lock(name: str, prepared: Callable[..., Prepared], e
     assert difference(before, state()) == []
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", EVERY)
 def test_nobody_reads_the_rows(name: str, prepared: Callable[..., Prepared], eoctl: Cli) -> None:
     """It is done all the same, and the way back is told."""

@@ -406,6 +406,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.share(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_kills_at_random_moments(mode: str, eoctl: Eoctl, clean: Path, tmp_path: Path) -> None:

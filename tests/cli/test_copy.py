@@ -73,7 +73,7 @@ def test_it_is_what_a_real_client_was_given(
     assert eoctl("check", log_dir, "--fail-on", "note").status == 0
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
 @pytest.mark.parametrize("state", STATES)
 def test_logs_of_brokers_that_were_killed(

@@ -109,7 +109,7 @@ CASES = [
 ]
 
 
-@pytest.mark.share(16)
+@pytest.mark.share(6)
 @pytest.mark.parametrize(("command", "shape"), CASES)
 def test_a_hole_is_told_of_as_zeros_are(
     command: str,
@@ -132,6 +132,7 @@ def test_a_hole_is_told_of_as_zeros_are(
     assert told[0] == told[1]
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("shape", ["behind", "between"])
 @pytest.mark.parametrize(
     "command",

@@ -144,7 +144,7 @@ def test_each_reader_tells_what_is_missing(
     assert wrong == []
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES[:-1])
 def test_repair_has_it_in_its_price(
     eoctl: Callable[..., Any],
@@ -348,7 +348,7 @@ def test_a_program_between_two_topics_is_told_too(
 # --- what derives files from a log ----------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("damage", "name", "offsets"), LOSSES)
 def test_what_a_log_lacks_is_told_by_what_derives_from_it(
     eoctl: Callable[..., Any],

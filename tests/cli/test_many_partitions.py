@@ -105,7 +105,7 @@ def arguments_of(command: str, log_dir: Path, scratch: Path) -> list[str]:
     return given
 
 
-@pytest.mark.share(8)
+@pytest.mark.share(5)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_partition_more_costs_the_same(
     command: str, log_dirs: list[Path], tmp_path: Path, eoctl: Callable[..., Outcome]
@@ -141,6 +141,7 @@ def test_a_partition_more_to_be_changed_costs_the_same(
         assert 0 < many <= MOST_GROWTH * few, each
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("command", ["check", "rebuild", "repair", "spark-audit --engine local"])
 def test_what_is_handed_to_processes(
     command: str,

@@ -61,6 +61,7 @@ CALLS = {
 BOTH = ("stdout", "stderr")
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(
     ("what", "streams"), [*((each, BOTH) for each in CALLS), ("checking", ("stderr",))]
 )

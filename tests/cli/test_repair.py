@@ -67,7 +67,7 @@ def compared_files(directory: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("source", list(TARGETS))
 def test_as_broker_leaves_what_a_real_start_left(
@@ -451,6 +451,7 @@ def test_what_a_start_derives_anyway_is_no_damage(killed: Path, eoctl: Cli) -> N
     assert (outcome.status, rows_of(outcome, "step")) == (0, [])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     "state",
     [
@@ -541,7 +542,7 @@ def test_a_log_start_beyond_the_log(
 # --- beside the log -------------------------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("strategy", ["salvage", "as-broker"])
 @pytest.mark.parametrize("data", [None, b"", b"version: 0\ntopic_id: not-an-id", b"\xff\n\n"])
 def test_a_topic_id_that_the_cluster_knows(
@@ -609,7 +610,7 @@ SOON = "2026-11-21T03:04:00Z"  # after the stop: no transaction is late
 CHECKPOINTS |= {kind: f"{kind}-offset-checkpoint" for kind in ("log-start", "cleaner")}
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 @pytest.mark.parametrize("state", ["clean", "crash"])
 @pytest.mark.parametrize("name", sorted(CHECKPOINTS.values()))
 def test_a_checkpoint_that_does_not_parse(

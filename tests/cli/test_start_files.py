@@ -37,6 +37,7 @@ def contents(directory: Path, untold: tuple[str, ...]) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("archive", "crashed", "started", "untold"), PAIRS)
 def test_what_a_real_start_changed_was_foretold(
     golden: Callable[[str], Path],

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -255,3 +258,16 @@ def test_leader_epochs_that_begin_at_the_local_log_leave_nothing_remote(
     assert Partition.of(select_partition(directory / "tiered-0")).remote_range == (0, 254)
     shutil.rmtree(directory / "__cluster_metadata-0")
     assert Partition.of(select_partition(directory / "tiered-0")).remote_range is None
+
+
+def test_what_is_said_is_in_the_same_order_every_time(golden: Callable[[str], Path]) -> None:
+    """Whatever seed Python hashes with."""
+    arguments = [sys.executable, "-m", "eoctl", "loss", golden(ARCHIVE) / "clean"]
+    said = [
+        subprocess.run(
+            arguments, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=False
+        )
+        for seed in ("1", "2")
+    ]
+    assert b"remote storage" in said[0].stderr
+    assert (said[0].stdout, said[0].stderr) == (said[1].stdout, said[1].stderr)

@@ -69,7 +69,7 @@ def require_told(
         assert "eoctl undo" in errors
 
 
-@pytest.mark.share(12)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("what", ["apply", "undo"])
 def test_every_call_may_fail(

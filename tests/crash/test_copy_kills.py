@@ -120,7 +120,7 @@ class World:
             tail_at(copy, SMALL)  # it is closed
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_killed_at_any_moment_and_begun_again(
     scratch: Path, case: Case, server: KillServer

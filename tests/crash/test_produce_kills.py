@@ -120,7 +120,7 @@ class World:
             assert not found.undecided
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_killed_at_any_moment_and_begun_again(
     scratch: Path, case: Case, server: KillServer

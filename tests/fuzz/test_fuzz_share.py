@@ -33,6 +33,7 @@ def corpus(golden: Callable[[str], Path]) -> Corpus:
     return Corpus(golden)
 
 
+@pytest.mark.share(26)
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_give_a_value_or_a_format_error(name: str, corpus: Corpus) -> None:
     target = TARGETS[name]

@@ -51,8 +51,6 @@ ALLOWED = (
     ),
     Allowed(
         (
-            "checkpoint-count-wrong",
-            "checkpoint-field-missing",
             "checkpoint-of-a-later-version",
             "meta-properties-of-a-later-version",
             "meta-properties-without-node",

@@ -79,7 +79,7 @@ def named(audit: Audit, report: str) -> list[dict[str, Any]]:
 # --- a ledger -------------------------------------------------------------------------------------
 
 
-@pytest.mark.share(9)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("cut", [whole, every_batch, every_third])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_ledger(tmp_path: Path, seed: int, cut: Callable[[SegmentPlace], list[Split]]) -> None:

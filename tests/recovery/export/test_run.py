@@ -116,6 +116,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 # --- what comes out -------------------------------------------------------------------------------
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "text"])
 def test_what_a_client_consumed_comes_back(

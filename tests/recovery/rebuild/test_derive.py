@@ -93,6 +93,7 @@ def derived_on_disk(directory: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("state", TARGETS)
 def test_golden_recoveries(

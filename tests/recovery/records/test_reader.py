@@ -136,6 +136,7 @@ def test_all_partitions_are_here(golden: Callable[[str], Path]) -> None:
     assert names == set(PARTITIONS)
 
 
+@pytest.mark.share(12)
 @pytest.mark.parametrize("isolation", Isolation)
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_what_a_client_consumed(
@@ -155,6 +156,7 @@ def test_what_a_client_consumed(
         assert read(cut(places, every=every), options) == expected
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "hard", "tv2", "tv2-clean"])
 def test_real_directories_by_definition(golden: Callable[[str], Path], state: str) -> None:
     by_directory: dict[str, list[SegmentPlace]] = {}

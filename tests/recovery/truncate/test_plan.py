@@ -87,7 +87,7 @@ def check_plan(
 # --- every offset ---------------------------------------------------------------------------------
 
 
-@pytest.mark.share(4)
+@pytest.mark.share(2)
 @pytest.mark.parametrize("state", ["crash", "clean"])
 @pytest.mark.parametrize("name", ["txn-0", "compacted-0", "rolled-0", "trimmed-0"])
 def test_every_offset(state: str, name: str, golden: Callable[[str], Path], tmp_path: Path) -> None:

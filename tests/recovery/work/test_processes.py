@@ -81,6 +81,7 @@ def test_results_and_errors() -> None:
         list(map_unordered(double, [1, 3, 2], 2))
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("values", [[10, 1, 2, 3], [1, 2, 3, 10], [10, 11, 12], [1, 10, 2, 11, 3]])
 def test_killed_during_a_task(tmp_path: Path, values: list[int]) -> None:
     found = sorted(map_unordered(partial(dying, tmp_path, ATTEMPTS_COUNT - 1), values, 2))
@@ -135,6 +136,7 @@ def test_processes_that_cannot_even_start(monkeypatch: pytest.MonkeyPatch) -> No
         list(map_unordered(double, [1, 2, 4], 2))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("error", [BrokenPipeError(), ConnectionResetError(), OSError(5, "I/O")])
 def test_no_error_of_a_connection_gets_through(
     monkeypatch: pytest.MonkeyPatch, error: OSError

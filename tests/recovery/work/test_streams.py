@@ -44,6 +44,7 @@ def streams(values: list[int], jobs: int = 2, max_weight: int = 3) -> Iterator[I
     return stream_in_order(counting, values, jobs, weight_of=weight, max_weight=max_weight)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("jobs", [1, 2, 9])
 @pytest.mark.parametrize("max_weight", [0, 3, 100])
 def test_each_value_has_its_messages_in_order(jobs: int, max_weight: int) -> None:

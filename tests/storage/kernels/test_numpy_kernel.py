@@ -267,6 +267,7 @@ def check_records(data: bytes) -> tuple[int, int]:
     return taken, left
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("lanes", [1, 10**9])
 @pytest.mark.parametrize("damage", [False, True])
 def test_records_are_the_same(monkeypatch: pytest.MonkeyPatch, lanes: int, damage: bool) -> None:

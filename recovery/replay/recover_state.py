@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.replay.snapshots import Clock, StateHistory
 from storage.dirs.log_dir import StoppedState
+from storage.dirs.partition import floor_of
 from storage.errors import FormatError, RefusedError, UsageError
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.kernels.protocol import VerdictKind
+from storage.limits import MAX_OFFSET
 from storage.producers.producer_state import NO_EPOCH
 from storage.shell_words import pasted
 
@@ -237,6 +239,24 @@ def first_recovered(segments: Sequence[SegmentFiles], recovery_point: int) -> in
     """Index of the segment that holds the recovery point; 0 if it is below all of them."""
     at_or_below = sum(each.base_offset <= recovery_point for each in segments)
     return max(at_or_below - 1, 0)
+
+
+def bytes_to_replay(partition: Partition, *, from_scratch: bool, at_offset: int | None) -> int:
+    """Bytes of the segments that `recover_state` reads if all snapshots are good."""
+    segments = partition.segments
+    if not segments:
+        return 0
+    is_clean = partition.stopped is StoppedState.CLEAN
+    limit = MAX_OFFSET if at_offset is None else at_offset
+    if at_offset is None and not is_clean:
+        recovery_point = 0 if from_scratch else _recovery_point(partition)
+        limit = segments[first_recovered(segments, recovery_point)].base_offset
+    names = [] if from_scratch else [each.name.offset for each in partition.files.snapshots]
+    start_offset = max((each for each in names if each is not None and each <= limit), default=0)
+    read = segments[floor_of(segments, start_offset) :]
+    if at_offset is not None:
+        read = tuple(each for each in read if each.base_offset < at_offset)
+    return sum(each.log.file_bytes for each in read)
 
 
 def _end_offset(partition: Partition, place: int) -> int:

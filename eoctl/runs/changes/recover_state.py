@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,12 @@ from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
 from recovery.rebuild.write_derived import Derived, derived_plan, require_elsewhere
 from recovery.replay.price import recovery_price
-from recovery.replay.recover_state import EntryState, compare_entries, recover_state
+from recovery.replay.recover_state import (
+    EntryState,
+    bytes_to_replay,
+    compare_entries,
+    recover_state,
+)
 from recovery.replay.snapshots import Clock
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -66,7 +72,13 @@ class _StateView:
         moment = resolve_now(options.now, log_dirs)
         clock = Clock.at(moment.ms, options.expiration_ms)
         partition = Partition.of(selected)
-        with Progress("replaying", partition.files.log_bytes if options.from_scratch else None):
+        to_read = partial(
+            bytes_to_replay,
+            partition,
+            from_scratch=options.from_scratch,
+            at_offset=options.at_offset,
+        )
+        with Progress("replaying", to_read):
             self.recovered = recover_state(
                 partition, clock, from_scratch=options.from_scratch, at_offset=options.at_offset
             )

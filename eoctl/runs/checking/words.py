@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.style import style_of
-from eoctl.face.units import size_text
+from eoctl.face.units import duration_text, size_text
 from eoctl.runs.told import (
     LABEL_WIDTH,
     Line,
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
     from recovery.rules.findings import Finding
 
 MAX_FINDINGS = 200  # lines; -v gives all of them
-LONGEST_WHY = 40  # characters: longer ones are cut, and the name of the file stands before them
 # Of closed files of a log, what a broker goes by; a finding names the file if it is not the .log.
 _OWN_NAMES = frozenset({FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT})
 # Offsets that are not in the log, where it is not compacted.
 _GAPS = frozenset({"SEG-4", "BAT-5"})
+_TIE = "\x1f"  # a blank at which no line is broken
+# Programs get the seconds of a finding as a number.
+_SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 
 
 def lines(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
@@ -103,22 +106,22 @@ def _offline(start: NodeStart) -> list[tuple[str, str]]:
 def _stopped(start: NodeStart, release: str, room: int) -> str:
     """No, and what it dies of; unknown, and why."""
     is_no = start.answer is Answer.NO
-    head = f"{release} will NOT start: " if is_no else "unknown: "
+    heads = [f"{release} will NOT start: ", "will NOT start: ", "NO: "] if is_no else ["unknown: "]
     first, *others = start.obstacles
     more = f" (and {len(others)} more)" if others else ""
-    whys = [*_shorter(first)]
-    return fitting([f"{head}{each}{end}" for each in whys for end in (more, "")], room)
+    whys = [f"{each}{end}" for each in _shorter(first) for end in (more, "")]
+    texts = [f"{head}{each}" for head in heads for each in whys]
+    return fitting([*texts, f"{heads[0]}{whys[-1]}"], room)  # the last one is cut if need be
 
 
 def _shorter(obstacle: Obstacle) -> Iterator[str]:
-    what = obstacle.what
+    """The file is always named."""
+    if not obstacle.path:
+        yield obstacle.what
+        return
     path = Path(obstacle.path)
-    names = [str(path), str(Path(*path.parts[-2:])), path.name] if obstacle.path else []
-    for each in names:
-        yield f"{each}: {what}"
-    if len(what) <= LONGEST_WHY:
-        yield what
-    yield f"{path.name}: {what}" if obstacle.path else what
+    for each in (str(path), str(Path(*path.parts[-2:])), path.name):
+        yield f"{each}: {obstacle.what}"
 
 
 def _start_of_many(verdict: DirectoryVerdict, room: int) -> Said:
@@ -387,8 +390,8 @@ def _findings(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
             break_long_words=False,
             break_on_hyphens=False,
         )
-        yield Line(first, style_of(severity))
-        yield from map(Line, others)
+        yield Line(first.replace(_TIE, " "), style_of(severity))
+        yield from (Line(each.replace(_TIE, " ")) for each in others)
 
 
 def _finding_text(folded: Folded, *, has_path: bool) -> str:
@@ -407,7 +410,12 @@ def _finding_text(folded: Folded, *, has_path: bool) -> str:
     if following:
         error = " (errors too)" if worst == Severity.ERROR.rank else ""
         more = f" [+{following} that follow{error}]"
-    return f"{_place(folded, has_path=has_path)}: {each.message}{does}{more} ({each.check_id})"
+    message = _SECONDS.sub(_as_duration, each.message)
+    return f"{_place(folded, has_path=has_path)}: {message}{does}{more} ({each.check_id})"
+
+
+def _as_duration(found: re.Match[str]) -> str:
+    return duration_text(int(found[1]) * 1000).replace(" ", _TIE)
 
 
 def _place(folded: Folded, *, has_path: bool) -> str:

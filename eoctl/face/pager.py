@@ -2,7 +2,8 @@
 
 What a command says is kept until it is over, or longer than the screen; then a pager is given it,
 and all that follows. Words for people go the same way, so that they stand where they belong. No
-error: a pager that is not there, or that is left early.
+error: a pager that is not there, which is known only later where a shell looks for it, or that is
+left early.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import IO
 
 DEFAULT_PAGER = "less"
 LESS = "FRX"  # quit if it fits, pass colours on, leave the text on the screen: as git has it
+RAW = "-R"  # colours as they are, whatever else LESS says: `dim` is no word to read
 NO_PAGER = ("", "cat")
+SHELL_CHARS = frozenset("|&;<>()$`*?[#~=%")  # what makes a command one of a shell, as in git
+NOT_RUN = (126, 127)  # what a shell ends with that found no such program
+ENDING_S = 1.0  # until a pager that has closed its end has ended
+KEPT_BYTES = 128 << 10  # more than a pipe takes: somebody has read some of it by then
 
 
 def pager_command() -> list[str]:
@@ -26,6 +32,8 @@ def pager_command() -> list[str]:
         text = os.environ.get("PAGER", DEFAULT_PAGER)
     if text.strip() in NO_PAGER or os.environ.get("TERM") == "dumb":
         return []
+    if SHELL_CHARS & {*text}:
+        return ["sh", "-c", text]
     try:
         return shlex.split(text)
     except ValueError:
@@ -38,6 +46,7 @@ class Screen:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._kept: list[tuple[IO[bytes], bytes]] = []
+        self._kept_bytes = 0
         self._lines = 0
         self._pager: subprocess.Popen[bytes] | None = None
         self._is_over = False
@@ -55,14 +64,18 @@ class Screen:
         """
         if self._is_over:
             return False
-        if self._pager is None:
-            self._kept.append((stream, bytes(data)))
-            self._lines += self._kept[-1][1].count(b"\n")
-            if self._lines >= self._rows:
-                self._open()
+        kept = bytes(data)
+        if self._kept_bytes <= KEPT_BYTES or self._pager is None:
+            self._kept.append((stream, kept))
+            self._kept_bytes += len(kept)
+        else:
+            self._kept.clear()
+        if self._pager is not None:
+            self._send(kept)
             return True
-        assert self._pager.stdin is not None
-        self._pager.stdin.write(data)
+        self._lines += kept.count(b"\n")
+        if self._lines >= self._rows:
+            self._open()
         return True
 
     def end(self) -> None:
@@ -84,24 +97,42 @@ class Screen:
                 pager.wait()
             except KeyboardInterrupt:  # meant for the pager, which searches, say
                 continue
-            return
+            break
+        if pager.returncode in NOT_RUN:
+            self._write_kept()
 
     def _open(self) -> None:
         command = pager_command()
         try:
             if not command:
                 raise FileNotFoundError
+            less = f"{RAW} {os.environ['LESS']}" if "LESS" in os.environ else LESS
             self._pager = subprocess.Popen(
-                command, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ}
+                command, stdin=subprocess.PIPE, env={**os.environ, "LESS": less}
             )
         except OSError:
             self._is_over = True
             self._write_kept()
             return
+        self._send(b"".join(data for _, data in self._kept))
+
+    def _send(self, data: bytes) -> None:
+        """Give the pager something; to the terminal with all of it if there was no such program.
+
+        Raises:
+            BrokenPipeError: it was left.
+        """
+        assert self._pager is not None
         assert self._pager.stdin is not None
-        kept, self._kept = self._kept, []
-        for _, data in kept:
+        try:
             self._pager.stdin.write(data)
+        except BrokenPipeError:
+            with suppress(subprocess.TimeoutExpired):
+                self._pager.wait(ENDING_S)
+            if self._pager.returncode not in NOT_RUN:
+                raise
+            self._is_over, self._pager = True, None
+            self._write_kept()
 
     def _write_kept(self) -> None:
         kept, self._kept = self._kept, []

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 NARROW = 80  # columns, where nobody says how many there are
+MAX_DIGITS = 9  # of a width that somebody may mean
 
 
 class Color(StrEnum):
@@ -93,4 +94,4 @@ def screen_size() -> tuple[int, int]:
 
 def _number(name: str) -> int:
     text = os.environ.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0

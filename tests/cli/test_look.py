@@ -175,6 +175,16 @@ def test_colours(eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch)
     assert "\x1b[32mok" in eoctl(*call, "-o", "table", "--color", "always").text
 
 
+@pytest.mark.parametrize("width", ["9" * 5000, "0", "-5", "wide", "\N{SUPERSCRIPT TWO}"])
+def test_a_width_that_is_none(
+    eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    done = eoctl("describe", "clean/txn-0", "-o", "table")
+    assert done.status == 0, done.errors
+    assert max(map(len, done.text.splitlines())) <= 80
+
+
 # --- the pager ------------------------------------------------------------------------------------
 
 
@@ -202,6 +212,7 @@ def test_what_is_longer_than_the_screen_is_paged(pager: tuple[dict[str, str], Pa
     [
         ({"EOCTL_PAGER": ""}, 10), ({"EOCTL_PAGER": "cat"}, 10), ({"TERM": "dumb"}, 10),
         ({"EOCTL_PAGER": "nosuch-pager"}, 10), ({"EOCTL_PAGER": "'"}, 10), ({}, 0),
+        ({"EOCTL_PAGER": "$HOME/nosuch-pager"}, 10),
     ],
 )  # fmt: skip
 def test_where_there_is_no_pager(
@@ -226,6 +237,20 @@ def test_a_pager_that_is_left_early(call: tuple[str, ...]) -> None:
     shown = on_terminal(*call, rows=10, environment={"EOCTL_PAGER": "head -n 1"})
     assert len(shown.lines) == 1, shown.raw
     assert shown.status in (0, 141)
+
+
+def test_a_pager_of_a_shell(tmp_path: Path) -> None:
+    """As git takes it: nothing of the answer is lost between two programs."""
+    kept = tmp_path / "paged"
+    environment = {"EOCTL_PAGER": f"tr a-z A-Z | cat > {shlex.quote(str(kept))}"}
+    assert on_terminal("describe", "clean", "-q", rows=10, environment=environment).raw == ""
+    assert "TXN-1" in kept.read_text()
+
+
+def test_colours_in_less_whatever_it_is_told(tmp_path: Path) -> None:
+    environment = {"EOCTL_PAGER": f"echo $LESS > {tmp_path}/told; cat > /dev/null"}
+    on_terminal("describe", "clean", rows=10, environment={**environment, "LESS": "-i"})
+    assert (tmp_path / "told").read_text() == "-R -i\n"
 
 
 def test_undo_is_not_paged(

@@ -298,7 +298,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else arguments
     call.keep(arguments)
     output.open_missing_streams()
-    if COMPLETION_VARIABLE in os.environ or (arguments[:1] and is_about_completion(arguments[0])):
+    if os.environ.get(COMPLETION_VARIABLE) or (arguments[:1] and is_about_completion(arguments[0])):
         sys.exit(exit_status_of(lambda: _complete(arguments)))
     try:
         app = build_app(plain_call(arguments))
@@ -330,7 +330,7 @@ def _complete(arguments: list[str]) -> None:
     from eoctl import output
     from eoctl.help import completion
 
-    if COMPLETION_VARIABLE in os.environ:
+    if os.environ.get(COMPLETION_VARIABLE):
         output.line(completion.complete(os.environ[COMPLETION_VARIABLE], build_app))
         return
     option, _, shell = arguments[0].partition("=")

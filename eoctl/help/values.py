@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# What a shell takes for itself; `$(...)` would even be run.
+_SHELL_CHARS = frozenset(" '\"\\$`;&|<>()*?[]{}!#~^")
 _PATHS = ("paths", "path", "source", "sources", "log_dir")
 
 
@@ -22,9 +24,13 @@ def values_of(param: Any, given: dict[str, Any], begun: str) -> list[str]:
     """
     if param.name == "explain":
         begun = begun.upper()
-    # A name with a space would have to be quoted as each shell does.
-    names = {each for each in _names_for(param, given, begun) if " " not in each}
+    # What is offered is put into the call as it is, and not quoted as each shell would need it.
+    names = {each for each in _names_for(param, given, begun) if _is_plain(each)}
     return sorted(each for each in names if each.startswith(begun))
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and not _SHELL_CHARS & {*name} and not name.startswith("-")
 
 
 def _names_for(param: Any, given: dict[str, Any], begun: str) -> Iterable[str]:

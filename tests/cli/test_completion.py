@@ -18,6 +18,8 @@ from tests.kafka.broker import copy_log_dir
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.running import Outcome
+
 ROOT = Path(__file__).parents[2]
 ASK_FISH = "complete -C {}"
 ASK_BASH = """
@@ -128,6 +130,22 @@ def test_old_names_are_not_offered(shell: str, place: tuple[Path, dict[str, str]
     assert "--offsets" in found
     assert "--from-offset" not in found
     assert "--topic" not in offered(shell, "eoctl produce --to", place)
+
+
+def test_no_name_is_offered_that_a_shell_would_run(place: tuple[Path, dict[str, str]]) -> None:
+    """What is offered goes into the line as it is."""
+    root, _ = place
+    odd = ["$(touch ran)-0", "`id`-0", "a;b-0", "it's-0", "two\nlines-0", "\x1b[31m-0", "star*-0"]
+    for name in [*odd, "plain.name_1-0", "日本-0"]:
+        (root / "odd" / name).mkdir(parents=True)
+    assert offered("bash", "eoctl describe odd/", place) == ["odd/plain.name_1-0", "odd/日本-0"]
+
+
+def test_an_empty_instruction_is_none(
+    eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_EOCTL_COMPLETE", "")
+    assert eoctl("check", "--explain", "DIR-9").status == 0
 
 
 @pytest.mark.parametrize("shell", SHELLS)

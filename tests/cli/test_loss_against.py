@@ -201,6 +201,34 @@ def test_wrong_calls(eoctl: Callable[..., Any], kafka: Callable[..., Path], tmp_
     assert (twice.status, "one copy of each partition" in twice.errors) == (2, True)
 
 
+def test_only_what_was_asked_for_is_compared(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path]
+) -> None:
+    """The other partitions of a log dir are not gone because one was given, nor new."""
+    node = golden("kafka-4.3.1")
+    for calls in (("crash/plain-0", "clean"), ("crash", "clean/plain-0")):
+        one, other = (node / each for each in calls)
+        done = eoctl("loss", one, "--against", other, "-o", "jsonl")
+        assert done.status == 0, done.text
+        (row,) = [json.loads(line) for line in done.text.splitlines()]
+        assert (row["topic"], row["partition"], row["equal"]) == ("plain", 0, 179)
+    done = eoctl("loss", node / "crash/plain-0", "--against", node / "clean/plain-1")
+    assert done.status == 2
+    assert "no partition to compare with" in done.errors
+
+
+def test_a_directory_is_not_held_against_itself(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """By another name neither: that all is equal would say nothing of a copy."""
+    given, link = golden("kafka-4.3.1") / "clean", tmp_path / "copy"
+    link.symlink_to(given)
+    for other in (given, link, link / "txn-0"):
+        done = eoctl("loss", given, "--against", other)
+        assert (done.status, done.text) == (2, "")
+        assert "the same directory" in done.errors
+
+
 def test_what_changed_by_the_repair(eoctl: Callable[..., Any], kafka: Callable[..., Path]) -> None:
     """As an operator asks: the apply names the call, and its first lines answer."""
     log_dir = kafka("clean", "plain-0")

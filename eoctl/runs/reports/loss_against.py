@@ -67,6 +67,8 @@ class AgainstRun:
             if not paths:
                 raise UsageError("no PATH given", next_step="eoctl loss PATH --against DIR")
             other, side = side_of([against]), side_of(paths)
+            other, side = _in_common(other, side, paths), _in_common(side, other, [against])
+            _require_two(side, other)
             what = against
         if topics:
             side, other = _of_topics(side, topics), _of_topics(other, topics)
@@ -128,6 +130,24 @@ class AgainstRun:
         if self._survey.is_changed or self.counts[ChangeKind.GONE]:
             return EXIT_FINDINGS
         return EXIT_SKIPPED if self._survey.is_short else EXIT_OK
+
+
+def _in_common(side: Side, other: Side, paths: Sequence[str]) -> Side:
+    """Leave out what the other side was not asked for: of partitions nothing else is missing."""
+    given = {os.path.realpath(each) for each in paths}
+    asked = {os.path.realpath(own.path) for own in other.partitions.values()}
+    if not given <= asked:
+        return side
+    found = {key: own for key, own in side.partitions.items() if key in other.partitions}
+    return side._replace(partitions=found)
+
+
+def _require_two(side: Side, other: Side) -> None:
+    """Refuse to hold a directory against itself, which is always the same. Raises UsageError."""
+    for key, own in side.partitions.items():
+        theirs = other.partitions.get(key)
+        if theirs is not None and os.path.realpath(own.path) == os.path.realpath(theirs.path):
+            raise UsageError(f"{own.path} and {theirs.path}: the same directory")
 
 
 def _of_topics(side: Side, topics: Collection[str]) -> Side:

@@ -204,14 +204,14 @@ class _Line:
             with suppress(EoctlError):  # raised again by who writes the next row
                 output.flush()
         text = self._text(now, screen_size()[0] - 1)
+        self._is_drawn = True  # before: an interrupt mostly comes while it is written
         self._write(b"\r" + text.encode("utf-8", "replace") + b"\x1b[K")
-        self._is_drawn = True
 
     def clear(self) -> None:
         """Take the line away."""
         if self._is_drawn and os.getpid() == self._pid:
-            self._is_drawn = False
             self._write(CLEAR)
+            self._is_drawn = False
 
     def _make_room(self) -> None:
         self.clear()

@@ -86,7 +86,7 @@ def span(first_ms: int, last_ms: int, *, is_short: bool = False) -> str:
     first, last = (time_text(each, is_utc=look().is_utc) for each in (first_ms, last_ms))
     zone = last[ZONE_POS:]
     if first[ZONE_POS:] != zone or not zone:  # the clocks were changed, or it is no time
-        return f"{first}..{last}"
+        return first if first == last else f"{first}..{last}"
     start, end = first[:until], last[:until]
     if start == end:
         return f"{start}{zone}"

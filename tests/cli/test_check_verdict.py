@@ -16,6 +16,7 @@ from eoctl.runs.told import said_line
 from recovery.fsck.verdict import Answer
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
+from tests.kafka.broker import copy_log_dir
 from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
@@ -128,6 +129,20 @@ def test_what_it_dies_of_comes_first(kafka: Path) -> None:
     assert first.startswith("Start   Kafka 4.3.1 will NOT start: ")
     assert "abc.log" in first
     assert call_of(found)[:2] == ("eoctl", "repair")
+
+
+def test_what_it_dies_of_is_not_cut_off_by_names(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    log_dirs = [
+        copy_log_dir(golden("kafka-4.3.1-two-dirs") / each, tmp_path / each)
+        for each in ("one", "two")
+    ]
+    names = [each / "__cluster_metadata-0" for each in log_dirs]
+    has_it = next(each for each in names if each.exists())
+    shutil.copytree(has_it, next(each for each in names if each != has_it))
+    first = top_of(verdict(*log_dirs, now="dir"))[0]
+    assert first.startswith("Start   Kafka 4.3.1 will NOT start: __cluster_metadata-0 is live in")
 
 
 # File of a log dir -> what is written to it. Each was judged by a broker of 4.3.1, which died.

@@ -168,3 +168,27 @@ def test_the_next_row_makes_room(capfd: pytest.CaptureFixture[str]) -> None:
     assert len(cleared) == 2
     output.flush()
     assert capfd.readouterr() == ("a row\n", "words\n")
+
+
+def test_what_was_interrupted_while_it_was_drawn_is_cleared(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of the time of a line is that of writing it, so an interrupt comes there."""
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0)
+    monkeypatch.setattr(progress, "_is_terminal", lambda: True)
+    written = progress._Line._write
+
+    def interrupt(data: bytes) -> None:
+        written(data)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    progress.start(is_wanted=True)
+    try:
+        monkeypatch.setattr(progress._Line, "_write", staticmethod(interrupt))
+        with pytest.raises(KeyboardInterrupt), progress.Progress("checking") as part:
+            part.advance(1)
+        output.message("interrupted")
+    finally:
+        progress.stop()
+    assert capfdbinary.readouterr().err.endswith(b"\x1b[K\r\x1b[Kinterrupted\n")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.face.units import duration_text, size_text, time_text
+from eoctl.runs.told import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,3 +55,8 @@ def test_times_have_the_zone() -> None:
     assert time_text(MOMENT_MS, is_utc=True) == "2026-11-21T04:39:01.198Z"
     assert time_text(-1) == "none"
     assert time_text(2**63 - 1) == str(2**63 - 1)
+
+
+@pytest.mark.parametrize(("time_ms", "shown"), [(2**63 - 1, f"{2**63 - 1}"), (-1, "none")])
+def test_a_moment_that_no_calendar_has(time_ms: int, shown: str) -> None:
+    assert moment(time_ms) == shown

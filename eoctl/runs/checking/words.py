@@ -122,6 +122,8 @@ def _shorter(obstacle: Obstacle) -> Iterator[str]:
     path = Path(obstacle.path)
     for each in (str(path), str(Path(*path.parts[-2:])), path.name):
         yield f"{each}: {obstacle.what}"
+    if path.name in obstacle.what:
+        yield obstacle.what
 
 
 def _start_of_many(verdict: DirectoryVerdict, room: int) -> Said:

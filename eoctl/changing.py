@@ -17,13 +17,12 @@ from storage.files.file_attributes import FileAttributes
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from eoctl.options import ChangeOptions
     from recovery.changes.journals.applied import Applied
     from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem
-    from storage.writing.partition_store import FileChange
 
 STEP_COLUMNS = ("action", "file", "before_bytes", "after_bytes", "backup_bytes", "reason")
 
@@ -93,46 +92,6 @@ def show_plan(plan: Plan, output: OutputFormat) -> None:
     if output is OutputFormat.TEXT:
         line("")
     show_price(plan.price, output)
-
-
-def show_appended(
-    reports: Sequence[Report],
-    recoveries: Iterable[Plan],
-    changes: Iterable[FileChange],
-    notes: Sequence[str],
-    output: OutputFormat,
-    error: BaseException | None = None,
-) -> None:
-    """Print what an appending command did, or would do, and raise what ended it, if anything.
-
-    Recoveries, reports, files. The error comes also where the rows cannot be written.
-    """
-    try:
-        _show_appended(reports, recoveries, changes, notes, output)
-    finally:
-        if error is not None:
-            raise error
-
-
-def _show_appended(
-    reports: Sequence[Report],
-    recoveries: Iterable[Plan],
-    changes: Iterable[FileChange],
-    notes: Sequence[str],
-    output: OutputFormat,
-) -> None:
-    from storage.writing.partition_store import FileChange
-
-    is_text = output is OutputFormat.TEXT
-    for plan in recoveries:
-        show_plan(plan, output)
-        if is_text:
-            line("")
-    for each in reports:
-        emit(each, output)
-        if is_text:
-            line("")
-    emit(Report(kind="file", columns=FileChange._fields, rows=changes, notes=notes), output)
 
 
 def show_price(price: dict[str, Any], output: OutputFormat) -> None:

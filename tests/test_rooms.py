@@ -149,7 +149,9 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl (program)", "recovery.audit", "recovery.export", "recovery.records",
         "recovery.summaries", "recovery.transactions",
     },
-    "eoctl.runs": {"eoctl", "eoctl.face"},
+    "eoctl.runs": {
+        "eoctl", "eoctl.face", "recovery.changes", "recovery.changes.plans", "recovery.rules",
+    },
     "eoctl.runs.changes": {
         "eoctl", "eoctl.dump", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
@@ -157,7 +159,9 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",
         "recovery.checks.*",
     },
-    "eoctl.runs.clients": {"eoctl", "eoctl.clients.*", "recovery.*", "recovery.changes.*"},
+    "eoctl.runs.clients": {
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
+    },
     "eoctl.runs.reports": {
         "eoctl", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
@@ -170,7 +174,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands.txn": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs.*", "recovery.*",
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",
     },
     "eoctl (program)": {"eoctl", "eoctl.help"},
 }  # fmt: skip

@@ -29,6 +29,8 @@ def command(
     """
     from eoctl.changing import apply_one, how_to_undo, show_price
     from eoctl.output import Report, emit, line, message
+    from eoctl.runs.changes.plan_words import applied_lines
+    from eoctl.runs.told import is_for_people, tell
     from recovery.changes.apply import finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plans.plan import read_plan
@@ -65,3 +67,5 @@ def command(
         if output is OutputFormat.TEXT:
             line("")
         show_price(price, output)
+    if is_for_people(output):
+        tell(applied_lines(applied, price))

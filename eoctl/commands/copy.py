@@ -125,14 +125,26 @@ def command(
         compare=Compare.NONE if no_compare else compare,
     )
     result = copy(source, destination, chosen)
-    _report(result, output)
+    _report(result, output, has_backup=not change.no_backup)
     return result.status
 
 
-def _report(result: CopyResult, output: OutputFormat) -> None:
-    from eoctl.changing import show_appended
+def _report(result: CopyResult, output: OutputFormat, *, has_backup: bool) -> None:
     from eoctl.output import Report
-    from eoctl.runs.clients.copy import CopyReport
+    from eoctl.runs.appended import AppendedRows, show_appended
+    from eoctl.runs.clients.copy import CopyReport, answer_of
 
     report = Report("copy", CopyReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
+    show_appended(
+        AppendedRows(
+            reports=[report],
+            recoveries=result.recoveries,
+            changes=result.changes,
+            notes=result.notes,
+            error=result.error,
+            answer=answer_of(result.reports),
+            journal=result.journal,
+            has_backup=has_backup,
+        ),
+        output,
+    )

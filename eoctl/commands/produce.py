@@ -238,15 +238,27 @@ def command(
         opened = open_input(file, stack)
         progress = stack.enter_context(Progress("producing"))
         result = produce(path, ProduceInput(opened, file, progress.advance), chosen)
-    _report(result, output)
+    _report(result, output, has_backup=not change.no_backup)
 
 
-def _report(result: ProduceResult, output: OutputFormat) -> None:
-    from eoctl.changing import show_appended
+def _report(result: ProduceResult, output: OutputFormat, *, has_backup: bool) -> None:
     from eoctl.output import Report
-    from eoctl.runs.clients.produce_report import ProduceReport
+    from eoctl.runs.appended import AppendedRows, show_appended
+    from eoctl.runs.clients.produce_report import ProduceReport, answer_of
 
     reports = [Report("append", ProduceReport._fields, result.reports)]
     if result.link is not None:
         reports.append(Report("link", tuple(result.link), [tuple(result.link.values())]))
-    show_appended(reports, result.recoveries, result.changes, result.notes, output, result.error)
+    show_appended(
+        AppendedRows(
+            reports=reports,
+            recoveries=result.recoveries,
+            changes=result.changes,
+            notes=result.notes,
+            error=result.error,
+            answer=answer_of(result.reports),
+            journal=result.journal,
+            has_backup=has_backup,
+        ),
+        output,
+    )

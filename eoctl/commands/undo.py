@@ -41,6 +41,8 @@ def command(
     """
     from eoctl.output import Report, emit
     from eoctl.progress import Progress
+    from eoctl.runs.changes.plan_words import undone_lines
+    from eoctl.runs.told import is_for_people, tell
     from recovery.changes.journals.journal import read_journal
     from recovery.changes.journals.order import all_later
     from recovery.changes.undo import check_undo, require_way_back, undo
@@ -84,6 +86,8 @@ def command(
         if rows:  # also before an error: these are done
             notes += ["nothing was changed: it can be undone"] if dry_run else []
             emit(Report(kind="undone_plan", columns=COLUMNS, rows=rows, notes=notes), output)
+            if is_for_people(output):
+                tell(undone_lines(found[: len(rows)], is_dry=dry_run))
 
 
 def _newest(path: str) -> Journal:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 8
 ZONE_POS = len("2026-11-21T02:58:06.000")
+NO_UNDO = "no: with --no-backup nothing is kept to go back to"
 MAX_NAMES = 3  # in a line; how many more there are is counted
 
 

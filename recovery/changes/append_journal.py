@@ -185,6 +185,11 @@ class AppendJournal:
             touch.session = path
             self._touch(touch)
 
+    @property
+    def journal(self) -> Journal | None:
+        """The journal as it is now; None: nothing was changed."""
+        return self._journal
+
     def close(self) -> Journal | None:
         """Close the journal; None: nothing was changed.
 

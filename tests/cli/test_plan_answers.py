@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,6 @@ from tests import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.terminal import Shown
 
@@ -201,3 +201,54 @@ def test_is_this_copy_complete(kafka: Path) -> None:
     log = kafka / "txn-0" / LOG
     log.write_bytes(log.read_bytes()[:-500])
     assert "11 acknowledged offsets missing: txn-0 318..328" in head(on_terminal("check", "kafka"))
+
+
+def test_an_append_says_what_it_comes_to_and_how_it_is_taken_back(kafka: Path) -> None:
+    Path("lines").write_text("a\nb\n")
+    log = (kafka / "plain-0" / LOG).read_bytes()
+    call = ("produce", "kafka/plain-0", "lines", "--single-copy")
+    plan = on_terminal(*call)
+    assert plan.lines[:3] == [
+        "Plan    append 2 records to plain-0, offsets 179..180",
+        "Undo    yes: a journal is kept, eoctl undo takes it back",
+        "Next    eoctl produce kafka/plain-0 lines --single-copy -q --apply",
+    ]
+    kept = on_terminal(*call, "--no-backup", "--i-accept-the-loss")
+    assert kept.lines[1].startswith("Undo    no: ")
+    done, undo = on_terminal(*call, "--apply").lines[-2:]
+    assert done == "Done    appended 2 records to plain-0, offsets 179..180"
+    dry = on_terminal("undo", "kafka", "--dry-run")
+    assert dry.lines[-2:] == [
+        "Undo    produce can be taken back: 5 files",
+        f"Next    {undo.removeprefix('Undo    ')}",
+    ]
+    back = shlex.split(undo.removeprefix("Undo"))
+    assert on_terminal(*back[1:]).lines[-1].startswith("Done    took back produce: ")
+    assert (kafka / "plain-0" / LOG).read_bytes() == log
+
+
+def test_a_saved_plan_says_what_was_done(kafka: Path) -> None:
+    call = ("truncate", "kafka/txn-0", "--to-offset", "300", "--single-copy")
+    saved = on_terminal(*call, "--save-plan", "plan.json", "--no-backup", "--i-accept-the-loss")
+    assert saved.lines[2].startswith("Undo    no: ")
+    done, lost, undo = on_terminal("apply", "plan.json").lines[-3:]
+    assert done == "Done    truncate: 10 files changed"
+    assert lost.startswith("Lost    24 records, 24 acknowledged")
+    assert undo.startswith("Undo    eoctl undo ")
+
+
+def test_transactions_that_are_ended(killed: Path) -> None:
+    assert killed.exists()
+    shown = on_terminal("txn", "complete", "killed", "--no-pager")
+    assert shown.lines[0] == "Plan    end 2 transactions: 2 aborted"
+
+
+def test_a_state_says_how_disk_compares(kafka: Path) -> None:
+    first = on_terminal("recover-state", "kafka/txn-0", "--now", "dir").lines[:3]
+    assert first[0] == "State   19 producers at offset 329, 1 transaction open"
+    assert first[1].endswith(".snapshot is whole, not compared with the log")
+    assert "--from-scratch" in first[2]
+    (kafka / "txn-0" / "00000000000000000329.snapshot").unlink()
+    lacking = on_terminal("recover-state", "kafka/txn-0", "--now", "dir").lines[:3]
+    assert lacking[1] == "Disk    no valid 00000000000000000329.snapshot"
+    assert lacking[2].endswith("--apply")

@@ -30,11 +30,16 @@ def complete(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Do what the coordinator would: write missing markers, abort what has timed out."""
-    from eoctl.changing import show_appended
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report
-    from eoctl.runs.txn.complete import CompleteOptions, CompleteReport, complete_transactions
+    from eoctl.runs.appended import AppendedRows, show_appended
+    from eoctl.runs.txn.complete import (
+        CompleteOptions,
+        CompleteReport,
+        answer_of,
+        complete_transactions,
+    )
     from storage.writing.partition_store import FlushPolicy
 
     wanted = CompleteOptions(
@@ -45,5 +50,17 @@ def complete(
     )
     result = complete_transactions(path, wanted)
     report = Report("complete", CompleteReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
+    show_appended(
+        AppendedRows(
+            reports=[report],
+            recoveries=result.recoveries,
+            changes=result.changes,
+            notes=result.notes,
+            error=result.error,
+            answer=answer_of(result.reports),
+            journal=result.journal,
+            has_backup=not change.no_backup,
+        ),
+        output,
+    )
     return EXIT_SKIPPED if result.is_waiting else 0

@@ -85,13 +85,13 @@ def run(
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""
-    from eoctl.changing import show_appended
     from eoctl.clients.coordinators.transactional import TransactionalOptions
     from eoctl.clients.log.consume_bounds import parse_start
     from eoctl.clients.partitions.open_partition import WriteOptions
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report
-    from eoctl.runs.txn.run import TransformOptions, TransformReport, transform
+    from eoctl.runs.appended import AppendedRows, show_appended
+    from eoctl.runs.txn.run import TransformOptions, TransformReport, answer_of, transform
     from storage.writing.partition_store import FlushPolicy
 
     wanted = TransformOptions(
@@ -114,5 +114,17 @@ def run(
     )
     result = transform(sources, target, wanted)
     report = Report("transform", TransformReport._fields, result.reports)
-    show_appended([report], result.recoveries, result.changes, result.notes, output, result.error)
+    show_appended(
+        AppendedRows(
+            reports=[report],
+            recoveries=result.recoveries,
+            changes=result.changes,
+            notes=result.notes,
+            error=result.error,
+            answer=answer_of(result.reports),
+            journal=result.journal,
+            has_backup=not change.no_backup,
+        ),
+        output,
+    )
     return result.status

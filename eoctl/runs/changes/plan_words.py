@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import call
+from eoctl.face.style import screen_size
 from eoctl.face.units import size_text
-from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, fitting, said_line
+from eoctl.runs.told import LABEL_WIDTH, NO_UNDO, Line, Said, counted, fitting, said_line
+from recovery.changes.journals.journal import Status
 from recovery.rules.findings import Severity
 from storage.shell_words import call_text
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from eoctl.options import ChangeOptions
     from recovery.changes.journals.applied import Applied
+    from recovery.changes.journals.journal import Journal
     from recovery.changes.plans.plan import Plan
 
 NO_RECORD = "no record: only files that are derived from the log"
@@ -61,7 +64,7 @@ def plan_lines(
         yield said_line(Said("Plan", fitting([f"{does[0]}; {files} change", *does], room)))
         yield _loses("Loses", answer, room)
     undo = "yes: backups are made first, eoctl undo puts every byte back"
-    yield said_line(Said("Undo", undo))
+    yield said_line(Said("Undo", NO_UNDO if change.no_backup else undo))
     saved = change.save_plan
     command = call.again("--apply") if saved is None else call_text(["eoctl", "apply", saved])
     yield said_line(Said("Next", command))
@@ -90,6 +93,34 @@ def done_lines(
         if not found.has_backup:
             command = "no: it was applied without a backup"
         yield said_line(Said("Undo", command))
+
+
+def applied_lines(applied: Applied, price: dict[str, Any]) -> Iterator[Line]:
+    """Tell what became of a saved plan, or of what was interrupted, and how it is taken back."""
+    found = applied.journal
+    files = counted(len(found.steps), "file")
+    before = ", applied before" if applied.was_done else ""
+    yield said_line(Said("Done", f"{found.command}: {files} changed{before}"))
+    if "cut_start_offset" in price:
+        yield _loses("Lost", cut_answer("", price), screen_size()[0] - LABEL_WIDTH)
+    if found.status is Status.KEPT:
+        undo = "no: it was gone on with since"
+    elif not found.has_backup:
+        undo = "no: it was applied without a backup"
+    else:
+        undo = call_text(["eoctl", "undo", found.path])
+    yield said_line(Said("Undo", undo))
+
+
+def undone_lines(journals: Sequence[Journal], *, is_dry: bool) -> Iterator[Line]:
+    """Tell what was taken back, or could be."""
+    for each in journals:
+        files = counted(len(each.steps), "file")
+        if is_dry:
+            yield said_line(Said("Undo", f"{each.command} can be taken back: {files}"))
+            yield said_line(Said("Next", call_text(["eoctl", "undo", each.path])))
+        else:
+            yield said_line(Said("Done", f"took back {each.command}: {files} as before it"))
 
 
 def _loses(label: str, answer: PlanAnswer, room: int) -> Line:

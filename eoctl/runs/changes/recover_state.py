@@ -6,11 +6,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl import call
 from eoctl.clock import resolve_now
 from eoctl.dump.index_text import producer_line
+from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, draws_tables, emit, line, message
 from eoctl.progress import Progress
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
+from eoctl.runs.told import (
+    LABEL_WIDTH,
+    Line,
+    Said,
+    counted,
+    fitting,
+    is_for_people,
+    said_line,
+    tell,
+)
 from recovery.changes.plans.plan import absolute_path
 from recovery.rebuild.older_brokers import DATA_TIMES, stores_data_times
 from recovery.rebuild.write_derived import Derived, derived_plan, require_elsewhere
@@ -22,11 +34,13 @@ from recovery.replay.recover_state import (
     recover_state,
 )
 from recovery.replay.snapshots import Clock
+from recovery.rules.findings import Severity
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
 from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +135,40 @@ class _StateView:
         if self.recovered.disk_entries is not None:
             self.notes += filter(None, map(_difference_text, self._differences))
 
+    def lines(self, width: int, *, can_apply: bool) -> Iterator[Line]:
+        """Tell what the state is, how the snapshot on disk compares, and what comes next."""
+        recovered, room = self.recovered, width - LABEL_WIDTH
+        open_count = sum(each.current_txn_first_offset >= 0 for each in recovered.entries)
+        state = f"{counted(len(recovered.entries), 'producer')} at offset {recovered.offset:,}"
+        held = f", {counted(open_count, 'transaction')} open"
+        yield said_line(Said("State", fitting([f"{state}{held}"], room)))
+        wrong = [each for each in self._differences if each.state in _WRONG]
+        rank = Severity.NOTE
+        if recovered.disk_entries is None:
+            disk = f"no valid {recovered.file_name}" if recovered.offset else "no snapshot needed"
+        elif wrong and self._is_wrong:
+            disk = f"{recovered.file_name} differs in {counted(len(wrong), 'producer')}"
+            rank = Severity.WARNING
+        elif wrong:
+            disk = f"{recovered.file_name} differs only as older brokers or expiry make it"
+        elif recovered.started_from == recovered.offset:
+            disk = f"{recovered.file_name} is whole, not compared with the log"
+        else:
+            disk = f"{recovered.file_name} has the same"
+        if recovered.damage:
+            rank = Severity.ERROR
+            disk = f"{disk}; the log is damaged"
+        yield said_line(Said("Disk", fitting([disk], room), rank.rank))
+        if recovered.damage:
+            yield said_line(Said("Next", call_text(["eoctl", "check", self.path])))
+        elif self._is_wrong and can_apply and not self._is_short:
+            yield said_line(Said("Next", call.again("--apply")))
+        elif recovered.started_from == recovered.offset and recovered.offset:
+            again = call.again("--from-scratch")
+            yield said_line(Said("Next", f"{again}   # compares it with the log"))
+        elif not self._is_wrong and not self._is_short:
+            yield said_line(Said("Next", "nothing to do"))
+
     def _rows(self) -> Iterator[ProducerRow]:
         is_compared = self.recovered.disk_entries is not None
         for each in self._differences:
@@ -140,6 +188,9 @@ class _StateView:
                 state=str(each.state) if is_compared else None,
                 differing_fields=list(each.fields),
             )
+
+
+_WRONG = frozenset({EntryState.DIFFERS, EntryState.ONLY_RECOVERED, EntryState.ONLY_DISK})
 
 
 def _told(recovered: RecoveredState, expired_count: int) -> Iterator[str]:
@@ -203,6 +254,9 @@ def show_state(path: str, options: RecoverOptions, to: str | None, output: Outpu
     if to is not None:
         fsio.replace_file(fsio.FileSystem(), to, view.recovered.content)
         view.notes.append(f"wrote {to}")
+    if is_for_people(output):
+        tell(view.lines(screen_size()[0], can_apply=to is None and options.at_offset is None))
+        line("")
     view.print(output)
     for note in view.notes:
         message(note)

@@ -21,7 +21,9 @@ from eoctl.clients.partitions.topic_partitions import require_legal
 from eoctl.clock import resolve_now
 from eoctl.options import Compare
 from eoctl.progress import Progress
+from eoctl.runs.appended import AppendAnswer, places_text
 from eoctl.runs.clients.produce import first_error
+from eoctl.runs.told import counted
 from recovery.cluster.absent import AbsentPartition, lost_partitions
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import read_log_dir
@@ -111,6 +113,7 @@ class CopyResult(NamedTuple):
     notes: tuple[str, ...]
     error: BaseException | None
     status: int = EXIT_OK
+    journal: AppendJournal | None = None
 
 
 class Pair(NamedTuple):
@@ -136,7 +139,23 @@ def copy(source: str, destination: str, options: CopyOptions) -> CopyResult:
     with appending(log_dirs, options.write.change, "copy") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _CopyRun(pairs, targets, options, journal, absent).run()
+        run = _CopyRun(pairs, targets, options, journal, absent)
+        return run.run()._replace(journal=journal)
+
+
+def answer_of(reports: Sequence[CopyReport]) -> AppendAnswer:
+    """Tell what a copy comes to."""
+    copied = [each for each in reports if each.records]
+    if not copied:
+        return AppendAnswer(("copy", "copied"), ())
+    records = counted(sum(each.records for each in copied), "record")
+    place = places_text([f"{each.topic}-{each.partition}" for each in copied])
+    short = f"{records} to {place}"
+    if len(copied) > 1:
+        return AppendAnswer(("copy", "copied"), (short,))
+    (only,) = copied
+    where = f"{short}, offsets {only.base_offset}..{only.last_offset}"
+    return AppendAnswer(("copy", "copied"), (f"{where}, from {only.source}", where, short))
 
 
 def _pairs(

@@ -71,7 +71,8 @@ def produce(path: str, source: ProduceInput, options: ProduceOptions) -> Produce
     with appending(log_dirs, options.write.change, "produce") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each.path, options.target) for each in targets]
-        return _ProduceRun(targets, as_holder(targets, options, journal.fs), journal, source).run()
+        held = as_holder(targets, options, journal.fs)
+        return _ProduceRun(targets, held, journal, source).run()._replace(journal=journal)
 
 
 class _ProduceRun:

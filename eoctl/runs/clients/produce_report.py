@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.runs.appended import AppendAnswer, places_text
+from eoctl.runs.told import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from eoctl.clients.partitions.open_partition import OpenPartition
     from eoctl.clients.producing.producer import PartitionProducer
+    from recovery.changes.append_journal import AppendJournal
     from recovery.changes.plans.plan import Plan
     from storage.writing.partition_store import FileChange
 
@@ -49,6 +53,24 @@ class ProduceResult(NamedTuple):
     link: dict[str, int] | None
     notes: tuple[str, ...]
     error: BaseException | None
+    journal: AppendJournal | None = None
+
+
+def answer_of(reports: Sequence[ProduceReport]) -> AppendAnswer:
+    """Tell what an append comes to."""
+    filled = [each for each in reports if each.records]
+    verbs = ("append", "appended")
+    if not filled:
+        return AppendAnswer(verbs, ())
+    aborted_count = sum(each.aborted for each in filled)
+    records = counted(sum(each.records for each in filled), "record")
+    aborted = f", {counted(aborted_count, 'transaction')} aborted" if aborted_count else ""
+    short = f"{records} to {places_text([f'{each.topic}-{each.partition}' for each in filled])}"
+    if len(filled) > 1:
+        return AppendAnswer(verbs, (f"{short}{aborted}", short))
+    (only,) = filled
+    where = f"{short}, offsets {only.base_offset}..{only.last_offset}"
+    return AppendAnswer(verbs, (f"{where}{aborted}", where, short))
 
 
 def report_of(

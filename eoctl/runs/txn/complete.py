@@ -7,6 +7,7 @@ and every ten seconds from then on (TransactionMarkerChannelManager, abortTimedO
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.log_dir_coordinator import open_coordinator, read_coordinator_log
@@ -17,6 +18,8 @@ from eoctl.clients.partitions.open_partition import WriteOptions, clock_of
 from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir
 from eoctl.clock import resolve_now
+from eoctl.runs.appended import AppendAnswer
+from eoctl.runs.told import counted
 from recovery.cluster.clusters import image_around
 from storage.dirs.log_dir import read_log_dir
 from storage.errors import EoctlError, RefusedError, UsageError
@@ -26,7 +29,7 @@ from storage.producers.transaction_metadata import COMPLETE_COMMIT, COMPLETED, O
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from eoctl.clients.partitions.interrupts import Interrupts
     from recovery.changes.append_journal import AppendJournal
@@ -75,11 +78,25 @@ class CompleteResult(NamedTuple):
     changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
     error: BaseException | None
+    journal: AppendJournal | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether any of them could not be ended."""
         return any(each.outcome == "waiting" for each in self.reports)
+
+
+def answer_of(reports: Sequence[CompleteReport]) -> AppendAnswer:
+    """Tell what a completion comes to."""
+    counts = Counter(each.outcome for each in reports)
+    waiting_count = counts.pop("waiting", 0)
+    verbs = ("end", "ended")
+    if not counts:
+        return AppendAnswer(verbs, ())
+    how = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
+    more = f"; {waiting_count:,} more wait" if waiting_count else ""
+    short = f"{counted(sum(counts.values()), 'transaction')}: {how}"
+    return AppendAnswer(verbs, (f"{short}{more}", short))
 
 
 def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult:
@@ -94,7 +111,7 @@ def complete_transactions(path: str, options: CompleteOptions) -> CompleteResult
     if not change.apply:
         return run_held(_CompletionRun(path, options, None).run)
     with appending([path], change, "txn-complete") as journal:
-        return run_held(_CompletionRun(path, options, journal).run)
+        return run_held(_CompletionRun(path, options, journal).run)._replace(journal=journal)
 
 
 class _CompletionRun:

@@ -31,8 +31,10 @@ from eoctl.clients.producing.producer import PartitionProducer
 from eoctl.clients.programs.filter_program import Filter
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.clock import resolve_now
+from eoctl.runs.appended import AppendAnswer, places_text
 from eoctl.runs.clients.consume_exec import hand_overs
 from eoctl.runs.clients.consume_notes import tell_limits
+from eoctl.runs.told import counted
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
@@ -106,6 +108,20 @@ class TransformResult(NamedTuple):
     notes: tuple[str, ...]
     error: BaseException | None
     status: int = EXIT_OK
+    journal: AppendJournal | None = None
+
+
+def answer_of(reports: Sequence[TransformReport]) -> AppendAnswer:
+    """Tell what a run comes to."""
+    read = [each for each in reports if each.records_in]
+    verbs = ("process", "processed")
+    if not read:
+        return AppendAnswer(verbs, ())
+    records = counted(sum(each.records_in for each in read), "record")
+    transactions = counted(sum(each.transactions for each in read), "transaction")
+    place = places_text([f"{each.topic}-{each.partition}" for each in read])
+    short = f"{records} in {transactions}"
+    return AppendAnswer(verbs, (f"{records} of {place} in {transactions}", short))
 
 
 def transform(sources: Sequence[str], target: str, options: TransformOptions) -> TransformResult:
@@ -133,7 +149,7 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
     with appending([log_dir], options.write.change, "txn-run") as journal:
         # A broker may have run since we looked.
         targets = [resolve_target(each, options.target) for each in paths]
-        return _TransformRun(sources, targets, options, journal).run()
+        return _TransformRun(sources, targets, options, journal).run()._replace(journal=journal)
 
 
 def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarget]) -> None:

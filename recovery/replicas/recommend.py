@@ -104,6 +104,10 @@ def _reason(best: Standing, others: Sequence[Standing]) -> str:
     damage = "" if best.is_sound else "; what lies behind its damage does not count"
     if not others:
         return f"the only one{damage}"
+    if not best.end_offset:
+        is_damaged = not all(each.is_sound for each in (best, *others))
+        first = "; salvage what is damaged before any of them leads" if is_damaged else ""
+        return f"none of them has a good batch{first}"
     epoch = max(each.leader_epoch for each in others)
     if best.leader_epoch > epoch:
         known = f"{epoch} at most" if epoch >= 0 else "none"

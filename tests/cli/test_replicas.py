@@ -661,6 +661,23 @@ def test_a_cheaper_leader_is_named(diverged: Path, eoctl: Callable) -> None:
     assert row["cheaper_leader"] == "broker-1/div-0"
 
 
+def test_of_copies_without_a_good_batch_none_may_lead_at_once(
+    diverged: Path, eoctl: Callable
+) -> None:
+    """An empty leader would cut away what can still be saved behind the damage."""
+    empty, damaged = (diverged / each / "div-0" / LOG_NAME for each in ("broker-2", "broker-3"))
+    empty.write_bytes(b"")
+    data = bytearray(damaged.read_bytes())
+    data[70] ^= 1
+    damaged.write_bytes(data)
+    paths = ("broker-2/div-0", "broker-3/div-0")
+    row = only(eoctl("replicas", "compare", *paths, *JSONL), "recommendation")
+    assert (row["end_offset"], row["leader_epoch"]) == (0, -1)
+    assert row["reason"] == (
+        "none of them has a good batch; salvage what is damaged before any of them leads"
+    )
+
+
 def test_log_dirs_are_compared_by_what_they_share(diverged: Path, eoctl: Callable) -> None:
     """As each partition by itself; one clock, told once."""
     outcome = eoctl("replicas", "compare", "broker-1", "broker-2", "broker-3", "--now", 0, *JSONL)

@@ -319,17 +319,17 @@ def _read_segment(
 ) -> tuple[_Tally, list[Verdict] | None]:
     """Scan one segment; the verdicts are None if it could not be opened."""
     tally = _Tally()
-    is_active, end_offset = partition.is_active(files), partition.end_of(files)
+    bounds = partition.bounds(files)
     try:
         with open_segment(files.log.path) as segment:
             if segment.file_bytes >= BULK_BYTES:
-                tables = segment.scan_tables(is_active=is_active, end_offset=end_offset)
+                tables = segment.scan_tables(**bounds)
                 doubtful, lost = DoubtfulOffsets(tables), LostRecords(tables)
                 for table in tables:
                     tally.add_table(table, doubtful.positions, lost.positions)
                     transactions.add_table(table)
                 return tally, list(tables.verdicts)
-            scan = segment.scan(is_active=is_active, end_offset=end_offset)
+            scan = segment.scan(**bounds)
             doubtful, lost = DoubtfulOffsets(scan), LostRecords(scan)
             for batch in scan:
                 if batch.crc_ok is not False:

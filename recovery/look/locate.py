@@ -151,7 +151,7 @@ class Search:
             raise UsageError(f"{self.partition.path}: no segment {base_offset}")
         before: ScannedBatch | None = None
         with open_segment(files.log.path) as segment:
-            scan = segment.scan(is_active=self.partition.is_active(files))
+            scan = segment.scan(**self.partition.bounds(files))
             for before in scan:
                 if before.pos <= pos < before.pos + before.header.batch_bytes:
                     return self._location(files, before, None)

@@ -208,7 +208,6 @@ class _Pass:
         self._segment_start = 0  # where what was read of the segment before begins
 
     def read(self, files: SegmentFiles) -> None:
-        is_active = self._partition.is_active(files)
         before = files.base_offset if self._next_offset is None else self._next_offset
         if before > files.base_offset:
             self.notes.append(
@@ -220,9 +219,7 @@ class _Pass:
         self._segment_start = before
         try:
             with open_segment(files.log.path, base_offset=files.base_offset) as segment:
-                scan = segment.scan_tables(
-                    is_active=is_active, end_offset=self._partition.end_of(files)
-                )
+                scan = segment.scan_tables(**self._partition.bounds(files))
                 for table in scan:
                     self._take(table)
                 bad = next((each for each in scan.verdicts if each.kind not in END_KINDS), None)

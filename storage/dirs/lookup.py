@@ -145,22 +145,19 @@ def find_batch(
     offset: int,
     *,
     is_active: bool,
+    end_offset: int | None = None,
 ) -> FoundBatch | None:
     """Find the first batch whose last offset is >= `offset`; None if the segment ends below.
 
     In a gap that is the batch behind the gap. A batch with a wrong checksum is returned only if it
-    claims the offset and no good batch does.
+    claims the offset and no good batch does. `end_offset`: base offset of the segment behind.
     """
-    for entry in _candidates(entries, offset - segment.base_offset):
-        scan = segment.scan(start_pos=entry.segment_pos, is_active=is_active, resume=False)
-        rows = _from_verified_start(scan, entry.segment_pos, offset)
-        if rows is None:
-            continue
-        batch = next((each for each in rows if each.header.last_offset >= offset), None)
-        if _is_sound(scan, None if batch is None else batch.pos):
-            return None if batch is None else FoundBatch(batch, via_index=True)
+    via_index = _by_index(segment, entries, offset, is_active=is_active, end_offset=end_offset)
+    if via_index is not None:
+        _, batch = via_index
+        return None if batch is None else FoundBatch(batch, via_index=True)
     claimant = None
-    scan = segment.scan(is_active=is_active)
+    scan = segment.scan(is_active=is_active, end_offset=end_offset)
     doubtful = DoubtfulOffsets(scan)
     for batch in scan:
         header = batch.header
@@ -174,6 +171,26 @@ def find_batch(
                 break
             return FoundBatch(batch, via_index=False)
     return None if claimant is None else FoundBatch(claimant, via_index=False)
+
+
+def find_start(
+    segment: Segment,
+    entries: Sequence[OffsetIndexEntry],
+    offset: int,
+    *,
+    is_active: bool,
+    end_offset: int | None,
+) -> int:
+    """Find where a walk that wants `offset` and what follows begins: at a batch, by its position.
+
+    Where no entry holds that is the first byte, though nothing good may be left from the offset
+    on: the walk meets the damage that took it.
+    """
+    found = _by_index(segment, entries, offset, is_active=is_active, end_offset=end_offset)
+    if found is None:
+        return 0
+    pos, batch = found
+    return pos if batch is None else batch.pos
 
 
 def find_end(
@@ -308,6 +325,30 @@ def _holds(
         return None
     is_borne_out = found.batch.header.max_timestamp_ms == entry.timestamp_ms
     return found.batch if is_borne_out else None
+
+
+def _by_index(
+    segment: Segment,
+    entries: Sequence[OffsetIndexEntry],
+    offset: int,
+    *,
+    is_active: bool,
+    end_offset: int | None,
+) -> tuple[int, ScannedBatch | None] | None:
+    """Return where an entry that holds leads to, and the batch with `offset` or the next above it.
+
+    That batch is None if the segment ends below; the whole is None if no entry holds.
+    """
+    for entry in _candidates(entries, offset - segment.base_offset):
+        pos = entry.segment_pos
+        scan = segment.scan(start_pos=pos, is_active=is_active, end_offset=end_offset, resume=False)
+        rows = _from_verified_start(scan, pos, offset)
+        if rows is None:
+            continue
+        batch = next((each for each in rows if each.header.last_offset >= offset), None)
+        if _is_sound(scan, None if batch is None else batch.pos):
+            return pos, batch
+    return None
 
 
 def _candidates(

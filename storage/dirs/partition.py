@@ -12,7 +12,7 @@ import errno
 from bisect import bisect_right
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from storage.dirs import lookup
 from storage.dirs.acknowledged import acknowledged
@@ -89,6 +89,17 @@ class PlacedBatch(NamedTuple):
     files: SegmentFiles
     segment: Segment
     batch: ScannedBatch
+
+
+class SegmentBounds(TypedDict):
+    """What a scan must know of a segment's place in its log, to say the same in every reader.
+
+    `is_active`: it is the last one, and may have a torn tail. `end_offset`: base offset of the one
+    behind it, which no batch reaches; None if it is the last.
+    """
+
+    is_active: bool
+    end_offset: int | None
 
 
 class Partition:
@@ -215,6 +226,26 @@ class Partition:
         later = bisect_right(self.segments, files.base_offset, key=attrgetter("base_offset"))
         return self.segments[later].base_offset if later < len(self.segments) else None
 
+    def bounds(self, files: SegmentFiles) -> SegmentBounds:
+        """Tell a scan where a segment lies in the log."""
+        return SegmentBounds(is_active=self.is_active(files), end_offset=self.end_of(files))
+
+    def segment_of(self, offset: int) -> SegmentFiles | None:
+        """Return the segment where a walk from an offset on begins; None without segments."""
+        return self.segments[floor_of(self.segments, offset)] if self.segments else None
+
+    def segment_after(self, files: SegmentFiles) -> SegmentFiles | None:
+        """Return the segment where a walk goes on, as listed now; None if it is at the end."""
+        later = (each for each in self.segments if each.base_offset > files.base_offset)
+        return next(later, None)
+
+    def start_in(self, files: SegmentFiles, segment: Segment, offset: int) -> int:
+        """Return where in a segment a walk from an offset on begins (`lookup.find_start`)."""
+        if offset <= files.base_offset:
+            return 0
+        entries = self.index_entries(files)
+        return lookup.find_start(segment, entries, offset, **self.bounds(files))
+
     def index_entries(self, files: SegmentFiles) -> list[OffsetIndexEntry]:
         """Entries of a segment's `.index`, good or not; [] if missing or unreadable."""
         from storage.formats.offset_index import parse_entries
@@ -322,9 +353,8 @@ class Partition:
     def _find_offset(self, offset: int) -> Place | None:
         for files in self.segments[floor_of(self.segments, offset) :]:
             with open_segment(files.log.path) as segment:
-                found = lookup.find_batch(
-                    segment, self.index_entries(files), offset, is_active=self.is_active(files)
-                )
+                entries = self.index_entries(files)
+                found = lookup.find_batch(segment, entries, offset, **self.bounds(files))
             if found is not None:
                 return Place(files, found.batch, found.via_index)
         return None
@@ -404,6 +434,10 @@ def floor_of(segments: tuple[SegmentFiles, ...], offset: int) -> int:
 class RangeRead:
     """Iterator of PlacedBatch in log order; batches with a wrong checksum are given as such.
 
+    For who judges batches by himself. Where a walk begins, how it goes on and what a scan must
+    know is `Partition`'s, for this one and for a consumer's (`eoctl.clients.log.log_walk`), which
+    gives records, tells which offsets damage took, and can go on later.
+
     Attributes:
         verdicts: what is not ok in what was read, with the segment it is in.
         next_offset: one above the last batch that was given and whose checksum and offset are
@@ -417,6 +451,8 @@ class RangeRead:
         self._from_offset = start_offset  # batches that end below it are passed over
         self._end_offset = end_offset
         self._relists_left = 1
+        self._base_offset = -1  # of the segment that was read last
+        self._pos = 0  # how far
         self._batches = self._read()
 
     def __iter__(self) -> Iterator[PlacedBatch]:
@@ -426,13 +462,13 @@ class RangeRead:
         return next(self._batches)
 
     def _read(self) -> Iterator[PlacedBatch]:
-        files = self._segment_of(self.next_offset)
+        files = self._partition.segment_of(self.next_offset)
         while files is not None and files.base_offset < self._end_offset:
             try:
                 segment = open_segment(files.log.path)
             except AccessError as exc:
                 if exc.errno == errno.ENOENT and self._relist():
-                    files = self._segment_of(self._from_offset)
+                    files = self._partition.segment_of(self._from_offset)
                     continue
                 self._partition.problems.append(exc)
                 files = self._after(files)
@@ -448,16 +484,16 @@ class RangeRead:
     ) -> Generator[PlacedBatch, None, bool]:
         """Give what the range holds of one segment; returns True when the range is at its end."""
         partition = self._partition
-        is_active = partition.is_active(files)
-        start_pos = 0
-        if self._from_offset > files.base_offset:
-            entries = partition.index_entries(files)
-            found = lookup.find_batch(segment, entries, self._from_offset, is_active=is_active)
-            if found is None:
-                return False
-            if found.via_index:
-                start_pos = found.batch.pos
-        scan = segment.scan(start_pos=start_pos, is_active=is_active)
+        if files.base_offset != self._base_offset:
+            self._base_offset = files.base_offset
+            self._pos = partition.start_in(files, segment, self._from_offset)
+        else:  # it may have grown: what was said of its end is said again
+            self.verdicts = [
+                (of, verdict)
+                for of, verdict in self.verdicts
+                if of.base_offset != files.base_offset or verdict.start_pos < self._pos
+            ]
+        scan = segment.scan(start_pos=self._pos, **partition.bounds(files))
         doubtful = lookup.DoubtfulOffsets(scan)
         is_complete = False
         for batch in scan:
@@ -469,22 +505,17 @@ class RangeRead:
                 if header.last_offset < self._from_offset:
                     continue
                 self.next_offset = header.last_offset + 1
+            self._pos = batch.pos + header.batch_bytes
             yield PlacedBatch(files, segment, batch)
         self.verdicts += ((files, verdict) for verdict in scan.verdicts)
         return is_complete or self.next_offset >= self._end_offset
 
-    def _segment_of(self, offset: int) -> SegmentFiles | None:
-        segments = self._partition.segments
-        return segments[floor_of(segments, offset)] if segments else None
-
     def _after(self, files: SegmentFiles) -> SegmentFiles | None:
         """Return the next segment; at the end of the list look once whether there are more."""
-        base_offset = files.base_offset
-        later = (each for each in self._partition.segments if each.base_offset > base_offset)
-        found = next(later, None)
+        found = self._partition.segment_after(files)
         if found is None and self._relist():
             # Not the next one: the segment may have grown before it was rolled.
-            return self._segment_of(self._from_offset)
+            return self._partition.segment_of(self._from_offset)
         return found
 
     def _relist(self) -> bool:

@@ -193,6 +193,28 @@ def test_damaged_batch(eoctl: Callable[..., Any], copy: Callable[[str, str], Pat
     assert "were not searched" in outcome.errors
 
 
+def test_a_batch_that_reaches_into_the_next_segment(
+    eoctl: Callable[..., Any], copy: Callable[[str, str], Path]
+) -> None:
+    """No checksum covers a base offset: only the segment behind tells, as it does for consume."""
+    path = copy("clean", "rolled-0")
+    log = path / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    pos = end = 0
+    while end < len(data):
+        pos, end = end, end + 12 + int.from_bytes(data[end + 8 : end + 12])
+    data[pos + 7] = 30  # of the last batch; the segment behind begins at 25
+    log.write_bytes(data)
+    assert eoctl("consume", path, "--skip-corrupt").status == 5
+    outcome = eoctl("locate", path, "--key", "r40", "--output", "jsonl")
+    assert [row.get("offset") for row in rows_of(outcome)] == [40]
+    assert "where the segment ends" in outcome.errors
+    assert outcome.status == 5
+    outcome = eoctl("locate", path, "--offset", 24, "--output", "jsonl")
+    (row,) = rows_of(outcome)
+    assert row["batch_base_offset"] >= 25
+
+
 def test_legacy_wrapper(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     path = golden("kafka-0.10.2-legacy") / "v1-gzip-0"
     (row,) = rows_of(eoctl("locate", path, "--offset", 5, "--output", "jsonl"))

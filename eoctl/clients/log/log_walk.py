@@ -3,6 +3,9 @@
 The damage on the way is what a consumer's fetches would meet. What is given of the batches is the
 affair of the classes that build on this: records (`log_reader`), or batches (`batch_reader`).
 
+`Partition` says where a walk begins, which segment follows, and what a scan must know: the same for
+this one and for its own `read`, which gives every batch, damaged or not, and judges none.
+
 Batches are found by the index where its entry leads to a good batch, and walked from there; most
 come many at a time. Of a batch that is damaged in any way (a wrong checksum, an offset that cannot
 be right, content that does not decode) nothing is given: either the walk ends there with a
@@ -18,8 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
-from storage.dirs import lookup
-from storage.dirs.partition import floor_of
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
 from storage.kernels.protocol import ScannedBatch
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
 
+TO_BE_FOUND = -1  # once the segment is open
 BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
 
 Given = TypeVar("Given")
@@ -73,7 +75,7 @@ class LogWalk(ABC, Generic[Given]):
         self._skip_corrupt = skip_corrupt
         self._is_hidden = is_hidden
         self._base_offset = -1  # of the segment to go on in; -1: to be found
-        self._pos = 0  # in it
+        self._pos = 0  # in it, or TO_BE_FOUND
         self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
@@ -88,7 +90,7 @@ class LogWalk(ABC, Generic[Given]):
     @property
     def place(self) -> tuple[int, int]:
         """Base offset of the segment where the next `read` goes on, and the position in it."""
-        return self._base_offset, self._pos
+        return self._base_offset, max(self._pos, 0)
 
     def read(self, end_offset: int = MAX_OFFSET) -> Iterator[Given]:
         """Give what there is below `end_offset`, as the partition is listed now.
@@ -105,7 +107,7 @@ class LogWalk(ABC, Generic[Given]):
             is_over = yield from self._read_segment(files, end_offset)
             if is_over:
                 return
-            later = self._after(files)
+            later = self._partition.segment_after(files)
             later_offset = MAX_OFFSET if later is None else later.base_offset
             self._miss_unlisted(files.base_offset, min(later_offset, end_offset))
             if later is not None:
@@ -124,31 +126,15 @@ class LogWalk(ABC, Generic[Given]):
     # --- segments ---
 
     def _locate(self) -> SegmentFiles | None:
-        """Find where to go on: with the index, if it leads to a good batch."""
-        segments = self._partition.segments
-        if self._base_offset >= 0:
-            base_offset = self._base_offset
+        """Find the segment to go on in."""
+        base_offset = self._base_offset
+        if base_offset >= 0:
+            segments = self._partition.segments
             return next((each for each in segments if each.base_offset >= base_offset), None)
-        if not segments:
-            return None
-        files = segments[floor_of(segments, self.next_offset)]
-        self._base_offset, self._pos = files.base_offset, 0
-        if self.next_offset > files.base_offset:
-            entries = self._partition.index_entries(files)
-            if entries:
-                is_active = self._partition.is_active(files)
-                with open_segment(files.log.path) as segment:
-                    found = lookup.find_batch(
-                        segment, entries, self.next_offset, is_active=is_active
-                    )
-                if found is not None and found.via_index:
-                    self._pos = found.batch.pos
+        files = self._partition.segment_of(self.next_offset)
+        if files is not None:
+            self._base_offset, self._pos = files.base_offset, TO_BE_FOUND
         return files
-
-    def _after(self, files: SegmentFiles) -> SegmentFiles | None:
-        base_offset = files.base_offset
-        later = (each for each in self._partition.segments if each.base_offset > base_offset)
-        return next(later, None)
 
     def _miss_unlisted(self, base_offset: int, end_offset: int) -> None:
         """Meet the segments between two that are there and cannot even be asked for their size."""
@@ -174,6 +160,8 @@ class LogWalk(ABC, Generic[Given]):
             return False
         self._floor_offset = files.base_offset
         with segment:
+            if self._pos == TO_BE_FOUND:
+                self._pos = self._partition.start_in(files, segment, self.next_offset)
             scan, parts = self._scan(segment, files)
             stopped, is_giving = self._partition.stopped, self.gives_proven
             verdicts = NewVerdicts(scan, files.log.path, stopped, gives_proven=is_giving)
@@ -201,13 +189,13 @@ class LogWalk(ABC, Generic[Given]):
     def _scan(
         self, segment: Segment, files: SegmentFiles
     ) -> tuple[Scan, Iterator[BulkWindow | ScannedBatch]]:
-        is_active, end_offset = self._partition.is_active(files), self._partition.end_of(files)
+        bounds = self._partition.bounds(files)
         if segment.file_bytes - self._pos < BULK_MIN_BYTES:
-            scan = segment.scan(start_pos=self._pos, is_active=is_active, end_offset=end_offset)
+            scan = segment.scan(start_pos=self._pos, **bounds)
             return scan, iter(scan)
         from storage.kernels.numpy_kernel import BulkScan
 
-        bulk = BulkScan(segment, start_pos=self._pos, is_active=is_active, end_offset=end_offset)
+        bulk = BulkScan(segment, start_pos=self._pos, **bounds)
         return bulk, bulk.parts()
 
     @abstractmethod

@@ -330,6 +330,55 @@ def test_an_offset_that_cannot_be_right(tmp_path: Path) -> None:
     assert partition.find_offset(19) is None
 
 
+def test_a_range_meets_what_reaches_into_the_next_segment(tmp_path: Path) -> None:
+    """No checksum covers the offset; where the segment ends tells, as it does for a consumer."""
+    partition = make_partition(tmp_path / "t-0", (0, 10), (10, 10))
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[7 - BATCH_BYTES] = 15  # of the last batch, which had 9
+    path.write_bytes(data)
+    read = partition.read(0)
+    offsets = [(each.batch.header.base_offset, read.next_offset) for each in read]
+    assert (15, 9) in offsets  # given as it is, and not counted
+    assert [verdict.check_id for _, verdict in read.verdicts] == ["SEG-1"]
+    place = partition.find_offset(9)
+    assert place is not None
+    assert place.batch.header.base_offset == 10
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_a_range_meets_damage_that_took_all_of_a_segment_from_its_start_on(
+    tmp_path: Path, *, has_index: bool
+) -> None:
+    partition = make_partition(tmp_path / "t-0", (0, 10), (10, 10))
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[: 5 * BATCH_BYTES] + b"\xa5" * 5 * BATCH_BYTES)
+    if has_index:
+        write_index(path.with_suffix(".index"), (2, 2 * BATCH_BYTES), (4, 4 * BATCH_BYTES))
+        partition = open_partition(tmp_path / "t-0")
+    read = partition.read(7)
+    assert [each.batch.header.base_offset for each in read] == [*range(10, 20)]
+    assert [(verdict.start_pos, verdict.end_pos) for _, verdict in read.verdicts] == [
+        (5 * BATCH_BYTES, 10 * BATCH_BYTES)
+    ]
+
+
+def test_damage_is_told_once_where_a_segment_is_gone_while_it_is_read(tmp_path: Path) -> None:
+    """The listing is made again at the end, and the last segment looked at again."""
+    partition = make_partition(tmp_path / "t-0", (0, 5), (5, 5))
+    path = tmp_path / "t-0" / f"{5:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[BATCH_BYTES + 30] ^= 1
+    path.write_bytes(data + b"\xa5" * 100)
+    read = partition.read(0)
+    found = [next(read).batch for _ in range(6)]
+    (tmp_path / "t-0" / f"{0:020d}.log").unlink()
+    found += [each.batch for each in read]
+    assert [each.header.base_offset for each in found] == [*range(10)]
+    assert [verdict.start_pos for _, verdict in read.verdicts] == [BATCH_BYTES, 5 * BATCH_BYTES]
+    assert len(partition.notes) == 1
+
+
 def test_an_empty_last_segment_ends_at_its_base(tmp_path: Path) -> None:
     partition = make_partition(tmp_path / "t-0", (0, 5), (5, 0))
     end = partition.log_end()

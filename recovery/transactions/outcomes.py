@@ -184,30 +184,44 @@ class EventWalk:
         return EventBlock(found, marker)
 
 
+class NextOfProducer:
+    """Finds what comes next of a producer, markers or ends of transactions, behind a place."""
+
+    def __init__(self, producer_id: Ints, place: Ints) -> None:
+        """`place`, ascending: positions or offsets."""
+        self._place = place
+        self._producer_ids, slot = np.unique(producer_id, return_inverse=True)
+        self._lap = len(place) + 1
+        # Producer and row as one number, so that one search finds the next row of a producer.
+        keys = slot * self._lap + np.arange(len(place))
+        self._order = np.argsort(keys)
+        self._keys = keys[self._order]
+
+    def rows(self, producer_id: Ints, place: Ints) -> Ints:
+        """Return the first row of each producer whose place is above another one, or -1."""
+        if not len(self._keys):
+            return np.full(len(place), -1)
+        slot = np.searchsorted(self._producer_ids, producer_id)
+        slot = np.minimum(slot, len(self._producer_ids) - 1)
+        wanted = slot * self._lap + np.searchsorted(self._place, place, "right")
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        is_found = (self._producer_ids[slot] == producer_id) & (self._keys[at] >= wanted)
+        is_found &= self._keys[at] // self._lap == slot
+        return np.where(is_found, self._order[at], -1)
+
+
 class Outcomes:
     """End markers of a stretch of log, asked for what they make of the batches before them."""
 
     def __init__(self, producer_id: Ints, pos: Ints, kind: Kinds) -> None:
         """Take markers in log order."""
-        self._producer_ids, slot = np.unique(producer_id, return_inverse=True)
-        self._pos = pos
-        self._lap = len(pos) + 1
-        # Producer and place in the log as one number, so that one search finds the next marker.
-        keys = slot * self._lap + np.arange(len(pos))
-        order = np.argsort(keys)
-        self._keys, self._kind = keys[order], kind[order]
+        self._next = NextOfProducer(producer_id, pos)
+        self._kind = np.append(kind, np.int8(NO_MARKER))  # the last one: of those without
 
     def of(self, producer_id: Ints, pos: Ints) -> Kinds:
         """Give COMMIT, ABORT or (NO_MARKER) open for batches at these positions."""
-        if not len(self._pos):
-            return np.zeros(len(pos), np.int8)
-        slot = np.searchsorted(self._producer_ids, producer_id)
-        slot = np.minimum(slot, len(self._producer_ids) - 1)
-        first = slot * self._lap + np.searchsorted(self._pos, pos, "right")
-        at = np.minimum(np.searchsorted(self._keys, first), len(self._keys) - 1)
-        is_found = (self._producer_ids[slot] == producer_id) & (self._keys[at] >= first)
-        is_found &= self._keys[at] // self._lap == slot
-        return np.where(is_found, self._kind[at], NO_MARKER).astype(np.int8)
+        found: Kinds = self._kind[self._next.rows(producer_id, pos)]
+        return found
 
 
 def resolve_outcomes(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.transactions.isolation import AbortedSource
-from recovery.transactions.outcomes import EventWalk
+from recovery.transactions.outcomes import EventWalk, NextOfProducer
 from recovery.transactions.pairs import NO_DATA, TransactionPairs
 from storage.errors import AccessError
 from storage.log.segment import open_segment
@@ -44,29 +44,12 @@ class ProducerRanges:
 
     def __init__(self, producer_id: Ints, first_offset: Ints, end_offset: Ints) -> None:
         self.producer_id, self.first_offset, self.end_offset = producer_id, first_offset, end_offset
-        self._producer_ids, slot = np.unique(producer_id, return_inverse=True)
-        self._lap = len(end_offset) + 1
-        # Producer and place as one number, so that one search finds the next range of a producer.
-        keys = slot * self._lap + np.arange(len(end_offset))
-        self._order = np.argsort(keys)
-        self._keys = keys[self._order]
-
-    def next_of(self, producer_id: Ints, offset: Ints) -> Ints:
-        """Find the first range of each producer that ends above an offset: its place, or -1."""
-        if not len(self._keys):
-            return np.full(len(offset), -1)
-        slot = np.searchsorted(self._producer_ids, producer_id)
-        slot = np.minimum(slot, len(self._producer_ids) - 1)
-        wanted = slot * self._lap + np.searchsorted(self.end_offset, offset, "right")
-        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        is_found = (self._producer_ids[slot] == producer_id) & (self._keys[at] >= wanted)
-        is_found &= self._keys[at] // self._lap == slot
-        return np.where(is_found, self._order[at], -1)
+        self._next = NextOfProducer(producer_id, end_offset)
 
     def hold(self, table: HeaderTable) -> Flags:
         """Tell which batches lie in a range of their producer."""
-        at = self.next_of(table.producer_id, table.base_offset)
-        if not len(self._keys):
+        at = self._next.rows(table.producer_id, table.base_offset)
+        if not len(self.end_offset):
             return at >= 0
         return (at >= 0) & (self.first_offset[at] <= table.last_offset)
 
@@ -194,8 +177,7 @@ class TransactionView:
         producer_id = np.array([each.producer_id for each in entries], np.int64)
         first = np.array([each.first_offset for each in entries], np.int64)
         of_marker, marker = (_joined([each[place] for each in self._markers]) for place in (0, 1))
-        markers = ProducerRanges(of_marker, marker, marker)
-        at = markers.next_of(producer_id, first - 1)
+        at = NextOfProducer(of_marker, marker).rows(producer_id, first - 1)
         end = np.full(len(first), NO_DATA)  # without a marker a consumer hides all that follows
         end[at >= 0] = marker[at[at >= 0]]
         in_order = np.argsort(end, kind="stable")

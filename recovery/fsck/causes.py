@@ -7,6 +7,8 @@ acknowledged (OFS-3) stays by itself: that is a loss, not a trace of one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,11 +54,12 @@ def fold(findings: Iterable[PlacedFinding]) -> list[Folded]:
     for directory, each in listed:
         if each.check_id in CAUSES and each.severity is not Severity.NOTE:
             causes.setdefault(directory, []).append(each)
+    known = {directory: _Causes(found) for directory, found in causes.items()}
     folded: dict[int, list[Finding]] = {}
     roots = []
     for directory, each in listed:
-        known = causes.get(directory, ()) if each.check_id in CONSEQUENCES else ()
-        cause = next((one for one in _nearest_first(known) if follows(each, one)), None)
+        of_directory = known.get(directory) if each.check_id in CONSEQUENCES else None
+        cause = None if of_directory is None else of_directory.nearest(each)
         if cause is None:
             roots.append(PlacedFinding(directory, each))
         else:
@@ -68,18 +71,36 @@ def fold(findings: Iterable[PlacedFinding]) -> list[Folded]:
     ]
 
 
-def follows(finding: Finding, cause: Finding) -> bool:
-    """Whether a finding of the same partition can be there because of a cause.
+class _Causes:
+    """The causes of one directory: of many thousands, too, the nearest is found at once."""
 
-    Not if it is of offsets below, or of a segment before.
-    """
-    if finding.check_id not in CONSEQUENCES or cause.check_id not in CAUSES:
-        return False
-    segment, damaged = segment_of(finding.path), segment_of(cause.path)
-    if segment is not None and damaged is not None and segment < damaged:
-        return False
-    offset = finding.base_offset if finding.base_offset is not None else finding.last_offset
-    return offset is None or cause.base_offset is None or offset >= cause.base_offset
+    def __init__(self, found: Iterable[Finding]) -> None:
+        # Damage before what is missing, and the nearest of it first.
+        ordered = sorted(found, key=lambda one: (one.check_id == "OFS-3", -(one.base_offset or 0)))
+        self._ordered = [(one, segment_of(one.path)) for one in ordered]
+        self._negated = [-(one.base_offset or 0) for one in ordered if one.check_id != "OFS-3"]
+        self._known: dict[tuple[int | None, int | None], Finding | None] = {}
+
+    def nearest(self, finding: Finding) -> Finding | None:
+        """The nearest one because of which a finding of the same partition can be there.
+
+        None if all are of offsets above, or of a segment behind.
+        """
+        offset = finding.base_offset if finding.base_offset is not None else finding.last_offset
+        place = segment_of(finding.path), offset
+        if place not in self._known:
+            self._known[place] = self._find(*place)
+        return self._known[place]
+
+    def _find(self, segment: int | None, offset: int | None) -> Finding | None:
+        # What lies above the offset is passed over without a look.
+        start = 0 if offset is None else bisect_left(self._negated, -offset)
+        for cause, damaged in islice(self._ordered, start, None):
+            base = cause.base_offset
+            is_behind = segment is not None and damaged is not None and segment < damaged
+            if not is_behind and (offset is None or base is None or offset >= base):
+                return cause
+        return None
 
 
 def segment_of(path: str) -> int | None:
@@ -88,8 +109,3 @@ def segment_of(path: str) -> int | None:
     if name.kind in {FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX}:
         return name.offset
     return None
-
-
-def _nearest_first(causes: Iterable[Finding]) -> list[Finding]:
-    """Damage before what is missing, and the nearest of it first."""
-    return sorted(causes, key=lambda each: (each.check_id == "OFS-3", -(each.base_offset or 0)))

@@ -126,6 +126,7 @@ def in_80_columns(*arguments: Any) -> str:
         capture_output=True, check=True, stdin=subprocess.DEVNULL, timeout=60,
     )  # fmt: skip
     shown = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode())
+    shown = re.sub(r"\r[^\r\n]*\x1b\[K", "", shown)  # progress, on a busy machine
     words = (
         "  path: ",
         "verified",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from recovery.export.lost import LostRange
     from recovery.export.options import ExportOptions
     from recovery.export.plan import ExportPiece, ExportPlan
-    from recovery.summaries.read_findings import ReadFinding
     from storage.places.listing import DirectoryPlace
 
     Execute = Callable[[Sequence[ExportPiece], ExportOptions], Iterable[PieceResult]]
@@ -172,15 +171,10 @@ def _sum_up(plan: ExportPlan, results: Sequence[PieceResult]) -> ExportResult:
         or any(isinstance(each, AccessError) for each in plan.problems),
         has_wrong_end=bool(ends),
         remarks=(
-            *(f"{_told(each)}; its records are exported" for each in harmless),
-            *(f"{_told(each)}; all before it are exported" for each in ends),
+            *(f"{each.told}; its records are exported" for each in harmless),
+            *(f"{each.told}; all before it are exported" for each in ends),
         ),
     )
-
-
-def _told(found: ReadFinding) -> str:
-    where = f"{found.path}: positions {found.start_pos} to {found.end_pos}"
-    return f"{where}: {found.kind}: {found.reason} [{found.check_id}]"
 
 
 def _summary(

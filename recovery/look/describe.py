@@ -131,6 +131,11 @@ class _Tally:
         self.codecs: set[int] = set()
         self.producer_ids: set[int] = set()
 
+    @property
+    def next_offset(self) -> int:
+        """One above the last batch whose offset is right; -1: there was none."""
+        return -1 if self.last_offset is None else self.last_offset + 1
+
     def add_batch(self, header: BatchHeader, *, is_offset_right: bool, is_lost: bool) -> None:
         """Count one batch whose checksum is right; one whose records are lost is in no count."""
         if is_offset_right:
@@ -326,18 +331,23 @@ def _read_segment(
                 tables = segment.scan_tables(**bounds)
                 doubtful, lost = DoubtfulOffsets(tables), LostRecords(tables)
                 for table in tables:
+                    if doubtful.positions:
+                        transactions.add_table(doubtful.put_right(table, tally.next_offset))
+                    else:
+                        transactions.add_table(table)
                     tally.add_table(table, doubtful.positions, lost.positions)
-                    transactions.add_table(table)
                 return tally, list(tables.verdicts)
             scan = segment.scan(**bounds)
             doubtful, lost = DoubtfulOffsets(scan), LostRecords(scan)
             for batch in scan:
                 if batch.crc_ok is not False:
                     is_offset_right = batch.pos not in doubtful.positions
-                    tally.add_batch(
-                        batch.header, is_offset_right=is_offset_right, is_lost=lost.has(batch)
-                    )
-                    transactions.add_batch(batch.header)
+                    header = placed = batch.header
+                    if not is_offset_right and tally.next_offset >= 0:  # as `put_right`
+                        placed = header._replace(base_offset=tally.next_offset)
+                    transactions.add_batch(placed)
+                    is_lost = lost.has(batch)
+                    tally.add_batch(header, is_offset_right=is_offset_right, is_lost=is_lost)
             return tally, scan.verdicts
     except AccessError as exc:
         if exc.errno != ENOENT:

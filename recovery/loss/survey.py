@@ -22,7 +22,7 @@ from recovery.loss.content_rows import ContentBuilder
 from recovery.loss.rows import LossKind, LossRow, LossSummary, shown
 from recovery.records.piece_reader import PieceReader
 from storage.dirs.discovery import discover
-from storage.dirs.lookup import is_wrong_end
+from storage.dirs.lookup import END_KINDS, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.files.uris import is_uri
 from storage.kernels.protocol import VerdictKind
@@ -60,7 +60,8 @@ class LossSurvey:
         summaries: a row per partition directory.
         lost: all that is lost, as an export lists it.
         notes: sentences for people.
-        is_lost: something that was acknowledged, or was there, is gone or damaged.
+        is_lost: something that was acknowledged, or was there, is gone or damaged, if only the
+            frame of a batch.
         is_short: a part could not be read, or not be judged.
         total_bytes: that are to be read for the first rows.
     """
@@ -155,15 +156,18 @@ class LossSurvey:
         return known.log_start_offset or 0
 
     def _judge_ends(self, path: str, results: Sequence[SurveyedPiece]) -> None:
-        """A torn end of a log that was closed costs no record, but is nothing to rely on."""
+        """Tell of what costs no record, but is nothing to rely on.
+
+        A torn end of a log that was closed; a batch of which only the frame is wrong.
+        """
         stopped = self._plan.known_of(path).stopped
         for each in (found for result in results for found in result.findings):
             if is_wrong_end(each.kind, stopped):
                 self.is_short = True
-                self.notes.append(
-                    f"{each.path}: positions {each.start_pos} to {each.end_pos}: {each.kind}:"
-                    f" {each.reason} [{each.check_id}]"
-                )
+                self.notes.append(each.told)
+            elif not each.is_lost and each.kind not in END_KINDS:
+                self.is_lost = True
+                self.notes.append(f"{each.told}; its records are there")
 
     def _around(self, lost: Sequence[LostRange]) -> Iterator[LossRow]:
         """Tell of what belongs to no directory that was read."""

@@ -55,6 +55,12 @@ class ReadFinding(NamedTuple):
     is_lost: bool = True
 
     @property
+    def told(self) -> str:
+        """Where, what and why, in words."""
+        where = f"{self.path}: positions {self.start_pos} to {self.end_pos}"
+        return f"{where}: {self.kind}: {self.reason} [{self.check_id}]"
+
+    @property
     def is_corrupt(self) -> bool:
         """It is damage; a torn tail of the last segment is none."""
         return self.kind == VerdictKind.CORRUPT

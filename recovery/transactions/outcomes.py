@@ -167,6 +167,7 @@ class EventWalk:
         is_placed = table.crc_ok
         if window is None and self._doubtful.positions:
             is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
+            table = self._doubtful.put_right(table, self.end_offset)
         if is_placed.any():
             self.end_offset = int(table.last_offset[is_placed][-1]) + 1
         is_control = is_control_of_producer(table)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from storage.formats.offset_index import OffsetIndexEntry
     from storage.formats.time_index import TimeIndexEntry
     from storage.kernels.numpy_kernel import BulkScan, TableScan
-    from storage.kernels.protocol import ScannedBatch, Verdict
+    from storage.kernels.protocol import HeaderTable, ScannedBatch, Verdict
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
 
@@ -79,6 +79,24 @@ class DoubtfulOffsets(_ToldBatches):
         check_ids: AbstractSet[str] = OFFSET_CHECK_IDS,
     ) -> None:
         super().__init__(scan, check_ids)
+
+    def put_right(self, table: HeaderTable, floor_offset: int) -> HeaderTable:
+        """Give such batches of a table the offset behind the good batch before them.
+
+        A marker at 65629 of a log that ends at 329 does not lie above its high watermark.
+        `floor_offset`: one above the last good batch before the table; -1: there was none.
+        """
+        import numpy as np
+
+        is_doubtful = np.isin(table.pos, list(self.positions))
+        is_placed = table.crc_ok & ~is_doubtful
+        before = np.maximum.accumulate(np.where(is_placed, np.arange(len(is_placed)), -1))
+        behind = np.where(before < 0, floor_offset, table.last_offset[before] + 1)
+        is_known = is_doubtful & (behind >= 0)
+        return table._replace(
+            base_offset=np.where(is_known, behind, table.base_offset),
+            last_offset=np.where(is_known, behind, table.last_offset),
+        )
 
 
 class LostRecords(_ToldBatches):

@@ -208,6 +208,32 @@ def test_an_older_high_watermark(eoctl: Eoctl, kafka: Path) -> None:
     assert "high watermark is not known" in unknown.errors
 
 
+@pytest.mark.parametrize("by", [65536, -64])
+def test_a_marker_whose_offset_cannot_be_right_is_held_against_the_high_watermark_where_it_lies(
+    eoctl: Eoctl, kafka: Path, tmp_path: Path, by: int
+) -> None:
+    """It was above it, so all behind the begin of its transaction was kept back, and verified."""
+    log = kafka / "txn-0" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    pos = 7973  # COMMIT at offset 93; no checksum covers it
+    assert int.from_bytes(data[pos : pos + 8]) == 93
+    data[pos : pos + 8] = (93 + by).to_bytes(8)
+    log.write_bytes(data)
+    call = ("consume", kafka / "txn-0", "--isolation", "read_committed", "--output", "jsonl")
+    to_end = eoctl(*call, "--skip-corrupt")
+    assert len(offsets_of(to_end)) == 188
+    to_watermark = eoctl(*call, "--skip-corrupt", "--until", "hw")
+    assert to_watermark.status == to_end.status == 5
+    assert offsets_of(to_watermark) == offsets_of(to_end)
+    described = rows_of(eoctl("describe", kafka / "txn-0", "--output", "jsonl"))[0]
+    assert described["last_stable_offset"] == 311
+    target = tmp_path / "out"
+    options = ("--isolation", "read_committed", "--until", "hw", "--format", "jsonl")
+    assert eoctl("export", kafka / "txn-0", "--to", target, *options).status == 1
+    exported = "".join(each.read_text() for each in target.rglob("*.jsonl"))
+    assert exported.count('"outcome":"committed"') == 188
+
+
 def test_times(eoctl: Eoctl, clean: Path) -> None:
     call = ("consume", clean / "rolled-0", "--output", "jsonl")
     rows = rows_of(eoctl(*call))

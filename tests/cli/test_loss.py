@@ -533,3 +533,18 @@ def test_who_appends_is_told_what_the_log_lacks(
     (tmp_path / "lines").write_text("one\n")
     outcome = eoctl("produce", log_dir / name, tmp_path / "lines", "--single-copy")
     assert f"{offsets} are missing" in outcome.errors
+
+
+def test_a_batch_of_which_only_the_frame_is_wrong_is_told(
+    kafka: Callable[..., Path], eoctl: Callable
+) -> None:
+    """Its records are there, as other readers say; nothing is lost, but not all is right."""
+    log_dir = kafka("clean", "plain-0")
+    log = log_dir / "plain-0" / LOG
+    data = bytearray(log.read_bytes())
+    data[layout.batch_at(log, 3).pos + 5] ^= 1  # 65,536 up: no checksum covers it
+    log.write_bytes(data)
+    outcome = eoctl("loss", log_dir / "plain-0", "--output", "jsonl")
+    assert outcome.status == 1
+    assert "[BAT-3]; its records are there" in outcome.errors
+    assert not any(json.loads(line)["kind"] == "lost" for line in outcome.text.splitlines())

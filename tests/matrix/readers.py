@@ -99,6 +99,7 @@ def all_said(world: World) -> dict[str, Said]:
         _consume(world, "consume --skip-corrupt", "--skip-corrupt"),
         _export(world),
         _audit(world),
+        _loss(world),
         *(_notes_of(world, *command) for command in _WHOLE_DIR),
         _each(world, "recover-state", "recover-state"),
         _each(world, "recover-state --from-scratch", "recover-state", "--from-scratch"),
@@ -322,12 +323,21 @@ def _export(world: World) -> Said:
     return heard.said(kept)
 
 
-def _place_of(heard: _Heard, row: Row, verdict: str, path: str = "path") -> Place:
+def _loss(world: World) -> Said:
+    """What is lost is in its rows; it gives no record."""
+    heard = _Heard(world, "loss")
+    for row in heard.call("loss", world.log_dir):
+        if row["kind"] == "lost" and row["path"].endswith(".log") and row["start_pos"] is not None:
+            heard.places.add(_place_of(heard, row, None))
+    return heard.said()
+
+
+def _place_of(heard: _Heard, row: Row, verdict: str | None, path: str = "path") -> Place:
     return Place(
         heard.path(row[path]),
         row["start_pos"],
         row["end_pos"],
-        row[verdict],
+        None if verdict is None else row[verdict],
         row["check_id"],
         row["base_offset"],
         row["last_offset"],

@@ -32,15 +32,17 @@ _APPENDED = (
 )
 # Nothing is foretold of a start that is refused; another one makes these indexes anew.
 _METADATA_NOT_STARTED = (
+    "bootstrap-checkpoint-without-version",
     "metadata-record-cut",
     "metadata-record-frame",
+    "metadata-snapshot-named-by-hand",
     "metadata-snapshot-without-footer",
     "metadata-snapshot-without-header",
     "metadata-transaction-begins-twice",
     "metadata-transaction-ends-unbegun",
     "quorum-state-torn",
 )
-_CLIENTS = ("consume", "consume --skip-corrupt", "export", "duplicates", "producers")
+_CLIENTS = ("consume", "consume --skip-corrupt", "export", "loss", "duplicates", "producers")
 
 ALLOWED = (
     Allowed(
@@ -52,8 +54,10 @@ ALLOWED = (
     Allowed(
         (
             "checkpoint-of-a-later-version",
+            "index-without-number",
             "meta-properties-of-a-later-version",
             "meta-properties-without-node",
+            "snapshot-without-number",
         ),
         ("told and green",),
         ("rebuild",),
@@ -81,7 +85,7 @@ ALLOWED = (
     Allowed(
         ("short-marker", "unknown-control-type"),
         ("silence", "false green"),
-        ("export",),
+        ("export", "loss"),
         "a client goes by the key of a marker, and passes over a type that it does not know (what"
         " export says is that contents decode); only a broker does not load the log",
     ),

@@ -70,6 +70,7 @@ rules: env
 
 man-examples: env
 	$(BIN)/python -m tests.help_examples
+	$(BIN)/python -m tests.help_options
 
 kafka-libs:
 	scripts/require-tool.sh java >/dev/null

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from eoctl import shared_options
 from eoctl.help.command import default_of, written
 from eoctl.help.examples import EXAMPLES
-from eoctl.main import COMMANDS, build_app
+from eoctl.main import COMMANDS
 from tests.help_examples import MAN_DIR, block_of, with_examples
+from tests.help_options import calls_of, made_of, with_options
 
 _NOT_HERE = {*shared_options.SHARED, "output", "help"}
 
 
 def _options(command: str) -> list[tuple[str, str, str]]:
     """Call, how the option is written, and its default, of a command and of its own commands."""
-    module = importlib.import_module(COMMANDS[command].module)
     found = []
-    for words in [[command, each] for each in getattr(module, "SUBCOMMANDS", ())] or [[command]]:
-        made: Any = get_command(build_app(words))
-        context = made.make_context("eoctl", list(words), resilient_parsing=True)
-        for word in words:
-            made = made.commands[word]
-            context = made.make_context(word, [], parent=context, resilient_parsing=True)
+    for words in calls_of(command):
+        made, context = made_of(words)
         call = " ".join(words)
         found += [
             (call, written(each, context, call), default_of(each, context))
@@ -59,6 +52,13 @@ def test_values_of_options(command: str) -> None:
         if value != "NAME" and value.lower().replace(" ", "") not in listed.get(long_name, set()):
             wrong.append((call, option, sorted(listed.get(long_name, set()))))
     assert wrong == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_options_of_the_help_stand_in_the_page(command: str) -> None:
+    """Each with the same words, as `python -m tests.help_options` writes them."""
+    page = (MAN_DIR / f"eoctl-{command}.1").read_text()
+    assert with_options(page, command) == page
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -63,6 +63,7 @@ _HEADINGS = {
     "high_watermark": "HW",
     "last_stable_offset": "LSO",
     "log_bytes": "log size",
+    "price": "effect",
     "size_bytes": "size",
 }
 RIGHT = frozenset({Kind.COUNT, Kind.NUMBER, Kind.BYTES, Kind.DURATION})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.main import get_command
 
+from eoctl import shared_options
 from eoctl.help.command import rows_of
 from eoctl.main import COMMANDS, build_app
 from tests.help_examples import MAN_DIR
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 _BEGIN = '.Sh OPTIONS\n.\\" Those of the help, written by `python -m tests.help_options`.\n'
 _NEXT = ".Sh EXIT STATUS\n"
 _ARGUMENTS = "Arguments"
+# What every command has stands in eoctl(1).
+_OF_ALL = (
+    "Show this message and exit.",
+    *(hint.__metadata__[0].help for hint, _ in shared_options.SHARED.values()),
+)
 
 
 def calls_of(command: str) -> list[list[str]]:
@@ -46,14 +52,19 @@ def with_options(page: str, command: str) -> str:
         head, _, rest = page.partition(_BEGIN)
         page = head + rest[rest.index(_NEXT) :]
     calls = calls_of(command)
-    made = [_BEGIN, "The words of the help; the description has more.\n"]
+    made = [
+        _BEGIN,
+        "The words of the help; the description has more.\nFor options of all commands see\n.Xr eoctl 1 .\n",
+    ]
     for words in calls:
         call = " ".join(words)
         panels = [each for each in rows_of(*made_of(words), call) if each[0] != _ARGUMENTS]
         if len(calls) > 1:
             made.append(f".Ss Options of {call}\n")
         made.append(".Bl -tag -width Ds\n")
-        made += [_item(option, told) for _, rows in panels for option, told in rows]
+        made += [
+            _item(*row) for _, rows in panels for row in rows if not row[1].startswith(_OF_ALL)
+        ]
         made.append(".El\n")
     return page.replace(_NEXT, "".join(made) + _NEXT, 1)
 

@@ -14,6 +14,7 @@ import pytest
 
 from eoctl.runs.changes import truncate as truncate_run
 from recovery.changes.journals import backups
+from storage.shell_words import pasted
 from tests.changes import (
     held,
     in_80_columns,
@@ -851,7 +852,7 @@ def test_names_that_are_no_text(golden: Callable[[str], Path], tmp_path: Path) -
     assert json.loads(plan.read_bytes())["log_dirs"] == [str(place)]
     applied = call("apply", plan)
     (journal,) = tmp_path.glob("*.eoctl/*")
-    assert f"eoctl undo {journal} takes it back" in os.fsdecode(applied.stderr)
+    assert f"eoctl undo {pasted(str(journal))} takes it back" in os.fsdecode(applied.stderr)
     assert call("journal", "show", journal).stdout.count(b"k\\udcff") == 4
     call("undo", journal)
     assert difference(before, tree_of(place)) == []

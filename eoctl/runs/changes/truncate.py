@@ -16,10 +16,12 @@ from recovery.changes.journals.unfinished import unfinished_path
 from recovery.changes.plans.changeable import require_same_segments
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.cluster.clusters import image_around
+from recovery.replay.recover_state import bytes_to_replay
 from recovery.replay.snapshots import Clock
 from recovery.truncate.plan import plan_truncation
 from recovery.truncate.price import price_truncation
 from recovery.truncate.target import TargetKind, TargetRequest
+from recovery.truncate.transactions import cut_parts
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState, read_log_dir
 from storage.dirs.partition import Partition
@@ -110,15 +112,10 @@ def truncate_command(path: str, options: TruncateOptions) -> ChangeCommand:
         name="truncate",
         selected=lambda: [select_partition(each) for each in (path, *options.all_replicas)],
         arguments=lambda: [arguments_of(path, options)],
-        plan=lambda: _planned(_with_progress(path, options)),
+        plan=lambda: _planned(plan_run(path, options)),
         # In what is there now its target may mean nothing more.
         if_done=_planned(PlannedTruncation(None, (), ())),
     )
-
-
-def _with_progress(path: str, options: TruncateOptions) -> PlannedTruncation:
-    with Progress("planning"):
-        return plan_run(path, options)
 
 
 def _planned(found: PlannedTruncation) -> Planned:
@@ -173,12 +170,14 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     # Each checkpoint is a lower bound of the real one, whatever is assumed.
     known = [options.assume_hw, *(each.high_watermark for each in (partition, *replicas))]
     high_watermark = max((each for each in known if each is not None), default=None)
-    truncation = plan_truncation(partition, request, clock=clock)
-    same = TargetRequest(TargetKind.OFFSET, truncation.target.offset)
-    truncations = [
-        truncation,
-        *(plan_truncation(Partition.of(each), same, clock=clock) for each in others),
-    ]
+    replicas_cut = [Partition.of(each) for each in others]
+    with Progress("planning", lambda: _bytes_to_plan([partition, *replicas_cut])):
+        truncation = plan_truncation(partition, request, clock=clock)
+        same = TargetRequest(TargetKind.OFFSET, truncation.target.offset)
+        truncations = [
+            truncation,
+            *(plan_truncation(each, same, clock=clock) for each in replicas_cut),
+        ]
     for each in truncations:
         if not each.cut.is_nothing:
             _require_no_other_copy(each, image, options, high_watermark)
@@ -187,6 +186,19 @@ def plan_run(path: str, options: TruncateOptions) -> PlannedTruncation:
     )
     notes = (moment.describe(), *_warnings(truncations), *planned.notes)
     return planned._replace(notes=notes)
+
+
+def _bytes_to_plan(partitions: Sequence[Partition]) -> int:
+    """What the states at the new ends are replayed from, at most."""
+    return sum(bytes_to_replay(each, from_scratch=False, at_offset=None) for each in partitions)
+
+
+def _bytes_to_count(truncation: Truncation) -> int:
+    """What goes is read twice, and the state at the old end is replayed."""
+    partition, cut = truncation.partition, truncation.cut
+    gone = sum(files.log.file_bytes - start_pos for files, start_pos in cut_parts(truncation))
+    replayed = bytes_to_replay(partition, from_scratch=False, at_offset=cut.log_end_offset)
+    return 2 * gone + replayed
 
 
 def _warnings(truncations: Sequence[Truncation]) -> Iterator[str]:
@@ -220,15 +232,16 @@ def _put_together(
         return PlannedTruncation(None, rows, tuple(notes), is_short=bool(missing))
     log_dirs = [read_log_dir(each) for each in options.coordinator_dirs]
     cut = [each for each in truncations if each.steps]
-    first, *others = (
-        price_truncation(
-            each,
-            log_dirs=log_dirs or _own_log_dirs(each),
-            image=image,
-            high_watermark=high_watermark,
+    with Progress("counting what goes", lambda: sum(map(_bytes_to_count, cut))):
+        first, *others = (
+            price_truncation(
+                each,
+                log_dirs=log_dirs or _own_log_dirs(each),
+                image=image,
+                high_watermark=high_watermark,
+            )
+            for each in cut
         )
-        for each in cut
-    )
     price = first.to_json()
     notes += price.pop("notes")
     notes += _told_of_reopened(first)

@@ -1,8 +1,7 @@
-"""Options that many commands take, declared once: how output looks, and how a change is made.
+"""Options that every command takes: how its output looks; declared once, added by the program.
 
-    @with_shared  # the program adds it to every command
-    @with_change()
-    def command(path: str, change: ChangeOptions = PLAN_ONLY, output: Output = ...) -> int: ...
+    @with_shared
+    def command(path: Path, output: Output = OutputFormat.TEXT) -> int: ...
 
 The command is given TEXT, JSONL or MSGPACK, as before; what else is asked for is done by
 `eoctl.output` and `eoctl.progress`.
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eoctl import options
 from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
@@ -89,51 +87,3 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
     ]
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return wrapper
-
-
-# Parameter -> its option, its default, and what it is in ChangeOptions.
-CHANGE: dict[str, tuple[Any, Any, str]] = {
-    "apply": (options.Apply, False, "apply"),
-    "save_plan": (options.SavePlan, None, "save_plan"),
-    "backup_dir": (options.BackupDir, None, "backup_dir"),
-    "no_backup": (options.NoBackup, False, "no_backup"),
-    "i_accept_the_loss": (options.AcceptLoss, False, "accept_loss"),
-    "broker_is_stopped": (options.BrokerIsStopped, False, "broker_is_stopped"),
-}
-
-
-def with_change(
-    *, without: tuple[str, ...] = ()
-) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
-    """Give a command the options of a change, where its parameter `change` stands, as one value.
-
-    Args:
-        without: those that it has not. One that the command declares itself, with a help of its
-            own, is in the value too.
-    """
-
-    def decorate(function: Callable[..., int | None]) -> Callable[..., int | None]:
-        signature = inspect.signature(function, eval_str=True)
-        own = [name for name in CHANGE if name in signature.parameters]
-        added = [name for name in CHANGE if name not in own and name not in without]
-
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> int | None:
-            values = {name: kwargs.pop(name) for name in added}
-            values |= {name: kwargs[name] for name in own}
-            change = options.ChangeOptions(**{CHANGE[name][2]: values[name] for name in values})
-            return function(*args, change=change, **kwargs)
-
-        parameters = []
-        for each in signature.parameters.values():
-            if each.name != "change":
-                parameters.append(each)
-                continue
-            parameters += [
-                each.replace(name=name, annotation=CHANGE[name][0], default=CHANGE[name][1])
-                for name in added
-            ]
-        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return wrapper
-
-    return decorate

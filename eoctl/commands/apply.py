@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 
 COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
 

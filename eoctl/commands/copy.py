@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.options import Compare
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 from recovery.transactions.isolation import Isolation
 from storage.limits import INT64_MAX
 

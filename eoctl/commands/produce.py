@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 from storage.errors import UsageError
 
 if TYPE_CHECKING:

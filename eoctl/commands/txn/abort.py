@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.commands.txn.coordinators import CoordinatorDir, MaxTimeoutMs, Now
 from eoctl.options import Output
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 from storage.limits import INT64_MAX
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 

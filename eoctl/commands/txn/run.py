@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from eoctl import options
+from eoctl.change_options import with_change
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.commands.txn.coordinators import Now
 from eoctl.options import Output
 from eoctl.output import OutputFormat
-from eoctl.shared_options import with_change
 from recovery.transactions.isolation import Isolation
 
 

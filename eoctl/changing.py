@@ -104,7 +104,8 @@ def show_price(price: dict[str, Any], output: OutputFormat) -> None:
         if _is_table(rows):
             line("")
             columns = tuple(rows[0])
-            emit(Report(name, columns, [tuple(each.values()) for each in rows]), output)
+            table = [tuple(each[column] for column in columns) for each in rows]
+            emit(Report(name, columns, table), output)
 
 
 def _step_rows(plan: Plan) -> Iterator[tuple[Any, ...]]:

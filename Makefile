@@ -37,6 +37,8 @@ demo:
 
 # Asserts are rewritten for pytest: without its cache of that each process would do it again (10 s).
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+# What runs on the native kernel where there is one is tried without it as well.
+KERNEL_TESTS = tests/storage/kernels tests/text tests/cli/test_dump_segment.py
 
 # Java, Maven, mandoc, zsh and fish come from outside. The tests that need a missing one are left out, and
 # pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
@@ -46,6 +48,7 @@ test: env
 	scripts/fetch-kafka-libs.sh || :
 	$(BIN)/python -m tests.kafka.classes || :
 	$(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
+	EOCTL_KERNEL=numpy $(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci -q $(KERNEL_TESTS)
 	$(MAKE) --no-print-directory lint
 
 # What `make test` draws a share of is tried whole here: see docs/testing.md.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+from storage.kernels.select import native_module
 from tests.drawn import not_their_turn, outside_share, seed_of_the_sources
 from tests.kafka import jars
 from tests.once import once_per_run
@@ -104,10 +105,17 @@ def golden_names() -> list[str]:
 
 # --- what may be left out -------------------------------------------------------------------------
 
+
+def _missing_native() -> str:
+    found = native_module()
+    return "" if found is not None else "no eoctl-native: scripts/setup-env.sh makes it with cargo"
+
+
 # Marker -> why its tests cannot run here, "" when they can.
 _MISSING: dict[str, Callable[[], str]] = {
     "broker": jars.missing_broker,
     "java": partial(jars.missing_tool, "java"),
+    "native": _missing_native,
     **{name: partial(jars.missing_tool, name) for name in ("mandoc", "zsh", "fish")},
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}

@@ -26,7 +26,10 @@ PINS = dict(
     for line in (ROOT / "constraints.txt").read_text().splitlines()
     if line and not line.startswith("#")
 )
+NATIVE_PROJECT = tomllib.loads((ROOT / "native/pyproject.toml").read_text())
+NATIVE_BUILD = NATIVE_PROJECT["build-system"]["requires"]
 REQUIREMENTS = [
+    *NATIVE_BUILD,
     *PROJECT["build-system"]["requires"],
     *PROJECT["project"]["dependencies"],
     *(one for extra in PROJECT["project"]["optional-dependencies"].values() for one in extra),
@@ -155,8 +158,8 @@ def test_constraints_are_names_and_versions_only() -> None:
 
 
 def test_the_environment_has_the_pinned_versions() -> None:
-    # The extra `fuzz` is there only after `make fuzz`.
-    fuzz_extra = PROJECT["project"]["optional-dependencies"]["fuzz"]
-    absent = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in fuzz_extra}
+    # The extra `fuzz` is there only after `make fuzz`, what compiles only where cargo is.
+    optional = [*PROJECT["project"]["optional-dependencies"]["fuzz"], *NATIVE_BUILD]
+    absent = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in optional}
     pins = {name: pin for name, pin in PINS.items() if name not in absent}
     assert {name: version(name) for name in pins} == pins

@@ -19,11 +19,11 @@ from eoctl.text.plain import (
 from storage.errors import FormatError
 from storage.formats import control_record
 from storage.kernels.protocol import VerdictKind
-from storage.kernels.select import select_kernel
+from storage.kernels.select import load_native, select_kernel
 from storage.log.segment import size_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eoctl.dump.context import LogContext
     from eoctl.dump.markers import BatchFilter
@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from eoctl.dump.session import DumpSession
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.kernels.scan import Scan
+    from storage.kernels.select import Native
     from storage.log.segment import LogRecord, Segment
 
-BULK_MIN_BYTES = 1024 * 1024  # below this, importing numpy takes longer than it saves
+# Below this, what a kernel saves takes longer to import.
+BULK_MIN_BYTES = {"pure": 1 << 62, "numpy": 1 << 20, "native": 64 << 10}
 WRITE_LINES = 512
+STDOUT_FD = 1
 FRAMING_CHECK_ID = "BAT-2"
 
 
@@ -50,8 +53,12 @@ def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: Bat
     end_pos = options.end_pos(file_bytes)
     context = log_context(path, is_limited=end_pos < file_bytes)
     printer = LinePrinter(segment, session, wanted)
-    is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES
-    if is_bulk and select_kernel() == "numpy":
+    kernel = select_kernel()
+    is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES[kernel]
+    native = load_native() if is_bulk else None
+    if native is not None:
+        walked = _print_native(segment, printer, end_pos, context, native)
+    elif is_bulk:
         walked = _print_bulk(segment, printer, end_pos, context)
     else:
         scan = segment.scan(
@@ -110,8 +117,38 @@ def _print_bulk(
         fd=output.stdout_fd(),
         on_error=printer.session.problem,
     )
-    printer.continue_after(result.last_offset, result.non_consecutive)
+    printer.continue_after(result.last_offset, result.non_consecutive.items())
     return Walked(result.valid_bytes, result.verdicts, is_resynced=result.is_resynced)
+
+
+def _print_native(
+    segment: Segment, printer: LinePrinter, end_pos: int, context: LogContext, native: Native
+) -> Walked:
+    from eoctl.text.printing_scan import PrintingScan, PrintTo
+
+    options, fd = printer.options, output.stdout_fd()
+    records = (options.print_data_log, options.skip_record_metadata)
+    print_to = PrintTo(
+        records=records if options.deep_iteration else None,
+        max_batch_bytes=options.max_batch_bytes,
+        threads=options.jobs,
+        write=None if fd == STDOUT_FD else output.write,
+        before=printer.last_printed_offset,
+        after=printer.continue_after,
+    )
+    scan = PrintingScan(
+        segment,
+        native,
+        print_to,
+        end_pos=end_pos,
+        is_active=context.is_last,
+        end_offset=context.end_offset,
+    )
+    for batch in scan:
+        if batch.pos >= scan.printed_pos:
+            printer.print_batch(as_it_stands(scan, batch))
+    printer.flush()
+    return Walked(scan.valid_bytes, scan.verdicts, is_resynced=scan.resynced)
 
 
 class LinePrinter:
@@ -126,10 +163,16 @@ class LinePrinter:
         self._last_offset = -1
         self._lines: list[str] = []
 
-    def continue_after(self, last_offset: int, non_consecutive: dict[int, int]) -> None:
-        """Take over from the bulk renderer behind the record at `last_offset`."""
+    def last_printed_offset(self) -> int:
+        """Write out what waits, for another one to take over; returns the last record's offset."""
+        self.flush()
+        output.flush()
+        return self._last_offset
+
+    def continue_after(self, last_offset: int, non_consecutive: Iterable[tuple[int, int]]) -> None:
+        """Take over from a bulk renderer behind the record at `last_offset`."""
         self._last_offset = last_offset
-        self.non_consecutive = non_consecutive
+        self.non_consecutive.update(non_consecutive)
 
     def print_scan(self, scan: Scan) -> None:
         """Print all wanted batches of a scan."""

@@ -27,7 +27,8 @@ from recovery.work.processes import ChildProcess, WorkerLostError
 from storage.errors import EoctlError
 from storage.formats.record_batch import CODEC_MASK, HEADER_BYTES, LOG_OVERHEAD_BYTES
 from storage.kernels import pure
-from storage.kernels.numpy_kernel import BulkWindow, empty_table, scan_window
+from storage.kernels.layouts import empty_table
+from storage.kernels.numpy_kernel import BulkWindow, scan_window
 from storage.kernels.pure import LENGTH_POS, Neighbours
 
 if TYPE_CHECKING:

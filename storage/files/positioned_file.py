@@ -135,6 +135,11 @@ class PositionedFile:
         except OSError as error:
             raise AccessError(error, self.path) from error
 
+    @property
+    def plain_fd(self) -> int | None:
+        """The descriptor for a reader in native code; None where reads are replaced, or closed."""
+        return self._fd if self._pread is _preadv and self._fd >= 0 else None
+
     def next_data_pos(self, pos: int) -> int:
         """Return the first position from `pos` on that is in no hole; the size if there is none."""
         if self._pread is not _preadv:

@@ -1,11 +1,32 @@
-"""Headers and index entries as on disk, byte for byte, for many at once.
+"""Headers and index entries as on disk, byte for byte, for many at once; and the columns of tables.
 
-Each says what a Struct of `storage.formats` says of one; formats know no numpy.
+Each of those on disk says what a Struct of `storage.formats` says of one; formats know no numpy.
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+from storage.kernels.protocol import HeaderTable
+
+# The columns of a HeaderTable in their order.
+COLUMN_DTYPES: dict[str, type[np.generic]] = {
+    "pos": np.int64,
+    "batch_bytes": np.int64,
+    "base_offset": np.int64,
+    "last_offset": np.int64,
+    "partition_leader_epoch": np.int32,
+    "magic": np.int8,
+    "attributes": np.int16,
+    "base_timestamp_ms": np.int64,
+    "max_timestamp_ms": np.int64,
+    "producer_id": np.int64,
+    "producer_epoch": np.int16,
+    "base_sequence": np.int32,
+    "records_count": np.int32,
+    "crc": np.uint32,
+    "crc_ok": np.bool_,
+}
 
 HEADER_DTYPE = np.dtype(
     [
@@ -37,3 +58,8 @@ TXN_ENTRY = np.dtype(
         ("last_stable_offset", ">i8"),
     ]
 )
+
+
+def empty_table() -> HeaderTable:
+    """Return a table without rows."""
+    return HeaderTable._make(np.empty(0, dtype) for dtype in COLUMN_DTYPES.values())

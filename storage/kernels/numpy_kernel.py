@@ -15,6 +15,7 @@ result as tables only.
 
 from __future__ import annotations
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -31,11 +32,13 @@ from storage.formats.record_batch import (
     MIN_BATCH_LENGTH,
 )
 from storage.kernels import pure
-from storage.kernels.layouts import HEADER_DTYPE
+from storage.kernels.layouts import COLUMN_DTYPES, HEADER_DTYPE, empty_table
+from storage.kernels.native_kernel import scan_window as native_scan_window
 from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.pure import LENGTH_POS, MAX_CODEC, UNUSED_ATTRIBUTES
 from storage.kernels.scan import Scan
+from storage.kernels.select import load_native
 from storage.limits import as_int64
 
 if TYPE_CHECKING:
@@ -46,25 +49,6 @@ if TYPE_CHECKING:
     from storage.files.positioned_file import PositionedFile
     from storage.kernels.protocol import Verdict
     from storage.kernels.pure import Neighbours
-
-# The columns of a HeaderTable in their order.
-COLUMN_DTYPES: dict[str, type[np.generic]] = {
-    "pos": np.int64,
-    "batch_bytes": np.int64,
-    "base_offset": np.int64,
-    "last_offset": np.int64,
-    "partition_leader_epoch": np.int32,
-    "magic": np.int8,
-    "attributes": np.int16,
-    "base_timestamp_ms": np.int64,
-    "max_timestamp_ms": np.int64,
-    "producer_id": np.int64,
-    "producer_epoch": np.int16,
-    "base_sequence": np.int32,
-    "records_count": np.int32,
-    "crc": np.uint32,
-    "crc_ok": np.bool_,
-}
 
 MAX_WINDOW_BYTES = 32 << 20  # so large a batch may hold millions of records, which only tables bear
 WINDOW_BYTES = 2 << 20  # calls cost less per batch than with 1 MiB; 4 MiB leave the cache
@@ -182,11 +166,6 @@ def _keeps_rules(
     return np.asarray(healthy, np.bool_)
 
 
-def empty_table() -> HeaderTable:
-    """Return a table without rows."""
-    return HeaderTable._make(np.empty(0, dtype) for dtype in COLUMN_DTYPES.values())
-
-
 def table_of(batches: Iterable[ScannedBatch]) -> HeaderTable:
     """Turn batches of a plain scan into rows."""
     rows = [
@@ -259,6 +238,8 @@ class BulkScan(Scan):
         left = max(self.end_pos - self.start_pos, 0)
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._reach_bytes = WINDOW_BYTES
+        native = load_native()
+        self._scan_window = partial(native_scan_window, native) if native else scan_window
 
     def parts(self) -> Iterator[BulkWindow | ScannedBatch]:
         """Give windows of healthy batches and, one by one, all that needed a closer look."""
@@ -327,7 +308,7 @@ class BulkScan(Scan):
         buf, file_pos, neighbours = self._window.buf, self._window.pos, self._neighbours
         verify_crc = self._verify_crc
         if self._reach_bytes > CAREFUL_BYTES:
-            return scan_window(
+            return self._scan_window(
                 buf, start, end, file_pos=file_pos, neighbours=neighbours, verify_crc=verify_crc
             )
         rows, stop = pure.scan_window(

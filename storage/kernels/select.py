@@ -1,23 +1,86 @@
-"""Which kernel this process uses: `pure` (plain Python, always there) or `numpy`.
+"""Which kernel this process uses: `pure` (plain Python, always there), `numpy` or `native`.
 
-`EOCTL_KERNEL=pure|numpy` demands one. Without it the caller's preference counts, because small
-files must not pay for importing numpy and large batches are as fast in plain Python.
+`native` is the distribution eoctl-native, compiled from the folder native/. The fastest that is
+there is used; `EOCTL_KERNEL=pure|numpy|native` demands one. Below a certain size every reader is
+plain whatever is said, because a small file must not pay for an import.
 """
 
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from storage.errors import KernelError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 KERNEL_VARIABLE = "EOCTL_KERNEL"
+NATIVE_MODULE = "eoctl_native"
+NATIVE_INTERFACE = 1  # of its functions; one of another number is none of ours
 
-KernelName = Literal["pure", "numpy"]
+KernelName = Literal["pure", "numpy", "native"]
+
+# Position, last offset, leader epoch.
+Place = tuple[int, int, int]
 
 
-def select_kernel(preferred: KernelName = "numpy") -> KernelName:
+class Printed(Protocol):
+    """How far the native kernel has printed a log.
+
+    Attributes:
+        place: behind the last batch printed.
+        sure: a place so far before it that no batch before that can be doubted any more.
+        last_record_offset: of the last record printed, -1 before the first.
+        non_consecutive: pairs of offsets that followed each other and are not neighbours.
+    """
+
+    place: Place
+    sure: Place
+    last_record_offset: int
+    non_consecutive: list[tuple[int, int]]
+
+
+class Native(Protocol):
+    """The functions of eoctl-native; native/src/lib.rs says what they do."""
+
+    __version__: str
+
+    def scan_window(
+        self,
+        buf: memoryview,
+        file_pos: int,
+        neighbours: tuple[int, int, int, int],
+        *,
+        verify_crc: bool,
+    ) -> tuple[int, int, int, int, tuple[bytes, ...]]:
+        """Walk healthy batches in a buffer."""
+
+    def print_log(
+        self,
+        path: str,
+        *,
+        start: Place,
+        last_record_offset: int,
+        end_pos: int,
+        limits: tuple[int, int],
+        records: tuple[bool, bool] | None,
+        max_batch_bytes: int,
+        threads: int,
+        piece_bytes: int,
+        write: Callable[[bytes], object] | None = None,
+        tick: Callable[[int], object] | None = None,
+    ) -> Printed:
+        """Print the healthy start of a log."""
+
+    def kafka_text(self, data: bytes) -> bytes:
+        """Decode bytes as Java does and encode the text."""
+
+
+def select_kernel() -> KernelName:
     """Name the kernel to use. A demanded one that is missing or unknown raises KernelError."""
     demanded = os.environ.get(KERNEL_VARIABLE, "")
     if demanded == "pure":
@@ -29,11 +92,34 @@ def select_kernel(preferred: KernelName = "numpy") -> KernelName:
                 next_step=f"install numpy or unset {KERNEL_VARIABLE}",
             )
         return "numpy"
+    if demanded == "native":
+        if native_module() is None:
+            raise KernelError(
+                f"{KERNEL_VARIABLE}=native: no eoctl-native for this version is installed",
+                next_step=f"pip install ./native (needs cargo), or unset {KERNEL_VARIABLE}",
+            )
+        return "native"
     if demanded:
         raise KernelError(
             f"{KERNEL_VARIABLE}={demanded}: no such kernel",
-            next_step=f"set {KERNEL_VARIABLE} to pure or numpy, or unset it",
+            next_step=f"set {KERNEL_VARIABLE} to pure, numpy or native, or unset it",
         )
-    if preferred == "numpy" and find_spec("numpy") is None:
-        return "pure"
-    return preferred
+    if native_module() is not None:
+        return "native"
+    return "pure" if find_spec("numpy") is None else "numpy"
+
+
+def load_native() -> Native | None:
+    """Return the native kernel if it is the one to use; raises KernelError as `select_kernel`."""
+    return native_module() if select_kernel() == "native" else None
+
+
+@cache
+def native_module() -> Native | None:
+    """Return the native kernel if there is one for this version."""
+    try:
+        module = import_module(NATIVE_MODULE)
+    except ImportError:  # not there, or not for this machine
+        return None
+    is_ours = getattr(module, "INTERFACE", 0) == NATIVE_INTERFACE
+    return cast("Native", module) if is_ours else None

@@ -26,7 +26,7 @@ from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError
 from storage.files.positioned_file import SECTOR_BYTES
 from storage.formats import offset_index, time_index
-from storage.kernels import numpy_kernel, record_table
+from storage.kernels import layouts, numpy_kernel, record_table
 from storage.kernels.protocol import HeaderTable, Verdict, VerdictKind
 from storage.limits import MAX_OFFSET
 from storage.log.markers import MarkerIndex
@@ -223,8 +223,7 @@ def _tables(data: bytes) -> None:
         found = segment.scan_tables(**options)
         tables = list(found)
         table = HeaderTable._make(
-            np.concatenate(columns)
-            for columns in zip(numpy_kernel.empty_table(), *tables, strict=True)
+            np.concatenate(columns) for columns in zip(layouts.empty_table(), *tables, strict=True)
         )
         for name, one, other in zip(HeaderTable._fields, table, expected, strict=True):
             found_column, expected_column = np.asarray(one), np.asarray(other)

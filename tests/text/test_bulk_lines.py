@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,93 +14,17 @@ from hypothesis import strategies as st
 from eoctl.text import renderers
 from eoctl.text.bulk import render_log
 from eoctl.text.painter import Painter, copy_slices
-from eoctl.text.plain import (
-    as_it_stands,
-    as_the_tool_reads,
-    batch_line,
-    record_contents,
-    record_metadata,
-)
-from storage.errors import FormatError
-from storage.formats import control_record
-from storage.formats.java_utf8 import kafka_text
 from storage.kernels import numpy_kernel, record_table
 from storage.log.segment import open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
+from tests.text.plain_text import MODES, Said, fault, say_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from storage.kernels.protocol import Verdict
     from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"
-MODES = [
-    {"deep": False, "print_data": False, "skip_record_metadata": False},
-    {"deep": True, "print_data": False, "skip_record_metadata": False},
-    {"deep": True, "print_data": True, "skip_record_metadata": False},
-    {"deep": True, "print_data": True, "skip_record_metadata": True},
-]
-
-
-class Said(NamedTuple):
-    """All that one of the two paths says about a segment."""
-
-    text: bytes
-    faults: list[tuple[type, str, int, str]]
-    verdicts: list[Verdict]
-    valid_bytes: int
-    last_offset: int
-    non_consecutive: dict[int, int]
-
-
-def fault(error: FormatError) -> tuple[type, str, int, str]:
-    return type(error), error.check_id, error.pos, str(error)
-
-
-def say_plainly(
-    segment: Segment,
-    *,
-    deep: bool,
-    print_data: bool,
-    skip_record_metadata: bool,
-    resume: bool,
-    max_batch_bytes: int = 256 << 20,
-) -> Said:
-    lines: list[str] = []
-    faults: list[Any] = []
-    pairs: dict[int, int] = {}
-    last_offset = -1
-    scan = segment.scan(resume=resume)
-    for batch in scan:
-        lines.append(batch_line(as_it_stands(scan, batch)))
-        if not deep:
-            continue
-        try:
-            readable = as_the_tool_reads(batch)
-            for record in segment.records(readable, max_batch_bytes=max_batch_bytes):
-                if record.offset != last_offset + 1:
-                    pairs[last_offset] = record.offset
-                last_offset = record.offset
-                line, prefix = "", "| "
-                if not skip_record_metadata:
-                    line, prefix = record_metadata(batch.header, record), " "
-                    if batch.header.is_control:
-                        try:
-                            line += control_record.describe(record.key, record.value)
-                        except FormatError as error:
-                            faults.append(fault(error.located(segment.path, batch.pos)))
-                if print_data and not batch.header.is_control:
-                    key = None if record.key is None else kafka_text(record.key)
-                    value = record.value
-                    payload = None if value is None else kafka_text(value)
-                    line += record_contents(prefix, key, payload)
-                lines.append(line)
-        except FormatError as error:
-            faults.append(fault(error))
-            last_offset = batch.header.last_offset
-    text = "".join(line + "\n" for line in lines).encode()
-    return Said(text, faults, scan.verdicts, scan.valid_bytes, last_offset, pairs)
 
 
 def say_in_bulk(segment: Segment, **mode: Any) -> Said:

@@ -11,7 +11,7 @@ import pytest
 from recovery.rebuild.relevant_rows import relevant_rows, take_rows
 from recovery.replay.bulk_state import BulkState
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import empty_table
+from storage.kernels.layouts import empty_table
 from storage.kernels.protocol import HeaderTable
 from storage.producers.producer_state import Marker, ProducerStateManager
 

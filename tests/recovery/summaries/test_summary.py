@@ -32,8 +32,9 @@ from recovery.summaries.summary import (
 from recovery.summaries.violations import NAMES
 from storage.errors import AccessError, CorruptError, UnsupportedError
 from storage.formats.record_batch import CRC, CRC_POS, BatchHeader, compute_crc
-from storage.kernels.numpy_kernel import empty_table, table_of
+from storage.kernels.layouts import empty_table
 from storage.kernels.numpy_kernel import rows_of as rows_in
+from storage.kernels.numpy_kernel import table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.places.find import list_places, open_place
 from storage.places.listing import UNSEQUENCED_TOPICS

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from storage.errors import FormatError
 from storage.kernels import numpy_kernel, pure, record_table
+from storage.kernels.layouts import empty_table
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, scan_tables, scan_window, table_of
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.record_table import RecordTable, decode_records
 from storage.log.segment import LogRecord, open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
+from tests.storage.kernels.bulk_kernels import BULK_KERNELS, NATIVE_SCANS, demanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +41,12 @@ def joined(tables: list[HeaderTable]) -> list[list[Any]]:
 
 
 def check_scans(segment: Segment, **options: Any) -> None:
+    for kernel in BULK_KERNELS:
+        with demanded(kernel):
+            check_scan(segment, **options)
+
+
+def check_scan(segment: Segment, **options: Any) -> None:
     plain = segment.scan(**options)
     rows = table_of(plain)
     bulk = scan_tables(segment, **options)
@@ -46,7 +54,7 @@ def check_scans(segment: Segment, **options: Any) -> None:
     assert all(0 < each.row_count <= MAX_BLOCK_ROWS for each in tables)
     for table in tables:
         assert [column.dtype for column in table] == [column.dtype for column in rows]
-    assert joined([numpy_kernel.empty_table(), *tables]) == [each.tolist() for each in rows]
+    assert joined([empty_table(), *tables]) == [each.tolist() for each in rows]
     assert bulk.verdicts == plain.verdicts
     assert bulk.verdict == plain.verdict
     assert bulk.suspicions == plain.suspicions
@@ -93,14 +101,16 @@ def test_small_windows_scan_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=80)
 def test_one_window_stops_at_the_same_place(data: bytes, start: int, verify_crc: bool) -> None:
     buf = bytearray(data)
-    plain_after, bulk_after = pure.Neighbours(0), pure.Neighbours(0)
+    plain_after = pure.Neighbours(0)
     options: dict[str, Any] = {"file_pos": 1000, "verify_crc": verify_crc}
     rows, stop = pure.scan_window(buf, start, len(buf), neighbours=plain_after, **options)
-    table, bulk_stop = scan_window(buf, start, len(buf), neighbours=bulk_after, **options)
-    assert [each.tolist() for each in table] == [each.tolist() for each in table_of(rows)]
-    assert bulk_stop == stop
-    for name in ("last_offset", "leader_epoch"):
-        assert getattr(bulk_after, name) == getattr(plain_after, name)
+    for scan in (scan_window, *NATIVE_SCANS):
+        bulk_after = pure.Neighbours(0)
+        table, bulk_stop = scan(buf, start, len(buf), neighbours=bulk_after, **options)
+        assert [each.tolist() for each in table] == [each.tolist() for each in table_of(rows)]
+        assert bulk_stop == stop
+        for name in ("last_offset", "leader_epoch"):
+            assert getattr(bulk_after, name) == getattr(plain_after, name)
 
 
 HEADER_EDITS: list[dict[str, int]] = [

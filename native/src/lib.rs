@@ -1,0 +1,236 @@
+//! The native kernel of eoctl: what `storage/kernels/native_kernel.py` and `eoctl/text/native.py` use.
+//!
+//! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
+//! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
+//! From the entry down: lib, dump, pieces, lines, records, bodies, java_utf8, window, batch.
+
+mod batch;
+mod bodies;
+mod dump;
+mod java_utf8;
+mod lines;
+mod pieces;
+mod records;
+mod window;
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use batch::Neighbours;
+use dump::{Done, Reader};
+use lines::LineOptions;
+use pieces::{Job, Place};
+
+/// Changes with what a function takes or gives: `storage/kernels/select.py` asks for one number.
+const INTERFACE: u32 = 1;
+
+/// Something that the definition has to look at.
+#[derive(Debug)]
+pub struct Odd;
+
+/// Turn a panic into an error that Python can tell of: it must not look like an interrupt.
+fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(panic_error(&*panic)))
+}
+
+fn panic_error(panic: &(dyn Any + Send)) -> PyErr {
+    let words = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no words");
+    PyRuntimeError::new_err(format!("the native kernel failed: {words}"))
+}
+
+thread_local! {
+    // What was scanned last. Python may change its own bytes, so they are copied first.
+    static WINDOW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Walk healthy batches in a buffer; see `pure.scan_window`, of which it is the twin.
+///
+/// Returns (rows, end of the walk, last offset, leader epoch, columns as bytes).
+#[pyfunction]
+#[pyo3(signature = (buf, file_pos, neighbours, *, verify_crc))]
+fn scan_window<'py>(
+    py: Python<'py>,
+    buf: PyBuffer<u8>,
+    file_pos: i64,
+    neighbours: (i64, i64, i64, i32),
+    verify_crc: bool,
+) -> PyResult<(usize, usize, i64, i32, Bound<'py, PyTuple>)> {
+    guarded(|| {
+        let (min_offset, max_offset, last_offset, leader_epoch) = neighbours;
+        let mut neighbours = Neighbours { min_offset, max_offset, last_offset, leader_epoch };
+        let (columns, pos) = WINDOW.with_borrow_mut(|window| {
+            let size = buf.item_count();
+            if window.len() < size {
+                window.resize(size, 0);
+            }
+            buf.copy_to_slice(py, &mut window[..size])?;
+            let window = &window[..size];
+            PyResult::Ok(window::scan_window(
+                window, file_pos, &mut neighbours, verify_crc,
+            ))
+        })?;
+        let bytes = columns.bytes.iter().map(|column| PyBytes::new(py, column));
+        Ok((
+            columns.row_count,
+            pos,
+            neighbours.last_offset,
+            neighbours.leader_epoch,
+            PyTuple::new(py, bytes.collect::<Vec<_>>())?,
+        ))
+    })
+}
+
+/// How far a log is printed; see `dump::Done`. Places are (position, last offset, leader epoch).
+#[pyclass(frozen, get_all)]
+struct Printed {
+    place: (u64, i64, i32),
+    sure: (u64, i64, i32),
+    last_record_offset: i64,
+    non_consecutive: Vec<(i64, i64)>,
+}
+
+fn as_tuple(place: Place) -> (u64, i64, i32) {
+    (place.pos, place.neighbours.last_offset, place.neighbours.leader_epoch)
+}
+
+/// Writes to the standard output, or to what the caller gave; tells the caller how far it is.
+struct ToPython {
+    stdout: Option<File>,
+    write: Option<Py<PyAny>>,
+    tick: Option<Py<PyAny>>,
+}
+
+impl Reader for ToPython {
+    type Error = PyErr;
+
+    fn write(&mut self, mut text: &[u8]) -> PyResult<()> {
+        if let Some(write) = &self.write {
+            return Python::attach(|py| write.call1(py, (PyBytes::new(py, text),)).map(drop));
+        }
+        let Some(stdout) = &mut self.stdout else {
+            return Ok(());
+        };
+        while !text.is_empty() {
+            match stdout.write(text) {
+                Ok(count) => text = &text[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {
+                    Python::attach(|py| py.check_signals())?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, done: &Done) -> PyResult<()> {
+        Python::attach(|py| {
+            py.check_signals()?;
+            match &self.tick {
+                Some(tick) => tick.call1(py, (done.place.pos,)).map(drop),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Print the healthy start of a log as kafka-dump-log does.
+///
+/// Args:
+///     path: of the log; it is opened anew.
+///     start: behind which place: position, last offset, leader epoch.
+///     last_record_offset: of the last record printed, -1 before the first.
+///     end_pos: how much of the file to look at.
+///     limits: least and largest offset that the segment may hold.
+///     records: None for batches alone, else whether keys and values are printed, and whether they
+///         are all that is.
+///     max_batch_bytes: what decompresses to more is left to the caller.
+///     threads: to use besides the calling one; 1 is that one alone.
+///     piece_bytes: what a thread reads at once.
+///     write: takes bytes; None is the standard output, of which nothing may wait in a buffer.
+///     tick: is told the position from time to time.
+///
+/// Raises:
+///     OSError: the file cannot be opened, or writing failed.
+#[pyfunction]
+#[pyo3(signature = (path, *, start, last_record_offset, end_pos, limits, records, max_batch_bytes, threads, piece_bytes, write=None, tick=None))]
+#[allow(clippy::too_many_arguments)]
+fn print_log(
+    py: Python<'_>,
+    path: &str,
+    start: (u64, i64, i32),
+    last_record_offset: i64,
+    end_pos: u64,
+    limits: (i64, i64),
+    records: Option<(bool, bool)>,
+    max_batch_bytes: usize,
+    threads: usize,
+    piece_bytes: u64,
+    write: Option<Py<PyAny>>,
+    tick: Option<Py<PyAny>>,
+) -> PyResult<Printed> {
+    guarded(|| {
+        let job = Job {
+            file: File::open(path)?,
+            end_pos,
+            records: records.map(|(print_data, skip_record_metadata)| LineOptions {
+                print_data,
+                skip_record_metadata,
+            }),
+            max_batch_bytes,
+            piece_bytes: piece_bytes.max(1),
+        };
+        let (pos, last_offset, leader_epoch) = start;
+        let (min_offset, max_offset) = limits;
+        let neighbours = Neighbours { min_offset, max_offset, last_offset, leader_epoch };
+        let stdout = match write {
+            Some(_) => None,
+            None => Some(File::from(std::io::stdout().as_fd().try_clone_to_owned()?)),
+        };
+        let mut reader = ToPython { stdout, write, tick };
+        let done = py.detach(|| {
+            dump::print_log(&job, Place { pos, neighbours }, last_record_offset, threads, &mut reader)
+        })?;
+        Ok(Printed {
+            place: as_tuple(done.place),
+            sure: as_tuple(done.sure),
+            last_record_offset: done.last_record_offset,
+            non_consecutive: done.non_consecutive,
+        })
+    })
+}
+
+/// Decode bytes as `java_utf8.kafka_text` does, and encode the text.
+#[pyfunction]
+fn kafka_text<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    guarded(|| {
+        let mut text = Vec::with_capacity(data.len());
+        java_utf8::push_text(&mut text, data);
+        Ok(PyBytes::new(py, &text))
+    })
+}
+
+#[pymodule]
+fn eoctl_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // What panics says so in the error that it becomes.
+    std::panic::set_hook(Box::new(|_| {}));
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("INTERFACE", INTERFACE)?;
+    module.add_class::<Printed>()?;
+    module.add_function(wrap_pyfunction!(scan_window, module)?)?;
+    module.add_function(wrap_pyfunction!(print_log, module)?)?;
+    module.add_function(wrap_pyfunction!(kafka_text, module)?)?;
+    Ok(())
+}

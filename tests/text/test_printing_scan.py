@@ -1,0 +1,245 @@
+"""The native kernel prints what the plain functions say, however its pieces and threads fall."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eoctl.text import printing_scan
+from eoctl.text.plain import as_it_stands
+from eoctl.text.printing_scan import PrintingScan, PrintTo
+from storage.files import read_watch
+from storage.files.positioned_file import PositionedFile
+from storage.files.read_watch import LogCount
+from storage.formats.compression import Codec, compress
+from storage.formats.java_utf8 import kafka_text
+from storage.formats.record import Record, encode_record
+from storage.formats.record_batch import BatchHeader, encode_batch
+from storage.kernels.select import load_native
+from storage.log.segment import Segment, open_segment
+from tests.made_logs import damaged_logs, logs, with_right_checksums
+from tests.text.plain_text import MODES, Said, Speaker, say_plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.kernels.select import Native
+
+pytestmark = pytest.mark.native
+
+SEGMENT_NAME = f"{0:020}.log"
+MANY = 20_000  # more than the kernel writes at once
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch: pytest.MonkeyPatch) -> Native:
+    """The kernel, which has to print small logs too."""
+    monkeypatch.setenv("EOCTL_KERNEL", "native")
+    monkeypatch.setattr(printing_scan, "MIN_BYTES", 1)
+    found = load_native()
+    assert found is not None
+    return found
+
+
+def say_natively(
+    segment: Segment, *, resume: bool, threads: int, max_batch_bytes: int = 256 << 20, **mode: Any
+) -> Said:
+    native = load_native()
+    assert native is not None
+    speaker = Speaker(segment, max_batch_bytes=max_batch_bytes, **mode)
+
+    def after(last_offset: int, pairs: list[tuple[int, int]]) -> None:
+        speaker.last_offset = last_offset
+        speaker.pairs.update(pairs)
+
+    records = (mode["print_data"], mode["skip_record_metadata"])
+    print_to = PrintTo(
+        records=records if mode["deep"] else None,
+        max_batch_bytes=max_batch_bytes,
+        threads=threads,
+        write=speaker.text.extend,
+        before=lambda: speaker.last_offset,
+        after=after,
+    )
+    scan = PrintingScan(segment, native, print_to, resume=resume)
+    for batch in scan:
+        if batch.pos >= scan.printed_pos:
+            speaker.say(batch, as_it_stands(scan, batch))
+    return speaker.said(scan)
+
+
+def check_equal(
+    data: bytes, modes: list[dict[str, bool]], threads: int = 1, **options: Any
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, SEGMENT_NAME)
+        path.write_bytes(data)
+        with open_segment(path) as segment:
+            for mode in modes:
+                plainly = say_plainly(segment, **mode, **options)
+                assert say_natively(segment, threads=threads, **mode, **options) == plainly
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4.3.1/crash", "kafka-4.3.1/hard", "kafka-4.3.1/tv2", "kafka-0.10.2-legacy"]
+)
+def test_real_logs(golden: Callable[[str], Path], name: str) -> None:
+    archive, _, state = name.partition("/")
+    seen = 0
+    for path in sorted((golden(archive) / state).rglob("*.log")):
+        with open_segment(path) as segment:
+            plainly = say_plainly(segment, resume=False, **MODES[2])
+            assert say_natively(segment, resume=False, threads=1, **MODES[2]) == plainly, path
+            seen += bool(plainly.text)
+    assert seen >= 8
+
+
+def test_one_line_is_what_kafka_says(golden: Callable[[str], Path]) -> None:
+    text = (golden("kafka-4.3.1.dump") / f"crash/plain-0/{SEGMENT_NAME}.txt").read_bytes()
+    with open_segment(golden("kafka-4.3.1") / f"crash/plain-0/{SEGMENT_NAME}") as segment:
+        said = say_natively(segment, resume=True, threads=1, **MODES[2])
+    assert said.text == b"".join(text.splitlines(keepends=True)[2 : 2 + said.text.count(b"\n")])
+
+
+threads = st.integers(1, 3)
+pieces = st.sampled_from([60, 200, 700, 4096])
+
+
+@given(data=logs(), threads=threads, piece_bytes=pieces)
+@settings(max_examples=60)
+def test_healthy_logs(data: bytes, threads: int, piece_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(printing_scan, "PIECE_BYTES", piece_bytes)
+        check_equal(data, MODES, threads, resume=False)
+
+
+@given(
+    data=damaged_logs(),
+    resume=st.booleans(),
+    right=st.booleans(),
+    threads=threads,
+    piece_bytes=pieces,
+    careful_bytes=st.sampled_from([1, 300]),
+)
+@settings(max_examples=200)
+def test_damaged_logs(
+    data: bytes, resume: bool, right: bool, threads: int, piece_bytes: int, careful_bytes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(printing_scan, "PIECE_BYTES", piece_bytes)
+        patch.setattr(printing_scan, "MIN_BYTES", careful_bytes)
+        check_equal(with_right_checksums(data) if right else data, MODES, threads, resume=resume)
+
+
+@given(data=logs(), limit=st.integers(1, 400))
+@settings(max_examples=30)
+def test_a_limit_for_decompressed_batches_is_kept(data: bytes, limit: int) -> None:
+    check_equal(data, [MODES[2]], resume=False, max_batch_bytes=limit)
+
+
+def batch_of(base_offset: int, count: int, *, codec: int = 0, is_cut: bool = False) -> bytes:
+    """A batch of many small records, of which the last may say that it is longer than it is."""
+    records = [encode_record(Record(0, n, n, None, b"v%d" % n, ())) for n in range(count)]
+    if is_cut:
+        records[-1] = b"\x7e" + records[-1][1:]
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=count - 1,
+        base_timestamp_ms=1_700_000_000_000,
+        max_timestamp_ms=1_700_000_000_000 + count,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        records_count=count,
+    )
+    return encode_batch(header, compress(codec, b"".join(records)))
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_batch_of_very_many_records(codec: Codec) -> None:
+    """Its lines are written before all are made; the batches around it are in place."""
+    parts = batch_of(0, 3), batch_of(3, MANY, codec=codec), batch_of(3 + MANY, 2)
+    for threads in (1, 2):
+        check_equal(b"".join(parts), [MODES[2]], threads, resume=True)
+
+
+def test_very_many_records_of_which_the_last_is_bad() -> None:
+    parts = batch_of(0, 3), batch_of(3, MANY, is_cut=True), batch_of(3 + MANY, 2)
+    check_equal(b"".join(parts), [MODES[2]], resume=True)
+
+
+def test_a_writer_that_fails_ends_the_work(golden: Callable[[str], Path], native: Native) -> None:
+    def closed(_: bytes) -> None:
+        raise BrokenPipeError
+
+    path = golden("kafka-4.3.1") / f"crash/plain-0/{SEGMENT_NAME}"
+    for threads in (1, 2):
+        print_to = PrintTo(
+            records=None,
+            max_batch_bytes=1 << 20,
+            threads=threads,
+            write=closed,
+            before=lambda: -1,
+            after=lambda *_: None,
+        )
+        with open_segment(path) as segment, pytest.raises(BrokenPipeError):
+            list(PrintingScan(segment, native, print_to))
+
+
+def test_what_cannot_be_read_is_left_to_the_plain_scan(golden: Callable[[str], Path]) -> None:
+    """A file whose reads are not the operating system's own is never read behind its back."""
+
+    def bad_sector(fd: int, view: memoryview, pos: int) -> int:
+        if pos <= 1024 < pos + len(view):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return os.preadv(fd, [view], pos)
+
+    path = golden("kafka-4.3.1") / f"crash/plain-0/{SEGMENT_NAME}"
+    segment = Segment(PositionedFile(path, pread=bad_sector), 0)
+    with segment:
+        said = say_natively(segment, resume=True, threads=1, **MODES[2])
+        assert [each.kind for each in said.verdicts] == ["unreadable"]
+        assert said == say_plainly(segment, resume=True, **MODES[2])
+
+
+def test_progress_counts_what_the_kernel_reads(golden: Callable[[str], Path]) -> None:
+    path, count = golden("kafka-4.3.1") / f"crash/plain-0/{SEGMENT_NAME}", LogCount()
+    read_watch.watch(count)
+    try:
+        with open_segment(path) as segment:
+            say_natively(segment, resume=True, threads=1, **MODES[0])
+    finally:
+        read_watch.watch(None)
+    assert count.count_bytes == path.stat().st_size
+
+
+# --- text
+
+
+PARTS = [
+    bytes([each])
+    for each in b"A\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xff"
+]
+
+
+def test_malformed_text_is_replaced_as_java_does(native: Native) -> None:
+    """All strings of one and two of the bytes that matter, and a share of the longer ones."""
+    chosen = random.Random(int(os.environ["EOCTL_SEED"]))
+    short = [one + two for one in (b"", *PARTS) for two in (b"", *PARTS)]
+    long = [b"".join(chosen.choices(PARTS, k=chosen.randrange(3, 12))) for _ in range(20_000)]
+    others = [chosen.randbytes(chosen.randrange(40)) for _ in range(5_000)]
+    for data in (*short, *long, *others):
+        assert native.kafka_text(data) == kafka_text(data).encode(), data.hex()

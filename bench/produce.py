@@ -74,6 +74,7 @@ CASES = [
     Case("100 B lines, session", 100, SESSION),
     Case("100 B lines, transactions of 1000", 100, TRANSACTIONS),
     Case("100 B lines, lz4", 100, ("--compression", "lz4")),
+    Case("100 B lines, a batch each", 100, ("--batch-records", "1")),
     Case("100 B lines with keys", 100, KEYS, read_options=("--print-key", *KEYS)),
 ]
 

@@ -7,6 +7,7 @@ A run is made as it will be in the log, with offsets and leader epoch, and writt
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,9 +34,10 @@ from storage.writing.value_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from storage.writing.record_builder import ProducerIdentity
+    from storage.writing.value_records import ValueRecords
 
 _PARTS_COUNT = 4  # of a record: head, offset delta, value head, value
 
@@ -46,10 +48,6 @@ class RunColumns(NamedTuple):
     batch_bytes: Sequence[int]
     records_count: Sequence[int]
     max_timestamp_ms: Sequence[int]
-
-    def first(self, count: int) -> RunColumns:
-        """Those of the first batches."""
-        return RunColumns(*(each[:count] for each in self))
 
 
 class BatchRun(NamedTuple):
@@ -71,63 +69,83 @@ def headers_needed(batches_count: int) -> list[int]:
     return [0, *range(max(batches_count - CACHED_BATCHES_COUNT, 1), batches_count)]
 
 
-class ValueBatches:
-    """The batches that `BatchBuilder.add_values` and `build` make of values[start:end].
-
-    Only uncompressed ones that are full: what comes behind them has to wait for more values.
+class ValueSizes:
+    """How large the records of values are, summed up once for all runs that are made of them.
 
     Args:
         values: the records', without key and headers.
-        start, end: which of them.
-        batch_bytes, batch_records: as of a `BatchBuilder`.
-        timestamp_ms: of all records.
 
     Attributes:
-        columns: what the log has to know.
+        sizes: of each value.
+        short: of the records before each value and, at the end, of all: bytes, as if each had an
+            offset delta of one byte.
+    """
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self.values = values
+        self.sizes = list(map(len, values))
+        self.short = self._sums(SHORT_DELTAS)
+
+    @cached_property
+    def long(self) -> list[int]:
+        """As `short`, with an offset delta of two bytes."""
+        return self._sums(LONG_DELTAS)
+
+    def _sums(self, records: ValueRecords) -> list[int]:
+        return list(accumulate(map(records.record_bytes.__getitem__, self.sizes), initial=0))
+
+
+class ValueBatches:
+    """The batches that `BatchBuilder.add_values` and `build` make of values from one on.
+
+    Only uncompressed ones that are full: what comes behind them has to wait for more values. Each
+    is cut when it is asked for, so that a run costs as much as what it writes.
+
+    Args:
+        of: the values.
+        start: the first one.
+        batch_bytes, batch_records: as of a `BatchBuilder`.
+        timestamp_ms: of all records.
     """
 
     def __init__(
         self,
-        values: Sequence[bytes],
+        of: ValueSizes,
         start: int,
-        end: int,
         *,
         batch_bytes: int,
         batch_records: int,
         timestamp_ms: int,
     ) -> None:
-        self._values = values[start:end]
-        self._sizes = list(map(len, self._values))
+        self._of = of
+        self._room_bytes = batch_bytes - HEADER_BYTES
+        self._max_records = batch_records
         self._timestamp_ms = timestamp_ms
-        self._edges = [0]
-        sizes = self._cut(batch_bytes - HEADER_BYTES, min(batch_records, LONG_DELTAS.stop))
-        counts = [end - start for start, end in pairwise(self._edges)]
-        self.columns = RunColumns(sizes, counts, [timestamp_ms] * len(sizes))
+        self._edges = [start]
+        self._batch_sizes: list[int] = []
 
-    def _cut(self, room_bytes: int, max_records: int) -> list[int]:
-        """Find where full batches end; returns their sizes."""
-        # Sums over all of the values, as if each had an offset delta of one, and of two bytes.
-        short = list(accumulate(map(SHORT_DELTAS.record_bytes.__getitem__, self._sizes), initial=0))
-        long: list[int] = []
-        count, stop = len(self._sizes), SHORT_DELTAS.stop
-        batch_sizes: list[int] = []
-        start = 0
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """Cut one batch after the other, and give of each its row of `RunColumns`; for one call."""
+        of, room_bytes, max_records = self._of, self._room_bytes, self._max_records
+        short, count, stop = of.short, len(of.sizes), SHORT_DELTAS.stop
+        start = self._edges[0]
         while True:
-            end = bisect_right(short, short[start] + room_bytes) - 1
+            end = bisect_right(short, short[start] + room_bytes, start) - 1
+            # A record that is too large is a batch of its own.
+            end = min(max(end, start + 1), start + max_records)
             behind = start + stop
             if end <= behind:
                 body_bytes = short[end] - short[start]
             else:
-                if not long:
-                    each_bytes = map(LONG_DELTAS.record_bytes.__getitem__, self._sizes)
-                    long = list(accumulate(each_bytes, initial=0))
+                long = of.long
                 first_bytes = short[behind] - short[start] - long[behind]
-                end = bisect_right(long, room_bytes - first_bytes) - 1
+                end = min(bisect_right(long, room_bytes - first_bytes) - 1, start + max_records)
                 body_bytes = first_bytes + long[end]
-            if end <= start or end == count or end - start > max_records:
-                return batch_sizes
+            if end >= count or end - start > LONG_DELTAS.stop:
+                return
             self._edges.append(end)
-            batch_sizes.append(HEADER_BYTES + body_bytes)
+            self._batch_sizes.append(HEADER_BYTES + body_bytes)
+            yield self._batch_sizes[-1], end - start, self._timestamp_ms
             start = end
 
     def encode(
@@ -139,19 +157,25 @@ class ValueBatches:
         *,
         is_transactional: bool,
     ) -> BatchRun:
-        """Encode the first `count` batches; `identity` is that of the first one."""
-        sizes = self._sizes[: self._edges[count]]
+        """Encode the first `count` batches that were cut; `identity` is that of the first one."""
+        edges = [each - self._edges[0] for each in self._edges[: count + 1]]
+        values = self._of.values[self._edges[0] : self._edges[count]]
+        sizes = self._of.sizes[self._edges[0] : self._edges[count]]
         parts = [b""] * (_PARTS_COUNT * len(sizes) + 1)
         parts[0:-1:_PARTS_COUNT] = map(SHORT_DELTAS.heads.__getitem__, sizes)
         parts[2::_PARTS_COUNT] = map(VALUE_HEADS.__getitem__, sizes)
-        parts[3::_PARTS_COUNT] = self._values[: len(sizes)]
+        parts[3::_PARTS_COUNT] = values
         parts[-1] = NO_HEADERS
-        columns = self.columns.first(count)
+        columns = RunColumns(
+            self._batch_sizes[:count],
+            [end - start for start, end in pairwise(edges)],
+            [self._timestamp_ms] * count,
+        )
         headers = []
         needed = headers_needed(count)
         behind_bytes = len(NO_HEADERS)  # a head begins with the end of the record before
-        for number, (start, end) in enumerate(pairwise(self._edges[: count + 1])):
-            records_count = end - start
+        for number, (start, end) in enumerate(pairwise(edges)):
+            records_count = columns.records_count[number]
             header = BatchHeader(  # by place: this is done for every batch
                 base_offset + start,
                 columns.batch_bytes[number] - LOG_OVERHEAD_BYTES,

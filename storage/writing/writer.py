@@ -53,13 +53,13 @@ from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import build_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import CompletedTransaction
-    from storage.writing.batch_run import BatchRun, RunColumns
+    from storage.writing.batch_run import BatchRun
     from storage.writing.partition_store import PlannedStore
 
 WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
@@ -202,11 +202,12 @@ class PartitionWriter:
         self._state = _READY
         return Appended(header.base_offset, header.last_offset, is_duplicate=False)
 
-    def room_for(self, run: RunColumns) -> int:
+    def room_for(self, rows: Iterable[tuple[int, int, int]]) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
 
         None where something has to be done for a single one: a roll, a sync, a timestamp that has
-        to be replaced, or refused.
+        to be replaced, or refused. `rows` are of `RunColumns`, and asked for one by one: what there
+        is no room for costs nothing.
         """
         config, first_ms = self.config, self._first_timestamp_ms
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
@@ -216,7 +217,7 @@ class PartitionWriter:
         end_pos, end_offset = self._segment_bytes, self.end_offset - self.base_offset
         oldest_ms, newest_ms = time_bounds(config, self._now_ms())
         count = 0
-        for batch_bytes, records_count, max_ms in zip(*run, strict=True):
+        for batch_bytes, records_count, max_ms in rows:
             end_pos += batch_bytes
             end_offset += records_count
             if (

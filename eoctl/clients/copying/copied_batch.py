@@ -11,7 +11,7 @@ itself puts its own clock there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,12 +39,17 @@ from storage.writing.batch_run import BatchRun, RunColumns, headers_needed
 from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from eoctl.clients.log.batch_reader import LogBatch, TableBatches
     from storage.kernels.protocol import HeaderTable
     from storage.writing.record_builder import ProducerIdentity
 
 MAX_BATCH_BYTES = INT32_MAX
 WORD_BYTES = 8
+ROWS_AT_ONCE = 256
 STAMPED = ("base_offset", "partition_leader_epoch", "attributes", "producer_id", "producer_epoch",
            "base_sequence")  # fmt: skip
 
@@ -117,13 +122,19 @@ def stamp_run(
     headers[pos] = rows
     found = [batch_at(table, row).header for row in headers_needed(table.row_count)]
     end = int(pos[-1] + table.batch_bytes[-1])
-    return BatchRun(found, run_columns(table), source.data[int(pos[0]) : end])
+    columns = RunColumns(*(each.tolist() for each in _run_columns(table)))
+    return BatchRun(found, columns, source.data[int(pos[0]) : end])
 
 
-def run_columns(table: HeaderTable) -> RunColumns:
-    """What of batches that were read has to be known before they are appended."""
-    columns = (table.batch_bytes, table.records_count, table.max_timestamp_ms)
-    return RunColumns(*(each.tolist() for each in columns))
+def run_rows(table: HeaderTable) -> Iterator[tuple[int, int, int]]:
+    """What of batches that were read has to be known before they are appended, one by one."""
+    for start in range(0, table.row_count, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        yield from zip(*(each[rows].tolist() for each in _run_columns(table)), strict=True)
+
+
+def _run_columns(table: HeaderTable) -> tuple[NDArray[Any], ...]:
+    return table.batch_bytes, table.records_count, table.max_timestamp_ms
 
 
 def _encoded(source: LogBatch, identity: ProducerIdentity) -> bytes:

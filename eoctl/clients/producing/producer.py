@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import NOWHERE, LogPlace
@@ -10,7 +11,7 @@ from eoctl.clients.producing.sender import Sender
 from storage.formats.record_batch import increment_sequence
 from storage.producers.producer_state import AppendError
 from storage.shell_words import pasted
-from storage.writing.batch_run import ValueBatches
+from storage.writing.batch_run import ValueBatches, ValueSizes
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -62,6 +63,20 @@ class Sending(NamedTuple):
     in_flight: int = 1
     faults: Faults | None = None
     on_ack: Callable[[PartitionWriter, SentBatch, Appended], None] | None = None
+
+
+class _Values:
+    """Values that are taken at once: values[start:end]."""
+
+    def __init__(self, values: Sequence[bytes], start: int, end: int) -> None:
+        self.values = values
+        self.start = start
+        self.end = end
+
+    @cached_property
+    def sizes(self) -> ValueSizes:
+        """What all runs of them share."""
+        return ValueSizes(self.values[self.start : self.end])
 
 
 class PartitionProducer:
@@ -184,38 +199,37 @@ class PartitionProducer:
         """Take values[start:end] as records without key: `add` for each, but faster."""
         self.in_log = None
         builder = self._builder
+        rest = _Values(values, start, end)
         while start < end:
             if not len(builder):
                 self._start_batch()
-                start += self._send_run(values, start, end)
+                start += self._send_run(rest, start)
             taken_end = builder.add_values(values, start, end, self._batch_ms)
             self.count += taken_end - start
             start = taken_end
             if start < end:
                 self.send()
 
-    def _send_run(self, values: Sequence[bytes], start: int, end: int) -> int:
-        """Send the full batches of values[start:end] at once, if that can be; returns how many.
+    def _send_run(self, rest: _Values, start: int) -> int:
+        """Send the full batches from `start` on at once, if that can be; returns how many values.
 
         Some values are always left, for the batch behind them. Before the first answer the log may
         have what is sent, and answers batch by batch.
         """
         builder, writer = self._builder, self.writer
-        is_short = (end - start) * len(values[start]) < MIN_RUN_BATCHES * builder.batch_bytes
-        if is_short or builder.is_compressed or not self._sends_runs:
+        if not self._sends_runs or builder.is_compressed or self._is_short(rest, start):
             return 0
         identity = self.identities.at(self.transaction, self.count)
         if identity != self._next_in_log(identity.producer_id):
             return 0
         batches = ValueBatches(
-            values,
-            start,
-            end,
+            rest.sizes,
+            start - rest.start,
             batch_bytes=builder.batch_bytes,
             batch_records=builder.batch_records,
             timestamp_ms=self._batch_ms,
         )
-        count = writer.room_for(batches.columns)
+        count = writer.room_for(batches.rows())
         if count < MIN_RUN_BATCHES:
             return 0
         run = batches.encode(
@@ -231,6 +245,14 @@ class PartitionProducer:
         records_count = last.last_offset - first.base_offset + 1
         self.count += records_count
         return records_count
+
+    def _is_short(self, rest: _Values, start: int) -> bool:
+        """Whether so few batches are left, by the first value, that a run does not pay."""
+        builder, count = self._builder, rest.end - start
+        return (
+            count * len(rest.values[start]) < MIN_RUN_BATCHES * builder.batch_bytes
+            and count <= MIN_RUN_BATCHES * builder.batch_records
+        )
 
     def _next_in_log(self, producer_id: int) -> ProducerIdentity | None:
         """What the log expects of a producer; None if it does not know it."""

@@ -169,7 +169,7 @@ class TopicProducer:
         """Send lines to the one partition, as values: `send_all` for each, but faster."""
         (producer,) = self._producers
         for lines, end_pos in blocks:
-            start, start_pos = 0, self.input_pos
+            start, counted, counted_pos = 0, 0, self.input_pos
             while start < len(lines):
                 end = min(len(lines), start + self._room())
                 place = producer.in_log
@@ -179,7 +179,8 @@ class TopicProducer:
                     if self._checked is None or end_pos <= self._checked.pos:
                         producer.skip(end - start)
                     else:
-                        self.input_pos = start_pos + sum(map(len, lines[:start])) + start
+                        counted_pos += sum(map(len, lines[counted:start])) + start - counted
+                        counted, self.input_pos = start, counted_pos
                         self._skip_lines(producer, lines[start:end], end_pos)
                 else:
                     self._require_open(0, producer)

@@ -116,6 +116,9 @@ def send(
 @example([1] * 60, 40, [2000], 1000, 10**6, 0, None, LARGE)  # more than 64 records in a batch
 @example([1] * 60, 40, [2000], 1000, 10**6, 0, 2, LARGE)
 @example([8191, 1, 8192] * 10, 25, [200], 30_000, 10**6, 0, None, LARGE)
+@example([1] * 60, 40, [2000], 3000, 1, 0, None, LARGE)
+@example([1] * 60, 40, [2000], 3000, 65, 0, 2, LARGE)
+@example([30, 300] * 30, 10, [300], 100, 10**6, 0, None, LARGE)  # larger than a batch
 def test_values_are_sent_at_once_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
     sizes: list[int],
@@ -159,6 +162,45 @@ def test_many_batches_are_one_write(tmp_path: Path, runs: list[int]) -> None:
     # The first batch of all is sent alone; of each piece the end waits for the next one.
     assert len(runs) == 3
     assert sum(runs) > 120
+
+
+class CountedValues(list[bytes]):
+    """Values that count how often they are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        self.looks += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+@pytest.mark.parametrize(
+    ("config", "flush", "options"),
+    [
+        (LARGE, FlushPolicy.NEVER, {"batch_records": 1}),
+        (LARGE, FlushPolicy.NEVER, {"batch_records": 10}),
+        (LARGE, FlushPolicy.NEVER, {"batch_bytes": 1}),
+        (LARGE, FlushPolicy.NEVER, {"batch_bytes": 200}),
+        (LARGE, FlushPolicy.BATCH, {"batch_records": 1}),
+        (LARGE, FlushPolicy.NEVER, {"batch_records": 1, "codec": Codec.GZIP}),
+        (LARGE._replace(is_log_append_time=True), FlushPolicy.NEVER, {"batch_records": 1}),
+        (LARGE._replace(segment_bytes=800), FlushPolicy.NEVER, {"batch_records": 1}),
+    ],
+)
+def test_no_value_is_looked_at_for_each_batch(
+    tmp_path: Path, config: LogConfig, flush: FlushPolicy, options: dict
+) -> None:
+    """Whatever bounds a batch: what is before and behind it costs nothing."""
+    directory = make_log_dir(tmp_path / "log-dir") / "t-0"
+    writer = open_writer(directory, config, flush=flush, fs=NoSyncFileSystem())
+    producer = producer_of(writer, **{"batch_bytes": 16_384, **options})
+    values = CountedValues(b"%050d" % each for each in range(2000))
+    producer.add_values(values, 0, len(values))
+    producer.flush()
+    assert producer.outcome.records == 2000
+    assert producer.outcome.batches >= 200
+    assert values.looks <= 10 * len(values)
 
 
 @pytest.mark.parametrize(

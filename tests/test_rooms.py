@@ -80,10 +80,10 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks.contents", "recovery.checks.grounds", "recovery.checks.log_dirs",
         "recovery.replay", "recovery.rules", "recovery.summaries",
     },
-    "recovery.duplicates": {"recovery.replay", "recovery.summaries"},
     "recovery.transactions": {
-        "recovery.changes.plans", "recovery.cluster", "recovery.replay", "recovery.summaries",
+        "recovery.changes.plans", "recovery.cluster", "recovery.replay",
     },
+    "recovery.duplicates": {"recovery.replay", "recovery.summaries", "recovery.transactions"},
     # What is made of all that: repairs, records, reports.
     "recovery.audit": {"recovery.summaries", "recovery.work"},
     "recovery.records": {"recovery.replay", "recovery.summaries", "recovery.transactions"},

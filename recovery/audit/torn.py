@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.summaries.ended_epochs import epochs_of, join_ended
-from recovery.summaries.producer_summary import COMMIT, NO_MARKER, pending
+from recovery.summaries.producer_summary import pending
+from storage.formats.control_record import COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,8 @@ import numpy as np
 
 from recovery.duplicates.rows import ABORTED, COMMITTED, OPEN
 from recovery.duplicates.scan import Trouble, read_parts
-from recovery.replay.end_markers import batch_at
-from storage.errors import AccessError, FormatError
-from storage.log.markers import marker_is_commit
+from recovery.transactions.events import read_marker_kinds
+from storage.formats.control_record import NO_MARKER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,11 +29,13 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int8]
 
 SHARE = 1 / 16  # of the memory, for each of two sorters
-NO_MARKER = -1
+UNDECIDED = -1
+# What a marker makes of the batches before it, by its kind.
+_OUTCOMES = np.array([UNDECIDED, COMMITTED, ABORTED], np.int8)
 
 _EVENT_DTYPE = np.dtype(
     [("producer_id", np.int64), ("from_end", np.int64), ("outcome", np.int8)]
-)  # outcome: what a marker makes of the batches before it, NO_MARKER for a batch
+)  # outcome: what a marker makes of the batches before it, UNDECIDED of a batch
 _BATCH_DTYPE = np.dtype([("base_offset", np.int64), ("outcome", np.int8)])
 
 
@@ -63,18 +64,16 @@ def outcome_sorter(
 
 def _events_of(part: Part) -> Rows:
     table = part.table
-    outcome = np.full(table.row_count, NO_MARKER, np.int8)
+    outcome = np.full(table.row_count, UNDECIDED, np.int8)
     is_event = part.is_transactional & part.is_data
     # An empty control batch is what compaction leaves of a marker: without effect (PROD-9).
     is_control = ~part.is_data & (table.producer_id >= 0) & (table.records_count > 0)
-    for row in np.flatnonzero(is_control).tolist():
-        try:
-            is_commit = marker_is_commit(part.segment, batch_at(table, row))
-        except (FormatError, AccessError):
-            continue
-        if is_commit is not None:
-            outcome[row] = COMMITTED if is_commit else ABORTED
-            is_event[row] = True
+    controls = np.flatnonzero(is_control)
+    if len(controls):
+        of_control = type(table)._make(column[controls] for column in table)
+        kinds = read_marker_kinds(part.segment, of_control, part.window)
+        outcome[controls] = _OUTCOMES[kinds]
+        is_event[controls] = kinds != NO_MARKER
     rows = np.empty(int(is_event.sum()), _EVENT_DTYPE)
     rows["producer_id"] = table.producer_id[is_event]
     rows["from_end"] = -table.base_offset[is_event]
@@ -89,7 +88,7 @@ def _outcomes(rows: Rows, last_producer_id: int, last_outcome: int) -> tuple[Row
     starts[1:] = ids[1:] != ids[:-1]
     starts[0] = int(ids[0]) != last_producer_id
     # Of each row the last one at or before it that decides: a marker, or a producer's first row.
-    is_marker = codes != NO_MARKER
+    is_marker = codes != UNDECIDED
     decides = np.where(is_marker, codes, OPEN)
     source = np.maximum.accumulate(np.where(is_marker | starts, np.arange(len(rows)), -1))
     outcome = np.where(source >= 0, decides[source], last_outcome)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from recovery.loss.rows import shown
-from recovery.summaries.producer_summary import ABORT
-from recovery.transactions.outcomes import EventWalk
-from recovery.transactions.pairs import NO_DATA, TransactionPairs
-from storage.errors import AccessError
+from recovery.transactions.events import LogEvents
+from storage.formats.control_record import ABORT
 from storage.places.find import open_place
+from storage.producers.pairs import NO_DATA, TransactionPairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,24 +41,19 @@ class AbortedTransactions:
     """
 
     def __init__(self, places: Iterable[SegmentPlace], log_start_offset: int) -> None:
-        """Read the markers: the headers of all segments. What cannot be opened is passed over."""
+        """Read the markers: the headers of all segments.
+
+        What cannot be opened is passed over: who reads the records of it tells of that.
+        """
         markers: dict[int, list[int]] = {}
         pairs = TransactionPairs()
-        for place in places:
-            try:
-                segment = open_place(place)
-            except AccessError:  # who reads the records of it tells of that
-                continue
-            with segment:
-                for table, marker in EventWalk(segment):
-                    if not table.row_count:
-                        continue
-                    ended = pairs.take(table, marker)
-                    is_there = ended.is_abort & (ended.first_offset != NO_DATA)
-                    is_there &= ended.marker_offset >= log_start_offset
-                    for row in np.flatnonzero(is_there).tolist():
-                        offset = int(ended.marker_offset[row])
-                        markers.setdefault(int(ended.producer_id[row]), []).append(offset)
+        for table, marker in LogEvents(places, open_place):
+            ended = pairs.take(table, marker)
+            is_there = ended.is_abort & (ended.first_offset != NO_DATA)
+            is_there &= ended.marker_offset >= log_start_offset
+            for row in np.flatnonzero(is_there).tolist():
+                offset = int(ended.marker_offset[row])
+                markers.setdefault(int(ended.producer_id[row]), []).append(offset)
         self._markers = {each: np.array(offsets) for each, offsets in markers.items()}
         self._found: dict[tuple[int, int], Aborted] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.log.markers import BatchOutcome
 
 if TYPE_CHECKING:

@@ -2,6 +2,10 @@
 
 `follow` finds begins and ends for all producers of a table at once; `OngoingTransactions` then
 tells the last stable offset at each end.
+
+These are a broker's, as it replays the log (Kafka's ProducerAppendInfo): they may have begun in a
+snapshot, and data outside of a transaction that comes while one is open is illegal. What consumers
+see of transactions knows neither: `storage.producers.pairs`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     # Rows of PRODUCER_DTYPE or of one of its parts.
     Rows = NDArray[Any]
 
-NO_MARKER, COMMIT, ABORT = 0, 1, 2
 
 # Transactional batches of one producer in a row. All is 0 if there are none.
 PART_DTYPE = np.dtype(

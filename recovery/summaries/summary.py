@@ -41,7 +41,6 @@ from recovery.summaries.fingerprint import (
     no_fingerprint,
 )
 from recovery.summaries.producer_summary import (
-    NO_MARKER,
     ProducerEvents,
     ProducersFound,
     join_producers,
@@ -59,6 +58,7 @@ from recovery.summaries.violations import (
     no_violations,
     regression_violations,
 )
+from storage.formats.control_record import NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable
 

@@ -2,5 +2,5 @@
 
 Committed, aborted, open, and what readers are given of it.
 
-From the entry down: prepared, view, abort, pairs, isolation, open_transactions, outcomes.
+From the entry down: prepared, view, abort, isolation, open_transactions, outcomes, events.
 """

@@ -16,7 +16,7 @@ import numpy as np
 
 from recovery.changes.plans.plan import absolute_path, replace_step, source_of
 from recovery.replay.price import recovery_price
-from recovery.transactions.outcomes import is_data_of_transaction
+from recovery.transactions.events import is_data_of_transaction
 from storage.dirs.partition import floor_of
 from storage.errors import RefusedError
 from storage.log.segment import open_segment

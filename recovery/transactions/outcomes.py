@@ -1,16 +1,12 @@
 """What became of transactional batches, and where a read_committed consumer stops.
 
 A transactional data batch has the outcome of the next end marker of its producer behind it (RC-5),
-wherever that lies: in the same piece of a segment, behind it, or in a later segment. Markers count
-if their batch has a right checksum and its record decodes. What damage has swallowed cannot count:
-a batch before a damaged marker has the outcome of the one behind the damage. In compacted logs a
-marker may be gone in the same way.
+wherever that lies: in the same piece of a segment, behind it, or in a later segment. What damage
+has swallowed cannot count: a batch before a damaged marker has the outcome of the one behind the
+damage. In compacted logs a marker may be gone in the same way.
 
-The key alone says what a marker is, as for a consumer (`storage.log.markers`), whose outcomes these
-are. A broker that replays the log wants a whole value too (`end_markers`), and loads nothing of a
-log without one: summaries tell of that.
-
-Everything here walks headers; of all records only those of control batches are decoded.
+These are a consumer's outcomes. A broker that replays the log wants a whole value of a marker too
+(`end_markers`), and loads nothing of a log without one: summaries tell of that.
 """
 
 from __future__ import annotations
@@ -21,17 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at
-from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
-from storage.dirs.lookup import DoubtfulOffsets
-from storage.errors import AccessError, FormatError
+from recovery.transactions.events import EventWalk, LogEvents
+from storage.errors import AccessError
 from storage.files.uris import is_uri
-from storage.formats.control_record import KEY_BYTES
-from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, rows_of, tables_and_windows
-from storage.kernels.protocol import HeaderTable, ScannedBatch
-from storage.kernels.record_table import decode_records
-from storage.log.markers import marker_is_commit
+from storage.formats.control_record import NO_MARKER
 from storage.places.find import list_places, open_place
 from storage.producers.transactions import OpenTransactions
 
@@ -40,16 +29,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from storage.kernels.numpy_kernel import BulkWindow
+    from recovery.transactions.events import EventBlock
     from storage.log.segment import Segment
     from storage.places.listing import SegmentPlace
     from storage.producers.transactions import OpenTransaction
 
     Ints = NDArray[np.int64]
     Kinds = NDArray[np.int8]
-    Flags = NDArray[np.bool_]
     Open = Callable[[SegmentPlace], Segment]
-    OnError = Callable[[ScannedBatch, FormatError | AccessError], None]
 
 LISTING_S = 10.0  # how long a listing behind a URI is used
 YOUNG_S = 2.0  # a second change within the same tick of a file system's clock would not show
@@ -64,125 +51,6 @@ class _Listing(NamedTuple):
 
 
 _listings: dict[str, _Listing] = {}  # by directory
-
-
-class EventBlock(NamedTuple):
-    """Transactional data batches and end markers in log order.
-
-    `marker` is COMMIT or ABORT, NO_MARKER for a data batch.
-    """
-
-    table: HeaderTable
-    marker: Kinds
-
-
-def is_data_of_transaction(table: HeaderTable) -> Flags:
-    """Tell which rows are transactional data batches with a producer and a right checksum."""
-    kind = table.attributes & (CONTROL_MASK | TRANSACTIONAL_MASK)
-    is_data: Flags = (kind == TRANSACTIONAL_MASK) & (table.magic >= MAGIC_V2)
-    is_data &= (table.producer_id >= 0) & table.crc_ok
-    return is_data
-
-
-def is_control_of_producer(table: HeaderTable) -> Flags:
-    """Tell which rows may hold an end marker; an empty control batch has no effect (PROD-9)."""
-    is_control: Flags = (table.attributes & CONTROL_MASK) != 0
-    is_control &= (table.magic >= MAGIC_V2) & (table.producer_id >= 0)
-    is_control &= (table.records_count > 0) & table.crc_ok
-    return is_control
-
-
-def _no_matter(batch: ScannedBatch, error: FormatError | AccessError) -> None:
-    """Take no notice: who reads the records of that stretch tells of it."""
-
-
-def read_marker_kinds(
-    segment: Segment,
-    table: HeaderTable,
-    window: BulkWindow | None = None,
-    on_error: OnError = _no_matter,
-) -> Kinds:
-    """Say what the control batches of a table are: COMMIT, ABORT, or NO_MARKER for anything else.
-
-    Args:
-        segment: where they are.
-        table: control batches only.
-        window: holds them all, if they are healthy.
-        on_error: told of those that do not decode.
-    """
-    kinds = np.zeros(table.row_count, np.int8)
-    is_known = np.zeros(table.row_count, np.bool_)
-    done = 0
-    while window is not None and done < table.row_count:
-        part = rows_of(table, done, table.row_count)
-        records = decode_records(part, window.buf, window.file_pos)
-        count = records.batch_count
-        # Ordinary ones: a single record with a key of a known type.
-        batch = np.flatnonzero(records.is_whole & (part.records_count[:count] == 1))
-        at = np.searchsorted(records.batch_row, batch)
-        has_key = records.key_bytes[at] >= KEY_BYTES
-        batch, key = batch[has_key], records.key_pos[at[has_key]]
-        version_is_right = records.source[key] < 0x80  # not negative
-        high, low = records.source[key + 2], records.source[key + 3]
-        is_marker = version_is_right & (high == 0) & (low <= 1)
-        rows = done + batch[is_marker]
-        kinds[rows] = np.where(low[is_marker] == 1, COMMIT, ABORT)
-        is_known[rows] = True
-        done += count
-    for row in np.flatnonzero(~is_known).tolist():
-        each = batch_at(table, row)
-        try:
-            is_commit = marker_is_commit(segment, each)
-        except (FormatError, AccessError) as exc:
-            on_error(each, exc.without_frames())
-            continue
-        if is_commit is not None:
-            kinds[row] = COMMIT if is_commit else ABORT
-    return kinds
-
-
-class EventWalk:
-    """Iterable of EventBlock over a stretch of a segment; never raises for bad bytes.
-
-    Attributes:
-        end_offset: one above the last good batch that was passed; -1 if there was none.
-    """
-
-    def __init__(self, segment: Segment, *, start_pos: int = 0, end_pos: int | None = None) -> None:
-        self.end_offset = -1
-        self._segment = segment
-        self._scan = BulkScan(segment, start_pos=start_pos, end_pos=end_pos)
-        self._doubtful = DoubtfulOffsets(self._scan)
-
-    def __iter__(self) -> Iterator[EventBlock]:
-        for table, window in tables_and_windows(self._scan):
-            yield self._block(table, window)
-
-    @property
-    def valid_bytes(self) -> int:
-        """End of the last whole batch before any break of the chain: where to walk on later."""
-        return self._scan.valid_bytes
-
-    def _block(self, table: HeaderTable, window: BulkWindow | None) -> EventBlock:
-        is_placed = table.crc_ok
-        if window is None and self._doubtful.positions:
-            is_placed = is_placed & ~np.isin(table.pos, list(self._doubtful.positions))
-            table = self._doubtful.put_right(table, self.end_offset)
-        if is_placed.any():
-            self.end_offset = int(table.last_offset[is_placed][-1]) + 1
-        is_control = is_control_of_producer(table)
-        rows = np.flatnonzero(is_control | is_data_of_transaction(table))
-        found = HeaderTable._make(column[rows] for column in table)
-        marker = np.zeros(len(rows), np.int8)
-        controls = np.flatnonzero(is_control[rows])
-        if len(controls):
-            control_table = HeaderTable._make(column[controls] for column in found)
-            marker[controls] = read_marker_kinds(self._segment, control_table, window)
-            is_event = ~is_control[rows] | (marker != NO_MARKER)
-            if not is_event.all():
-                found = HeaderTable._make(column[is_event] for column in found)
-                marker = marker[is_event]
-        return EventBlock(found, marker)
 
 
 class NextOfProducer:
@@ -363,19 +231,16 @@ def find_stability(
         log_start_offset=log_start_offset, high_watermark=high_watermark
     )
     end_offset = log_start_offset
-    problems: list[AccessError] = []
-    for place in places:
+
+    def open_next(place: SegmentPlace) -> Segment:
+        nonlocal end_offset
         end_offset = max(end_offset, place.base_offset)
-        try:
-            segment = opener(place)
-        except AccessError as exc:
-            problems.append(exc.without_frames())
-            continue
-        with segment:
-            walk = EventWalk(segment)
-            for table, _ in walk:
-                transactions.add_table(table)
-            end_offset = max(end_offset, walk.end_offset)
+        return opener(place)
+
+    events = LogEvents(places, open_next, log_start_offset=log_start_offset)
+    for table, _ in events:
+        transactions.add_table(table)
+    end_offset = max(end_offset, events.end_offset)
     stable_offset = transactions.last_stable_offset(end_offset)
     if stable_offset is None:
         first_unstable = transactions.first_unstable_offset
@@ -384,7 +249,7 @@ def find_stability(
         stable_offset=stable_offset,
         log_end_offset=end_offset,
         open_transactions=tuple(transactions),
-        problems=tuple(problems),
+        problems=tuple(events.problems),
     )
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.cluster.coordinator_log import CoordinatorLog, IdRecord
-    from recovery.transactions.pairs import EndedBlock
     from storage.formats.transaction_state import TransactionState
+    from storage.producers.pairs import EndedBlock
 
 _PREPARED = frozenset({TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT})
 TopicNumber = tuple[str, int]

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.transactions.events import EventWalk
 from recovery.transactions.isolation import AbortedSource
-from recovery.transactions.outcomes import EventWalk, NextOfProducer
-from recovery.transactions.pairs import NO_DATA, TransactionPairs
+from recovery.transactions.outcomes import NextOfProducer
 from storage.errors import AccessError
 from storage.log.segment import open_segment
+from storage.producers.pairs import NO_DATA, TransactionPairs
 from storage.producers.transactions import OpenTransaction
 
 if TYPE_CHECKING:
@@ -113,11 +114,10 @@ class TransactionView:
             return
         with segment:
             walk = EventWalk(segment, start_pos=start_pos)
-            for table, marker in walk:
-                is_new = table.last_offset >= max(self.log_start_offset, self._known_offset)
-                if is_new.any():
-                    new = [column[is_new] for column in table]
-                    self._add(type(table)._make(new), marker[is_new])
+            for block in walk:
+                new = block.from_offset(max(self.log_start_offset, self._known_offset))
+                if new.table.row_count:
+                    self._add(*new)
             self._pos = walk.valid_bytes
             self._known_offset = max(self._known_offset, walk.end_offset)
             self.log_end_offset = max(self.log_end_offset, walk.end_offset)

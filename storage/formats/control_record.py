@@ -48,6 +48,10 @@ END_TXN_MARKER_BYTES = 6
 CURRENT_VERSION = 0
 
 
+# What a row of a table is: no end marker, or which. Persisted: the numbers stay.
+NO_MARKER, COMMIT, ABORT = 0, 1, 2
+
+
 class ControlRecordType(IntEnum):
     """The types that are known; a key may hold any other int16."""
 

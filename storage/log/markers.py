@@ -33,6 +33,8 @@ class BatchOutcome(StrEnum):
 class MarkerIndex:
     """End markers per producer: the offline oracle of rule RC-5, for logs that are not compacted.
 
+    One batch at a time and without numpy; `recovery.transactions.outcomes` is the bulk twin.
+
     A transactional batch has the outcome of the next marker of its producer after it. Markers must
     be added in the order of their offsets.
     """

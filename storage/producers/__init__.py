@@ -1,4 +1,5 @@
 """What a broker knows of producers and transactions: the definition, batch by batch.
 
-From the entry down: transaction_metadata, producer_state, java_hash_map, java_hash, transactions.
+From the entry down: transaction_metadata, producer_state, java_hash_map, java_hash, transactions,
+pairs.
 """

@@ -16,7 +16,7 @@ is known from snapshots alone (all data of the transaction below the log start) 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from storage.limits import MAX_OFFSET
 
@@ -69,59 +69,36 @@ class OpenTransactions:
         """Take the next batches; those with a wrong checksum are passed over."""
         import numpy as np
 
+        from storage.formats.control_record import COMMIT, NO_MARKER
         from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
+        from storage.producers.pairs import NO_DATA, TransactionPairs
 
         is_control = (table.attributes & CONTROL_MASK) != 0
         is_data = ~is_control & ((table.attributes & TRANSACTIONAL_MASK) != 0)
         is_marker = is_control & (table.records_count > 0)
         counts = table.crc_ok & (table.producer_id >= 0) & (is_data | is_marker)
         counts &= table.last_offset >= self.log_start_offset
-        rows = np.flatnonzero(counts)
-        if not rows.size:
+        if not counts.any():
             return
-        # Where each marker may matter by itself, one at a time; the rest by producer at once.
-        unstable = np.flatnonzero(table.base_offset[rows] >= self._unreplicated_from)
-        replicated_count = int(unstable[0]) if unstable.size else rows.size
-        self._add_rows(table, rows[:replicated_count], is_marker)
-        for row in rows[replicated_count:].tolist():
-            producer_id, offset = int(table.producer_id[row]), int(table.base_offset[row])
-            if is_marker[row]:
-                self._end(producer_id, offset)
-            else:
-                self._ongoing.setdefault(producer_id, offset)
-
-    def _add_rows(self, table: HeaderTable, rows: Any, is_marker: Any) -> None:
-        """Apply rows below the high watermark: per producer only what follows its last marker."""
-        import numpy as np
-
-        if not rows.size:
-            return
-        order = np.argsort(table.producer_id[rows], kind="stable")
-        rows = rows[order]
-        producer_ids = table.producer_id[rows]
-        starts = np.flatnonzero(np.r_[True, producer_ids[1:] != producer_ids[:-1]])
-        places = np.arange(rows.size)
-        marker = is_marker[rows]
-        last_markers = np.maximum.reduceat(np.where(marker, places, -1), starts)
-        group_counts = np.diff(np.r_[starts, rows.size])
-        is_open = ~marker & (places > np.repeat(last_markers, group_counts))
-        firsts = np.minimum.reduceat(np.where(is_open, places, rows.size), starts)
-        for producer_id, last_marker, first in zip(
-            producer_ids[starts].tolist(), last_markers.tolist(), firsts.tolist(), strict=True
-        ):
-            if last_marker >= 0:
-                self._ongoing.pop(producer_id, None)
-            if first < rows.size:
-                self._ongoing.setdefault(producer_id, int(table.base_offset[rows[first]]))
+        marker = np.where(is_marker[counts], COMMIT, NO_MARKER).astype(np.int8)
+        columns = (column[counts] for column in table)
+        ended = TransactionPairs(self._ongoing).take(type(table)._make(columns), marker)
+        is_late = ended.marker_offset >= self._unreplicated_from
+        is_late &= ended.first_offset != NO_DATA
+        if is_late.any():
+            self._leave_unstable(int(ended.first_offset[is_late].min()))
 
     def _end(self, producer_id: int, marker_offset: int) -> None:
         first_offset = self._ongoing.pop(producer_id, None)
         if first_offset is None or marker_offset < self._unreplicated_from:
             return
-        if self._unreplicated_first_offset is None:
-            self._unreplicated_first_offset = first_offset
-        else:
-            self._unreplicated_first_offset = min(self._unreplicated_first_offset, first_offset)
+        self._leave_unstable(first_offset)
+
+    def _leave_unstable(self, first_offset: int) -> None:
+        known = self._unreplicated_first_offset
+        self._unreplicated_first_offset = (
+            first_offset if known is None else min(known, first_offset)
+        )
 
     def __len__(self) -> int:
         return len(self._ongoing)

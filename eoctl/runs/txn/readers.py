@@ -12,13 +12,13 @@ from eoctl.runs.notes import first_of
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
 from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.transactions.events import read_ended
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,
     abort_command,
     find_open,
 )
-from recovery.transactions.pairs import NO_DATA, read_ended
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import read_log_dir
 from storage.dirs.partition import Partition
@@ -34,6 +34,7 @@ from storage.errors import (
 from storage.file_names import METADATA_TOPIC, TRANSACTION_STATE_TOPIC, DirState
 from storage.formats.transaction_state import TransactionStatus
 from storage.kernels.protocol import VerdictKind
+from storage.producers.pairs import NO_DATA
 from storage.producers.producer_state import AppendError
 from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from storage.shell_words import as_argument, call_text

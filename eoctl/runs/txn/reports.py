@@ -11,10 +11,11 @@ from eoctl.runs.txn.readers import known
 from recovery.audit.reports import COLUMNS as AUDIT_COLUMNS
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
-from recovery.transactions.pairs import NO_DATA, read_ended
+from recovery.transactions.events import read_ended
 from recovery.transactions.prepared import PreparedSearch
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.transaction_state import TransactionStatus
+from storage.producers.pairs import NO_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

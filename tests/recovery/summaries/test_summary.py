@@ -17,7 +17,6 @@ import recovery.summaries.summary
 from recovery.summaries.codec import pack_summary, unpack_summary
 from recovery.summaries.fingerprint import MAX_BUCKETS, fingerprint, join_fingerprints
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
-from recovery.summaries.producer_summary import ABORT, COMMIT, NO_MARKER
 from recovery.summaries.segment import PieceSummary, read_split, summarize_split
 from recovery.summaries.settled_epochs import Sequences
 from recovery.summaries.summary import (
@@ -31,6 +30,7 @@ from recovery.summaries.summary import (
 )
 from recovery.summaries.violations import NAMES
 from storage.errors import AccessError, CorruptError, UnsupportedError
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CRC, CRC_POS, BatchHeader, compute_crc
 from storage.kernels.layouts import empty_table
 from storage.kernels.numpy_kernel import rows_of as rows_in

@@ -1,7 +1,9 @@
-"""Transactions that have ended: each end marker with the first data of its producer before it.
+"""Transactions in bulk: each end marker with the first data of its producer before it.
 
 An end marker ends what its producer has written since its last one (TXN-1, TXN-2), so markers and
-transactional data batches of a partition, in log order and in blocks of any size, are enough.
+transactional data batches of a partition, in log order and in blocks of any size, are enough. This
+is what consumers see. A broker that recovers its producer state (`recovery.replay`, Kafka's
+ProducerStateManager) judges epochs as well, and begins with what a snapshot says.
 """
 
 from __future__ import annotations
@@ -10,18 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.summaries.producer_summary import ABORT, NO_MARKER
-from recovery.transactions.outcomes import EventWalk
-from storage.errors import AccessError
+from storage.formats.control_record import ABORT, NO_MARKER
 from storage.limits import INT64_MAX
-from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
-    from storage.dirs.partition import Partition
     from storage.kernels.protocol import HeaderTable
 
     Ints = NDArray[np.int64]
@@ -49,11 +45,15 @@ class TransactionPairs:
         open: first offset by producer id, of those without a marker yet.
     """
 
-    def __init__(self) -> None:
-        self.open: dict[int, int] = {}
+    def __init__(self, open_before: dict[int, int] | None = None) -> None:
+        """`open_before` is kept, and changed."""
+        self.open = {} if open_before is None else open_before
 
     def take(self, table: HeaderTable, marker: Kinds) -> EndedBlock:
-        """Take the next events (see `outcomes.EventBlock`); returns what they end."""
+        """Take the next data batches of transactions and end markers; returns what they end.
+
+        `marker` tells which they are: NO_MARKER of data, else what it says.
+        """
         order = np.argsort(table.producer_id, kind="stable")
         producer_id, offset = table.producer_id[order], table.base_offset[order]
         kinds = marker[order]
@@ -87,31 +87,3 @@ class TransactionPairs:
         group_ends = np.r_[groups[1:], len(offset)]
         for row in first_open[first_open < group_ends].tolist():
             self.open.setdefault(int(producer_id[row]), int(offset[row]))
-
-
-def read_ended(
-    partition: Partition, on_bytes: Callable[[int], None] | None = None
-) -> Iterator[EndedBlock]:
-    """Give the end markers of a whole partition, from its log start on.
-
-    A segment that cannot be opened becomes a problem of the partition; `on_bytes` is told the size
-    of each that is done.
-    """
-    pairs = TransactionPairs()
-    log_start_offset = partition.local_log_start_offset or 0
-    for files in partition.segments:
-        try:
-            segment = open_segment(files.log.path)
-        except AccessError as exc:
-            partition.problems.append(exc.without_frames())
-            continue
-        with segment:
-            for table, marker in EventWalk(segment):
-                is_in_log = table.last_offset >= log_start_offset
-                if is_in_log.any():
-                    kept = [column[is_in_log] for column in table]
-                    ended = pairs.take(type(table)._make(kept), marker[is_in_log])
-                    if len(ended.producer_id):
-                        yield ended
-        if on_bytes is not None:
-            on_bytes(files.log.file_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -32,10 +33,23 @@ class Options(NamedTuple):
     has_kafka: bool
 
 
+class Run(NamedTuple):
+    """One run of a program: by the clock, and the processor time of it and its children."""
+
+    wall_s: float
+    cpu_s: float
+
+
 class Cost(NamedTuple):
-    """Wall time of several runs of one command."""
+    """Several runs of one command, by the clock."""
 
     times_s: tuple[float, ...]
+    cpu_times_s: tuple[float, ...] = ()
+
+    @property
+    def best_cpu_s(self) -> float:
+        """Processor time of the run that needed least."""
+        return min(self.cpu_times_s)
 
     @property
     def best_s(self) -> float:
@@ -50,25 +64,35 @@ class Cost(NamedTuple):
 
 def run_once(command: Sequence[str], statuses: Collection[int] = (0,)) -> float:
     """Seconds from the start of the program to its end; its output goes to /dev/null."""
+    return run_measured(command, statuses).wall_s
+
+
+def run_measured(command: Sequence[str], statuses: Collection[int] = (0,)) -> Run:
+    """Run a program; its output goes to /dev/null."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
     )
-    took_s = time.perf_counter() - started
+    wall_s = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in statuses:
         raise RuntimeError(f"exit status {done.returncode}: {' '.join(command)}")
-    return took_s
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Run(wall_s, cpu_s)
 
 
 def alternate(
     commands: Sequence[Sequence[str]], runs: int, statuses: Collection[int] = (0,)
 ) -> list[Cost]:
     """Measure commands in turn, so that a busy machine disturbs all of them alike."""
-    times: list[list[float]] = [[] for _ in commands]
+    found: list[list[Run]] = [[] for _ in commands]
     for _ in range(runs):
         for place, command in enumerate(commands):
-            times[place].append(run_once(command, statuses))
-    return [Cost(tuple(each)) for each in times]
+            found[place].append(run_measured(command, statuses))
+    return [
+        Cost(tuple(each.wall_s for each in one), tuple(each.cpu_s for each in one)) for one in found
+    ]
 
 
 def output_digest(command: Sequence[str]) -> str:

@@ -2,14 +2,17 @@
 //!
 //! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
 //! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
-//! From the entry down: lib, dump, pieces, lines, records, bodies, java_utf8, window, batch.
+//! From the entry down: lib, dump, pieces, lines, records, bodies, java_utf8; window;
+//! record_columns, json_text; batch.
 
 mod batch;
 mod bodies;
 mod dump;
 mod java_utf8;
+mod json_text;
 mod lines;
 mod pieces;
+mod record_columns;
 mod records;
 mod window;
 
@@ -26,6 +29,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use batch::Neighbours;
+use bodies::Bodies;
 use dump::{Done, Reader};
 use lines::LineOptions;
 use pieces::{Job, Place};
@@ -52,8 +56,19 @@ fn panic_error(panic: &(dyn Any + Send)) -> PyErr {
 }
 
 thread_local! {
-    // What was scanned last. Python may change its own bytes, so they are copied first.
-    static WINDOW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) }; // reused
+}
+
+/// Work on the bytes of a buffer; on a copy, because Python may change its own.
+fn with_copy<T>(py: Python<'_>, buf: &PyBuffer<u8>, work: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+    COPY.with_borrow_mut(|copy| {
+        let size = buf.item_count();
+        if copy.len() < size {
+            copy.resize(size, 0);
+        }
+        buf.copy_to_slice(py, &mut copy[..size])?;
+        Ok(work(&copy[..size]))
+    })
 }
 
 /// Walk healthy batches in a buffer; see `pure.scan_window`, of which it is the twin.
@@ -71,16 +86,8 @@ fn scan_window<'py>(
     guarded(|| {
         let (min_offset, max_offset, last_offset, leader_epoch) = neighbours;
         let mut neighbours = Neighbours { min_offset, max_offset, last_offset, leader_epoch };
-        let (columns, pos) = WINDOW.with_borrow_mut(|window| {
-            let size = buf.item_count();
-            if window.len() < size {
-                window.resize(size, 0);
-            }
-            buf.copy_to_slice(py, &mut window[..size])?;
-            let window = &window[..size];
-            PyResult::Ok(window::scan_window(
-                window, file_pos, &mut neighbours, verify_crc,
-            ))
+        let (columns, pos) = with_copy(py, &buf, |window| {
+            window::scan_window(window, file_pos, &mut neighbours, verify_crc)
         })?;
         let bytes = columns.bytes.iter().map(|column| PyBytes::new(py, column));
         Ok((
@@ -90,6 +97,81 @@ fn scan_window<'py>(
             neighbours.leader_epoch,
             PyTuple::new(py, bytes.collect::<Vec<_>>())?,
         ))
+    })
+}
+
+/// Decode the records of batches in a buffer; see `record_table.decode_records`.
+///
+/// Args:
+///     buf: holds the batches; its first byte is `buf_pos` of what positions refer to.
+///     starts: where each begins in `buf`.
+///     is_compressed: some are, so that positions refer to the source that is returned.
+///
+/// Returns (which are whole, columns of records and of record headers as bytes, source or None).
+#[pyfunction]
+#[pyo3(signature = (buf, buf_pos, starts, *, is_compressed, max_batch_bytes, max_source_bytes))]
+fn decode_records<'py>(
+    py: Python<'py>,
+    buf: PyBuffer<u8>,
+    buf_pos: i64,
+    starts: PyBuffer<i64>,
+    is_compressed: bool,
+    max_batch_bytes: usize,
+    max_source_bytes: usize,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>, Option<Bound<'py, PyBytes>>)> {
+    guarded(|| {
+        let starts = starts.to_vec(py)?;
+        let starts = starts.into_iter().map(|start| usize::try_from(start).unwrap_or(usize::MAX));
+        let decoded = with_copy(py, &buf, |buf| {
+            let mut bodies = Bodies::new(max_batch_bytes);
+            record_columns::decode(
+                buf, buf_pos, starts, &mut bodies, is_compressed, max_source_bytes,
+            )
+        })?;
+        let columns = decoded.columns().map(|column| PyBytes::new(py, column));
+        Ok((
+            PyBytes::new(py, &decoded.is_whole),
+            PyTuple::new(py, columns.collect::<Vec<_>>())?,
+            decoded.source.as_ref().map(|source| PyBytes::new(py, source)),
+        ))
+    })
+}
+
+/// Print records as JSON Lines; see `record_writers.encode_json`.
+///
+/// `columns` are those of `json_text::Records` in their order, positions before sizes;
+/// `timestamp_type` is JSON already.
+#[pyfunction]
+#[pyo3(signature = (source, columns, timestamp_type, *, is_base64))]
+fn json_lines<'py>(
+    py: Python<'py>,
+    source: PyBuffer<u8>,
+    columns: [PyBuffer<i64>; 12],
+    timestamp_type: &str,
+    is_base64: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    guarded(|| {
+        let mut copies = Vec::with_capacity(columns.len());
+        for column in &columns {
+            copies.push(column.to_vec(py)?);
+        }
+        let fields = |at: usize| json_text::Fields { pos: &copies[at], size: &copies[at + 1] };
+        let text = with_copy(py, &source, |source| {
+            let records = json_text::Records {
+                source,
+                offset: &copies[0],
+                timestamp_ms: &copies[1],
+                key: fields(2),
+                value: fields(4),
+                headers_count: &copies[6],
+                first_header: &copies[7],
+                header_key: fields(8),
+                header_value: fields(10),
+            };
+            json_text::json_lines(&records, timestamp_type, is_base64)
+        })?;
+        let text = text.map_err(|_| PyRuntimeError::new_err("columns that do not fit"))?;
+        Ok(PyBytes::new(py, &text))
     })
 }
 
@@ -232,5 +314,7 @@ fn eoctl_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan_window, module)?)?;
     module.add_function(wrap_pyfunction!(print_log, module)?)?;
     module.add_function(wrap_pyfunction!(kafka_text, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_records, module)?)?;
+    module.add_function(wrap_pyfunction!(json_lines, module)?)?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::records::{Record, take_record};
 
 const CODEC_NAMES: [&[u8]; 5] = [b"none", b"gzip", b"snappy", b"lz4", b"zstd"];
 const NO_SEQUENCE: i32 = -1;
-const MAX_BASE_OFFSET: i64 = 1 << 62; // beyond it a record's offset could overflow
+pub const MAX_BASE_OFFSET: i64 = 1 << 62; // beyond it a record's offset could overflow
 
 const ABORT: [u8; 2] = [0, 0];
 const COMMIT: [u8; 2] = [0, 1];
@@ -66,6 +66,14 @@ fn add_to_sequence(base: i32, delta: i32) -> i64 {
     }
     let last = i64::from(base) + i64::from(delta);
     if last > i64::from(i32::MAX) { last - (1 << 31) } else { last }
+}
+
+/// The sequence number of a record; -1 where its batch has none.
+pub fn record_sequence(header: &Header, offset_delta: i32) -> i64 {
+    if header.base_sequence < 0 {
+        return i64::from(NO_SEQUENCE);
+    }
+    add_to_sequence(header.base_sequence, offset_delta)
 }
 
 /// Append the line of a healthy batch whose checksum is right.
@@ -171,16 +179,11 @@ impl<'a> RecordLines<'a> {
         } else {
             header.base_timestamp_ms.wrapping_add(record.timestamp_delta_ms)
         };
-        let sequence = if header.base_sequence < 0 {
-            i64::from(NO_SEQUENCE)
-        } else {
-            add_to_sequence(header.base_sequence, record.offset_delta)
-        };
         push_number(out, b"| offset: ", offset);
         push_number(out, timestamp_type(header), timestamp_ms);
         push_number(out, b" keySize: ", size_of(record.key));
         push_number(out, b" valueSize: ", size_of(record.value));
-        push_number(out, b" sequence: ", sequence);
+        push_number(out, b" sequence: ", record_sequence(header, record.offset_delta));
         out.extend_from_slice(b" headerKeys: [");
         for (place, (name, _)) in record.headers().enumerate() {
             if place > 0 {

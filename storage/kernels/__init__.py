@@ -2,6 +2,6 @@
 
 As a definition (pure), in bulk (numpy) and compiled (native), with the same results.
 
-From the entry down: numpy_kernel, native_kernel, scan, resync, pure, record_table, layouts,
+From the entry down: numpy_kernel, record_table, native_kernel, scan, resync, pure, layouts,
 offset_order, protocol, select.
 """

@@ -1,15 +1,18 @@
-"""The scan kernel in native code: what `numpy_kernel.scan_window` gives, by eoctl-native."""
+"""The kernels in native code: what `numpy_kernel` and `record_table` give, by eoctl-native."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from storage.formats.record_batch import CODEC_MASK
 from storage.kernels.layouts import COLUMN_DTYPES, empty_table
 from storage.kernels.protocol import HeaderTable
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from storage.kernels.pure import Neighbours
     from storage.kernels.select import Native
 
@@ -43,3 +46,45 @@ def scan_window(
         for column, dtype in zip(columns, COLUMN_DTYPES.values(), strict=True)
     )
     return table, start_pos + stop
+
+
+class DecodedColumns(NamedTuple):
+    """What was decoded of batches: columns as those of a `RecordTable`, in its order.
+
+    Attributes:
+        source: bodies that were decompressed; None: positions are places in the window.
+        is_whole: of each batch that was looked at.
+        columns: of the records, from `batch_row` on, and of their headers.
+    """
+
+    source: NDArray[np.uint8] | None
+    is_whole: NDArray[np.bool_]
+    columns: list[NDArray[np.int64]]
+
+
+def decode_columns(
+    native: Native,
+    table: HeaderTable,
+    buf: bytearray,
+    file_pos: int,
+    *,
+    max_batch_bytes: int,
+    max_source_bytes: int,
+) -> DecodedColumns:
+    """Decode the records of the first rows of `table`, at least one; see `decode_records`."""
+    start = int(table.pos[0]) - file_pos
+    end = int(table.pos[-1] + table.batch_bytes[-1]) - file_pos
+    with memoryview(buf) as view, view[start:end] as window:
+        is_whole, columns, source = native.decode_records(
+            window,
+            start,
+            np.ascontiguousarray(table.pos - (file_pos + start)),
+            is_compressed=bool((table.attributes & CODEC_MASK).any()),
+            max_batch_bytes=max_batch_bytes,
+            max_source_bytes=max_source_bytes,
+        )
+    return DecodedColumns(
+        source=None if source is None else np.frombuffer(source, np.uint8),
+        is_whole=np.frombuffer(is_whole, np.bool_),
+        columns=[np.frombuffer(column, np.int64) for column in columns],
+    )

@@ -26,6 +26,8 @@ from storage.formats.record_batch import (
     MAX_SEQUENCE,
     NO_SEQUENCE,
 )
+from storage.kernels.native_kernel import decode_columns
+from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from storage.kernels.protocol import HeaderTable
+    from storage.kernels.select import Native
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
@@ -137,6 +140,9 @@ def decode_records(
     beyond MAX_SOURCE_BYTES; `batch_count` tells how many were. The result refers to `buf`: use it
     before that is filled again.
     """
+    native = load_native()
+    if native is not None and table.row_count:
+        return _decode_natively(native, table, buf, file_pos, max_batch_bytes)
     bodies = _bodies(table, buf, file_pos, max_batch_bytes)
     taken = len(bodies.pos)
     counts = table.records_count[:taken].astype(np.int64)
@@ -146,6 +152,25 @@ def decode_records(
     counts[~whole] = 0
     pos, end_pos = _follow_lengths(bodies, counts, whole)
     return _read_fields(table, bodies._replace(is_whole=whole), counts, pos, end_pos)
+
+
+def _decode_natively(
+    native: Native, table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: int
+) -> RecordTable:
+    source, is_whole, columns = decode_columns(
+        native,
+        table,
+        buf,
+        file_pos,
+        max_batch_bytes=max_batch_bytes,
+        max_source_bytes=MAX_SOURCE_BYTES,
+    )
+    return RecordTable(
+        source=np.frombuffer(buf, np.uint8) if source is None else source,
+        batch_count=len(is_whole),
+        is_whole=is_whole,
+        **dict(zip((*_RECORD_COLUMNS, *_HEADER_COLUMNS), columns, strict=True)),
+    )
 
 
 def decode_in_pieces(

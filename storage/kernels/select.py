@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from storage.errors import KernelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.int64] | NDArray[np.uint8]
 
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
@@ -75,6 +80,28 @@ class Native(Protocol):
         tick: Callable[[int], object] | None = None,
     ) -> Printed:
         """Print the healthy start of a log."""
+
+    def decode_records(
+        self,
+        buf: memoryview,
+        buf_pos: int,
+        starts: Column,
+        *,
+        is_compressed: bool,
+        max_batch_bytes: int,
+        max_source_bytes: int,
+    ) -> tuple[bytes, tuple[bytes, ...], bytes | None]:
+        """Decode the records of batches in a buffer."""
+
+    def json_lines(
+        self,
+        source: Column,
+        columns: Sequence[Column],
+        timestamp_type: str,
+        *,
+        is_base64: bool,
+    ) -> bytes:
+        """Print records as JSON Lines."""
 
     def kafka_text(self, data: bytes) -> bytes:
         """Decode bytes as Java does and encode the text."""

@@ -1,7 +1,8 @@
 """Many consumed records as text or JSON Lines at once: the bulk twin of `record_writers`.
 
-Whole columns are painted (`eoctl.text.painter`). Keys and values are copied as they are where that
-is right; a string that JSON has to escape, one that is not UTF-8, and base64 are made one by one.
+The native kernel makes JSON Lines where it is there. Else whole columns are painted
+(`eoctl.text.painter`): keys and values are copied as they are where that is right; a string that
+JSON has to escape, one that is not UTF-8, and base64 are made one by one.
 """
 
 from __future__ import annotations
@@ -22,17 +23,22 @@ from eoctl.clients.text.record_text import (
     json_text,
 )
 from eoctl.text.painter import Painter
+from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from eoctl.clients.log.table_records import TableRecords
+    from storage.kernels.select import Native
 
     Ints = NDArray[np.int64]
 
 
 def paint_json(records: TableRecords, bytes_as: BytesAs) -> memoryview:
     """Return JSON Lines."""
+    native = load_native()
+    if native is not None:
+        return memoryview(_json_lines(native, records, bytes_as))
     table, rows = records.decoded.table, records.rows
     lines = Painter(len(rows))
     lines.number(b'{"offset":', table.offset[rows])
@@ -47,6 +53,18 @@ def paint_json(records: TableRecords, bytes_as: BytesAs) -> memoryview:
         _texts(lines, [json_headers(each, bytes_as) for each in headers])
     lines.literal(b"]}\n")
     return _painted(lines)
+
+
+def _json_lines(native: Native, records: TableRecords, bytes_as: BytesAs) -> bytes:
+    table, rows = records.decoded.table, records.rows
+    names = ["offset", "timestamp_ms", "key_pos", "key_bytes", "value_pos", "value_bytes"]
+    columns = [getattr(table, name)[rows] for name in (*names, "headers_count")]
+    columns.append(np.searchsorted(table.header_record, rows))
+    columns += [table.header_key_pos, table.header_key_bytes]
+    columns += [table.header_value_pos, table.header_value_bytes]
+    kind = f'"{records.timestamp_type}"'
+    is_base64 = bytes_as is BytesAs.BASE64
+    return native.json_lines(table.source, columns, kind, is_base64=is_base64)
 
 
 def paint_text(records: TableRecords, options: TextOptions) -> memoryview:

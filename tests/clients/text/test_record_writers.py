@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,7 @@ from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.formats.record import Record, RecordHeader
 from tests.batches import encoded_batch
+from tests.bulk_kernels import BULK_KERNELS, demanded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,8 +82,10 @@ def test_many_at_once_are_as_one_by_one(
     with pytest.MonkeyPatch.context() as monkeypatch:
         for each in in_bulk(tmp_path_factory.mktemp("log") / "t-0", content, monkeypatch):
             lists = each.lists()
-            for bytes_as in BytesAs:
-                assert bytes(paint_json(each, bytes_as)) == encode_json(lists, bytes_as)
+            for kernel, bytes_as in product(BULK_KERNELS, BytesAs):
+                with demanded(kernel):
+                    painted = bytes(paint_json(each, bytes_as))
+                assert painted == encode_json(lists, bytes_as)
             for options in (TextOptions(), LINE):
                 assert bytes(paint_text(each, options)) == encode_text(lists, options)
             last = lists.row_count - 1

@@ -18,12 +18,13 @@ from storage.kernels.numpy_kernel import BulkScan, BulkWindow, scan_tables, scan
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.record_table import RecordTable, decode_records
 from storage.log.segment import LogRecord, open_segment
+from tests.bulk_kernels import BULK_KERNELS, NATIVE_SCANS, demanded
 from tests.made_logs import damaged_logs, logs, with_right_checksums
-from tests.storage.kernels.bulk_kernels import BULK_KERNELS, NATIVE_SCANS, demanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from storage.kernels.select import KernelName
     from storage.log.segment import Segment
 
 SEGMENT_NAME = f"{0:020}.log"
@@ -153,13 +154,15 @@ def test_every_rule_stops_at_the_same_place(edit: dict[str, int], place: int) ->
     data = b"".join(parts)
     for base_offset in (None, 0, 1):
         buf = bytearray(data)
-        plain_after, bulk_after = pure.Neighbours(base_offset), pure.Neighbours(base_offset)
+        plain_after = pure.Neighbours(base_offset)
         options: dict[str, Any] = {"file_pos": 0, "verify_crc": True}
         rows, stop = pure.scan_window(buf, 0, len(buf), neighbours=plain_after, **options)
-        table, bulk_stop = scan_window(buf, 0, len(buf), neighbours=bulk_after, **options)
-        assert (table.row_count, bulk_stop) == (len(rows), stop)
-        assert bulk_after.leader_epoch == plain_after.leader_epoch
-        assert bulk_after.last_offset == plain_after.last_offset
+        for scan in (scan_window, *NATIVE_SCANS):
+            bulk_after = pure.Neighbours(base_offset)
+            table, bulk_stop = scan(buf, 0, len(buf), neighbours=bulk_after, **options)
+            assert (table.row_count, bulk_stop) == (len(rows), stop)
+            assert bulk_after.leader_epoch == plain_after.leader_epoch
+            assert bulk_after.last_offset == plain_after.last_offset
 
 
 @pytest.mark.parametrize("length", [0, 8, 9, 14, 36, 48])
@@ -171,8 +174,9 @@ def test_a_batch_shorter_than_its_header_stops_both(length: int) -> None:
         buf = bytearray(healthy[:70] + short + healthy[140:])
         options: dict[str, Any] = {"file_pos": 0, "verify_crc": verify_crc}
         rows, stop = pure.scan_window(buf, 0, len(buf), neighbours=pure.Neighbours(0), **options)
-        table, same = scan_window(buf, 0, len(buf), neighbours=pure.Neighbours(0), **options)
-        assert (table.row_count, same) == (len(rows), stop) == (1, 70)
+        for scan in (scan_window, *NATIVE_SCANS):
+            table, same = scan(buf, 0, len(buf), neighbours=pure.Neighbours(0), **options)
+            assert (table.row_count, same) == (len(rows), stop) == (1, 70)
 
 
 def test_many_bad_places_do_not_make_bulk_work_pointless(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +194,7 @@ def test_many_bad_places_do_not_make_bulk_work_pointless(monkeypatch: pytest.Mon
             return walk(buf, start, end, **options)
 
         monkeypatch.setattr(numpy_kernel, "scan_window", counting)
+        monkeypatch.setenv("EOCTL_KERNEL", "numpy")
         with opened(bytes(data), directory) as segment:
             rows = sum(each.row_count for each in scan_tables(segment, resume=False))
     assert rows == 2000
@@ -261,8 +266,17 @@ def decoded(segment: Segment) -> Iterator[tuple[ScannedBatch, list[LogRecord] | 
 
 def check_records(data: bytes) -> tuple[int, int]:
     """Compare with the plain parser; how many batches bulk took, and left to it without need."""
+    taken, left = zip(*(count_records(data, kernel) for kernel in BULK_KERNELS), strict=True)
+    return min(taken), max(left)
+
+
+def count_records(data: bytes, kernel: KernelName) -> tuple[int, int]:
     taken = left = 0
-    with tempfile.TemporaryDirectory() as directory, opened(data, directory) as segment:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        opened(data, directory) as segment,
+        demanded(kernel),
+    ):
         for batch, in_bulk in decoded(segment):
             try:
                 plainly = list(segment.records(batch))

@@ -1,0 +1,150 @@
+//! Consumed records as JSON Lines (`eoctl/clients/text/record_writers.py` is their definition).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// Columns of records; null has -1 bytes. Positions are places in `source`.
+pub struct Records<'a> {
+    pub source: &'a [u8],
+    pub offset: &'a [i64],
+    pub timestamp_ms: &'a [i64],
+    pub key: Fields<'a>,
+    pub value: Fields<'a>,
+    pub headers_count: &'a [i64],
+    pub first_header: &'a [i64],
+    pub header_key: Fields<'a>,
+    pub header_value: Fields<'a>,
+}
+
+/// A column of bytes: where each lies, and its size.
+pub struct Fields<'a> {
+    pub pos: &'a [i64],
+    pub size: &'a [i64],
+}
+
+/// A column does not fit to the others, or points outside of the source.
+#[derive(Debug)]
+pub struct Misfit;
+
+impl Fields<'_> {
+    fn get<'s>(&self, source: &'s [u8], row: usize) -> Result<Option<&'s [u8]>, Misfit> {
+        let size = *self.size.get(row).ok_or(Misfit)?;
+        let Ok(size) = usize::try_from(size) else {
+            return Ok(None);
+        };
+        let pos = usize::try_from(*self.pos.get(row).ok_or(Misfit)?).map_err(|_| Misfit)?;
+        let end = pos.checked_add(size).ok_or(Misfit)?;
+        source.get(pos..end).map(Some).ok_or(Misfit)
+    }
+}
+
+fn push_number(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Return an object a line.
+///
+/// `timestamp_type` is JSON already. With `is_base64` keys and values are that, whatever they are.
+pub fn json_lines(
+    records: &Records,
+    timestamp_type: &str,
+    is_base64: bool,
+) -> Result<Vec<u8>, Misfit> {
+    let source = records.source;
+    let push: fn(&mut Vec<u8>, Option<&[u8]>) = if is_base64 { push_base64 } else { push_text };
+    let mut out = Vec::with_capacity(records.offset.len() * 128);
+    for (row, &offset) in records.offset.iter().enumerate() {
+        out.extend_from_slice(b"{\"offset\":");
+        push_number(&mut out, offset);
+        out.extend_from_slice(b",\"timestamp_ms\":");
+        push_number(&mut out, *records.timestamp_ms.get(row).ok_or(Misfit)?);
+        out.extend_from_slice(b",\"timestamp_type\":");
+        out.extend_from_slice(timestamp_type.as_bytes());
+        out.extend_from_slice(b",\"key\":");
+        push(&mut out, records.key.get(source, row)?);
+        out.extend_from_slice(b",\"value\":");
+        push(&mut out, records.value.get(source, row)?);
+        out.extend_from_slice(b",\"headers\":[");
+        let count = *records.headers_count.get(row).ok_or(Misfit)?;
+        let first = if count > 0 { *records.first_header.get(row).ok_or(Misfit)? } else { 0 };
+        for place in first..first + count {
+            let header = usize::try_from(place).map_err(|_| Misfit)?;
+            out.extend_from_slice(if place > first { b",[" } else { b"[" });
+            push_text(&mut out, records.header_key.get(source, header)?);
+            out.push(b',');
+            push(&mut out, records.header_value.get(source, header)?);
+            out.push(b']');
+        }
+        out.extend_from_slice(b"]}\n");
+    }
+    Ok(out)
+}
+
+fn push_base64(out: &mut Vec<u8>, data: Option<&[u8]>) {
+    let Some(data) = data else {
+        return out.extend_from_slice(b"null");
+    };
+    out.push(b'"');
+    let start = out.len();
+    out.resize(start + data.len().div_ceil(3) * 4, 0);
+    let size = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or_default();
+    out.truncate(start + size);
+    out.push(b'"');
+}
+
+/// Append a JSON string, null, or what stands for bytes that are not UTF-8.
+fn push_text(out: &mut Vec<u8>, data: Option<&[u8]>) {
+    let Some(data) = data else {
+        return out.extend_from_slice(b"null");
+    };
+    if std::str::from_utf8(data).is_err() {
+        out.extend_from_slice(b"{\"base64\":");
+        push_base64(out, Some(data));
+        out.push(b'}');
+        return;
+    }
+    out.push(b'"');
+    let mut start = 0;
+    for (place, &byte) in data.iter().enumerate() {
+        if !NEEDS_ESCAPE[usize::from(byte)] {
+            continue;
+        }
+        out.extend_from_slice(&data[start..place]);
+        start = place + 1;
+        push_escape(out, byte);
+    }
+    out.extend_from_slice(&data[start..]);
+    out.push(b'"');
+}
+
+const NEEDS_ESCAPE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        table[byte] = true;
+        byte += 1;
+    }
+    table[b'"' as usize] = true;
+    table[b'\\' as usize] = true;
+    table
+};
+
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
+    let short: &[u8] = match byte {
+        b'"' => b"\\\"",
+        b'\\' => b"\\\\",
+        b'\n' => b"\\n",
+        b'\r' => b"\\r",
+        b'\t' => b"\\t",
+        0x0c => b"\\f",
+        0x08 => b"\\b",
+        _ => {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(b"\\u00");
+            out.push(HEX[usize::from(byte >> 4)]);
+            out.push(HEX[usize::from(byte & 15)]);
+            return;
+        }
+    };
+    out.extend_from_slice(short);
+}

@@ -74,6 +74,7 @@ rules: env
 man-examples: env
 	$(BIN)/python -m tests.help_examples
 	$(BIN)/python -m tests.help_options
+	$(BIN)/python -m tests.saved_help
 
 kafka-libs:
 	scripts/require-tool.sh java >/dev/null

@@ -7,21 +7,60 @@ def command(path: str, change: ChangeOptions = PLAN_ONLY, output: Output = ...) 
 from __future__ import annotations
 
 import functools
-import inspect
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eoctl.declared import Parameter, parameters_of, with_parameters
 from eoctl.options import (
     AcceptLoss,
     Apply,
     BackupDir,
     BrokerIsStopped,
-    ChangeOptions,
     NoBackup,
     SavePlan,
 )
+from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
+    """What the command line says of how a plan is applied; by name only: four of them are flags.
+
+    Raises:
+        UsageError: a combination that means nothing.
+    """
+
+    apply: bool = False
+    save_plan: str | None = None
+    backup_dir: str | None = None
+    no_backup: bool = False
+    accept_loss: bool = False
+    broker_is_stopped: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse combinations that mean nothing."""
+        if self.no_backup and not self.accept_loss:
+            raise UsageError(
+                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
+            )
+        if self.accept_loss and not self.no_backup:
+            raise UsageError("--i-accept-the-loss means nothing without --no-backup")
+        if self.apply and self.save_plan is not None:
+            raise UsageError(
+                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
+            )
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the plan is applied or saved, not only shown."""
+        return self.apply or self.save_plan is not None
+
+
+PLAN_ONLY = ChangeOptions()
+
 
 # Parameter -> its option, its default, and what it is in ChangeOptions.
 CHANGE: dict[str, tuple[Any, Any, str]] = {
@@ -45,8 +84,8 @@ def with_change(
     """
 
     def decorate(function: Callable[..., int | None]) -> Callable[..., int | None]:
-        signature = inspect.signature(function, eval_str=True)
-        own = [name for name in CHANGE if name in signature.parameters]
+        declared = parameters_of(function)
+        own = [each.name for each in declared if each.name in CHANGE]
         added = [name for name in CHANGE if name not in own and name not in without]
 
         @functools.wraps(function)
@@ -57,15 +96,11 @@ def with_change(
             return function(*args, change=change, **kwargs)
 
         parameters = []
-        for each in signature.parameters.values():
-            if each.name != "change":
+        for each in declared:
+            if each.name == "change":
+                parameters += [Parameter(name, *CHANGE[name][:2]) for name in added]
+            else:
                 parameters.append(each)
-                continue
-            parameters += [
-                each.replace(name=name, annotation=CHANGE[name][0], default=CHANGE[name][1])
-                for name in added
-            ]
-        wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return wrapper
+        return with_parameters(wrapper, parameters)
 
     return decorate

@@ -19,7 +19,7 @@ from storage.shell_words import pasted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.options import ChangeOptions
+    from eoctl.change_options import ChangeOptions
     from recovery.changes.journals.applied import Applied
     from recovery.changes.plans.plan import Plan
     from storage.files.fsio import FileSystem

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
@@ -59,31 +57,29 @@ class Fsync(StrEnum):
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PATH]...", help="Partition directories or log dirs."),
+    argument(metavar="[PATH]...", help="Partition directories or log dirs."),
 ]
 ServerProperties = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
+    option(metavar="FILE", help="Take the log dirs from a broker's configuration."),
 ]
 TABLE_OR_TEXT = "table on a terminal, text in a pipe"
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
+    option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
 ]
-Offsets = Annotated[
-    str | None, typer.Option(metavar="A..B", help="Only offsets A to B, both included.")
-]
+Offsets = Annotated[str | None, option(metavar="A..B", help="Only offsets A to B, both included.")]
 Times = Annotated[
     str | None,
-    typer.Option(metavar="A..B", help="Only timestamps A to B, in ms or ISO 8601, both included."),
+    option(metavar="A..B", help="Only timestamps A to B, in ms or ISO 8601, both included."),
 ]
 Output = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", help="Output format.", show_default=TABLE_OR_TEXT),
+    option("--output", "-o", help="Output format.", show_default=TABLE_OR_TEXT),
 ]
 KafkaOutput = Annotated[
     OutputFormat,
-    typer.Option(
+    option(
         "--output",
         "-o",
         help="Output format; text is that of kafka-dump-log.",
@@ -91,74 +87,36 @@ KafkaOutput = Annotated[
     ),
 ]
 Apply = Annotated[
-    bool, typer.Option("--apply", help="Make the change; without it only the plan is shown.")
+    bool, option("--apply", help="Make the change; without it only the plan is shown.")
 ]
 SavePlan = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
+    str | None, option(metavar="FILE", help="Write the plan to FILE, for eoctl apply.")
 ]
 BackupDir = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Where journal and backups go.", show_default="LOG-DIR.eoctl"),
+    option(metavar="DIR", help="Where journal and backups go.", show_default="LOG-DIR.eoctl"),
 ]
 NoBackup = Annotated[
-    bool, typer.Option("--no-backup", help="Keep no backup: the change cannot be undone.")
+    bool, option("--no-backup", help="Keep no backup: the change cannot be undone.")
 ]
-AcceptLoss = Annotated[bool, typer.Option("--i-accept-the-loss", help="Confirms --no-backup.")]
+AcceptLoss = Annotated[bool, option("--i-accept-the-loss", help="Confirms --no-backup.")]
 BrokerIsStopped = Annotated[
     bool,
-    typer.Option(
+    option(
         "--broker-is-stopped", help="Confirms that no broker runs, where files cannot be locked."
     ),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangeOptions:
-    """What the command line says of how a plan is applied; by name only: four of them are flags.
-
-    Raises:
-        UsageError: a combination that means nothing.
-    """
-
-    apply: bool = False
-    save_plan: str | None = None
-    backup_dir: str | None = None
-    no_backup: bool = False
-    accept_loss: bool = False
-    broker_is_stopped: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse combinations that mean nothing."""
-        if self.no_backup and not self.accept_loss:
-            raise UsageError(
-                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
-            )
-        if self.accept_loss and not self.no_backup:
-            raise UsageError("--i-accept-the-loss means nothing without --no-backup")
-        if self.apply and self.save_plan is not None:
-            raise UsageError(
-                "--apply and --save-plan: one of them", next_step="eoctl apply the saved plan"
-            )
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the plan is applied or saved, not only shown."""
-        return self.apply or self.save_plan is not None
-
-
-PLAN_ONLY = ChangeOptions()
-
 MetadataDir = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
+    option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
 ]
 Now = Annotated[
     str | None,
-    typer.Option(metavar="TIME|wall|dir", help="The clock for expiry.", show_default="wall"),
+    option(metavar="TIME|wall|dir", help="The clock for expiry.", show_default="wall"),
 ]
 ProducerExpiryMs = Annotated[
     int | None,
-    typer.Option(
+    option(
         min=0,
         metavar="MS",
         help="producer.id.expiration.ms of the broker.",
@@ -167,12 +125,12 @@ ProducerExpiryMs = Annotated[
 ]
 # Of what is appended to.
 WriteNow = Annotated[
-    str | None, typer.Option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
+    str | None, option(metavar="TIME|wall|dir", help="The clock.", show_default="wall")
 ]
-FsyncChoice = Annotated[Fsync, typer.Option("--fsync", help="When the log is synced to disk.")]
+FsyncChoice = Annotated[Fsync, option("--fsync", help="When the log is synced to disk.")]
 LeaderEpoch = Annotated[
     int | None,
-    typer.Option(
+    option(
         min=0,
         max=INT32_MAX,
         metavar="N",
@@ -182,7 +140,7 @@ LeaderEpoch = Annotated[
 ]
 SegmentBytes = Annotated[
     int | None,
-    typer.Option(
+    option(
         min=1,
         max=INT32_MAX,
         metavar="N",
@@ -192,7 +150,7 @@ SegmentBytes = Annotated[
 ]
 IndexIntervalBytes = Annotated[
     int | None,
-    typer.Option(
+    option(
         min=0,
         max=INT32_MAX,
         metavar="N",
@@ -202,7 +160,7 @@ IndexIntervalBytes = Annotated[
 ]
 IndexMaxBytes = Annotated[
     int | None,
-    typer.Option(
+    option(
         min=24,
         max=INT32_MAX,
         metavar="N",
@@ -210,15 +168,11 @@ IndexMaxBytes = Annotated[
         show_default="the topic's",
     ),
 ]
-TopicId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Topic id for a directory without one.")
-]
-SingleCopy = Annotated[
-    bool, typer.Option("--single-copy", help="This is the only replica that counts.")
-]
+TopicId = Annotated[str | None, option(metavar="ID", help="Topic id for a directory without one.")]
+SingleCopy = Annotated[bool, option("--single-copy", help="This is the only replica that counts.")]
 TargetTopic = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--to-topic",
         "--topic",
         metavar="TOPIC",
@@ -226,20 +180,18 @@ TargetTopic = Annotated[
     ),
 ]
 PartitionsCount = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Number of partitions of the topic.")
+    int | None, option(min=1, metavar="N", help="Number of partitions of the topic.")
 ]
 TransactionTimeoutMs = Annotated[
-    int, typer.Option(min=1, metavar="MS", help="A broker may abort a transaction after this time.")
+    int, option(min=1, metavar="MS", help="A broker may abort a transaction after this time.")
 ]
-FailOn = Annotated[
-    Severity, typer.Option(help="Exit with 1 for findings of this severity or worse.")
-]
+FailOn = Annotated[Severity, option(help="Exit with 1 for findings of this severity or worse.")]
 EngineChoice = Annotated[
-    EngineName, typer.Option("--engine", help="Run in processes on this machine, or in Spark.")
+    EngineName, option("--engine", help="Run in processes on this machine, or in Spark.")
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--jobs",
         "-j",
         min=0,
@@ -249,11 +201,11 @@ Jobs = Annotated[
     ),
 ]
 Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
+    str | None, option(metavar="URL", help="Where Spark runs.", show_default="local[*,4]")
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
+    option(metavar="NAME=VALUE", help="A Spark setting; repeatable."),
 ]
 
 

@@ -10,11 +10,9 @@ The command is given TEXT, JSONL or MSGPACK, as before; what else is asked for i
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from eoctl.declared import Parameter, option, parameters_of, with_parameters
 from eoctl.face.style import Color, Look
 
 if TYPE_CHECKING:
@@ -25,18 +23,18 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "columns": (
         Annotated[
             str | None,
-            typer.Option(metavar="A,B,C|all", help="Columns to show, in this order."),
+            option(metavar="A,B,C|all", help="Columns to show, in this order."),
         ],
         None,
     ),
-    "utc": (Annotated[bool, typer.Option("--utc", help="Show times in UTC.")], False),
-    "color": (Annotated[Color, typer.Option(help="Use colours.")], Color.AUTO),
+    "utc": (Annotated[bool, option("--utc", help="Show times in UTC.")], False),
+    "color": (Annotated[Color, option(help="Use colours.")], Color.AUTO),
     "no_pager": (
-        Annotated[bool, typer.Option("--no-pager", help="Do not use a pager.")],
+        Annotated[bool, option("--no-pager", help="Do not use a pager.")],
         False,
     ),
     "no_progress": (
-        Annotated[bool, typer.Option("--no-progress", "-q", help="Do not show progress.")],
+        Annotated[bool, option("--no-progress", "-q", help="Do not show progress.")],
         False,
     ),
 }
@@ -48,8 +46,9 @@ UNPAGED_COMMANDS = ("apply", "export", "lease_pid", "undo")
 
 def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Return a command that takes the shared options too, but for those that are its own."""
-    signature = inspect.signature(function, eval_str=True)
-    added = {name: each for name, each in SHARED.items() if name not in signature.parameters}
+    own = parameters_of(function)
+    names_of_own = {each.name for each in own}
+    added = {name: each for name, each in SHARED.items() if name not in names_of_own}
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> int | None:
@@ -77,13 +76,6 @@ def with_shared(function: Callable[..., int | None]) -> Callable[..., int | None
         finally:
             progress.stop()
 
-    parameters = [
-        each.replace(default=None) if each.name == "output" else each
-        for each in signature.parameters.values()
-    ]
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        for name, (hint, default) in added.items()
-    ]
-    wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return wrapper
+    parameters = [each._replace(default=None) if each.name == "output" else each for each in own]
+    parameters += [Parameter(name, hint, default) for name, (hint, default) in added.items()]
+    return with_parameters(wrapper, parameters)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from eoctl.help.examples import EXAMPLES
-from eoctl.main import COMMANDS
+from eoctl.verbs import COMMANDS
 
 MAN_DIR = Path(__file__).parent.parent / "man"
 _BEGIN = '.\\" The examples of the help, written by `python -m tests.help_examples`.\n'

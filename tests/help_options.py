@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from typer.main import get_command
 
 from eoctl import shared_options
+from eoctl.app import build_app
 from eoctl.help.command import rows_of
-from eoctl.main import COMMANDS, build_app
+from eoctl.verbs import COMMANDS
 from tests.help_examples import MAN_DIR
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _ARGUMENTS = "Arguments"
 # What every command has stands in eoctl(1).
 _OF_ALL = (
     "Show this message and exit.",
-    *(hint.__metadata__[0].help for hint, _ in shared_options.SHARED.values()),
+    *(hint.__metadata__[0].settings["help"] for hint, _ in shared_options.SHARED.values()),
 )
 
 

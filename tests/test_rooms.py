@@ -27,6 +27,10 @@ APART = {
     "eoctl.__main__": "eoctl (program)",
     "eoctl.start": "eoctl (program)",
     "eoctl.main": "eoctl (program)",
+    "eoctl.app": "eoctl (program)",
+    "eoctl.plain_calls": "eoctl (program)",
+    "eoctl.outcome": "eoctl (program)",
+    "eoctl.verbs": "eoctl (program)",
 }
 STORAGE = {
     "storage", "storage.formats", "storage.files", "storage.kernels", "storage.log",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from eoctl.change_options import ChangeOptions
 from eoctl.clients.coordinators.transactional import Transactional, TransactionalOptions
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clock import resolve_now, wall_ms
-from eoctl.options import ChangeOptions
 from recovery.changes.append_close import close_appends
 from recovery.changes.append_journal import AppendJournal
 from storage.files import fsio

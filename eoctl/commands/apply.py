@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument
 from eoctl.output import OutputFormat
 
 COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path")
@@ -17,9 +16,9 @@ COLUMNS = ("plan_id", "command", "status", "steps", "was_applied_before", "path"
 @with_change(without=("apply", "save_plan"))
 def command(
     plan: Annotated[
-        str, typer.Argument(metavar="PLAN", help="A saved plan, or the directory of a journal.")
+        str, argument(metavar="PLAN", help="A saved plan, or the directory of a journal.")
     ],
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Apply a plan: every file it touches must be what it was when the plan was made.

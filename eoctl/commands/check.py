@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import (
     FailOn,
     Jobs,
@@ -24,7 +23,7 @@ from storage.errors import UsageError
 
 CheckExpiryMs = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--producer-expiry-ms",
         "--producer-id-expiration-ms",
         min=0,
@@ -39,50 +38,44 @@ def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
     metadata_dir: MetadataDir = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Decompress and decode all records too.")
-    ] = False,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Headers only: no checksums, no records.")
-    ] = False,
+    deep: Annotated[bool, option("--deep", help="Decompress and decode all records too.")] = False,
+    fast: Annotated[bool, option("--fast", help="Headers only: no checksums, no records.")] = False,
     topic: Topics = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only partitions with files changed since this time."),
+        option(metavar="TIME", help="Only partitions with files changed since this time."),
     ] = None,
     predict: Annotated[
         bool,
-        typer.Option("--predict", help="Also list every file that the next broker start changes."),
+        option("--predict", help="Also list every file that the next broker start changes."),
     ] = False,
     reclaim: Annotated[
-        bool, typer.Option("--reclaim", help="Also list what can be removed from a full disk.")
+        bool, option("--reclaim", help="Also list what can be removed from a full disk.")
     ] = False,
     broker_version: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="VERSION", help="Kafka release that will start, 2.8 to 4.3.", show_default="4.3"
         ),
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Save results in FILE, and reuse those that still hold."),
+        option(metavar="FILE", help="Save results in FILE, and reuse those that still hold."),
     ] = None,
     jobs: Jobs = None,
     io_limit: Annotated[
         int,
-        typer.Option(
-            metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."
-        ),
+        option(metavar="MIB", min=0, help="Read at most this many MiB per second; 0: no limit."),
     ] = 0,
     explain: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Explain a rule (BAT-1) or a family (BAT); takes no PATH."),
+        option(metavar="ID", help="Explain a rule (BAT-1) or a family (BAT); takes no PATH."),
     ] = None,
     now: Now = None,
     producer_expiry_ms: CheckExpiryMs = None,
     fail_on: FailOn = Severity.WARNING,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="All fields, on a terminal too.")
+        bool, option("--verbose", "-v", help="All fields, on a terminal too.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

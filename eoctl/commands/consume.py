@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
 from eoctl.clients.text.inputs import BytesAs
+from eoctl.declared import argument, option
 from eoctl.options import Commit
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import AbortedSource, Isolation
@@ -15,82 +14,76 @@ from storage.errors import UsageError
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A directory TOPIC-N.")],
+    path: Annotated[str, argument(metavar="PARTITION", help="A directory TOPIC-N.")],
     isolation: Annotated[
-        Isolation, typer.Option(help="Isolation level of the consumer.")
+        Isolation, option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     aborted_from: Annotated[
         AbortedSource,
-        typer.Option(help="Source of aborted transactions: markers in the log, or .txnindex."),
+        option(help="Source of aborted transactions: markers in the log, or .txnindex."),
     ] = AbortedSource.LOG,
     offsets: options.Offsets = None,
     start: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."
-        ),
+        option("--from", metavar="WHERE", help="Start at earliest, latest, an offset or a time."),
     ] = "earliest",
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
+        str, option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
     ] = "log-end",
     max_messages: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Stop after this many records.")
+        int | None, option(min=0, metavar="N", help="Stop after this many records.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records.")] = False,
+    follow: Annotated[bool, option("--follow", "-f", help="Wait for new records.")] = False,
     skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Skip damaged batches, and report them.")
+        bool, option("--skip-corrupt", help="Skip damaged batches, and report them.")
     ] = False,
     print_timestamp: Annotated[
-        bool, typer.Option("--print-timestamp", help="In text: print timestamps.")
+        bool, option("--print-timestamp", help="In text: print timestamps.")
     ] = False,
     print_partition: Annotated[
-        bool, typer.Option("--print-partition", help="In text: print the partition.")
+        bool, option("--print-partition", help="In text: print the partition.")
     ] = False,
-    print_offset: Annotated[
-        bool, typer.Option("--print-offset", help="In text: print offsets.")
-    ] = False,
+    print_offset: Annotated[bool, option("--print-offset", help="In text: print offsets.")] = False,
     print_headers: Annotated[
-        bool, typer.Option("--print-headers", help="In text: print headers.")
+        bool, option("--print-headers", help="In text: print headers.")
     ] = False,
-    print_key: Annotated[bool, typer.Option("--print-key", help="In text: print keys.")] = False,
+    print_key: Annotated[bool, option("--print-key", help="In text: print keys.")] = False,
     key_separator: Annotated[
         str,
-        typer.Option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
+        option(metavar="TEXT", help="In text: separates these.", show_default="a tab"),
     ] = "\t",
     bytes_as: Annotated[
-        BytesAs, typer.Option("--bytes", help="In jsonl: how bytes are written.")
+        BytesAs, option("--bytes", help="In jsonl: how bytes are written.")
     ] = BytesAs.TEXT,
     program: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--exec",
             metavar="CMD",
             help="Pipe records to a program as JSON Lines; it answers with commits.",
         ),
     ] = None,
     checkpoint: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --exec: save the position in FILE.")
+        str | None, option(metavar="FILE", help="With --exec: save the position in FILE.")
     ] = None,
     commit: Annotated[
         Commit | None,
-        typer.Option(help="With --exec: when the position is saved.", show_default="after"),
+        option(help="With --exec: when the position is saved.", show_default="after"),
     ] = None,
     batch_messages: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="With --exec: most records at once.", show_default="500"
-        ),
+        option(min=1, metavar="N", help="With --exec: most records at once.", show_default="500"),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="GROUP", help="Start at the committed offset of the group; --apply commits."
         ),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: Annotated[
         bool,
-        typer.Option("--single-copy", help="This is the only replica of the offsets that counts."),
+        option("--single-copy", help="This is the only replica of the offsets that counts."),
     ] = False,
     apply: options.Apply = False,
     backup_dir: options.BackupDir = None,
@@ -120,7 +113,7 @@ def command(
     )
     of_group = None
     if group is not None:
-        from eoctl.options import ChangeOptions
+        from eoctl.change_options import ChangeOptions
         from eoctl.runs.clients.group_position import GroupOptions
 
         change = ChangeOptions(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.options import Compare
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import Isolation
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 @with_change(without=("save_plan",))
 def command(
     source: Annotated[
-        str, typer.Argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
+        str, argument(metavar="SRC", help="A directory TOPIC-N; with --to-topic a log dir.")
     ],
     destination: Annotated[
-        str, typer.Argument(metavar="DST", help="Target partition; it need not exist yet.")
+        str, argument(metavar="DST", help="Target partition; it need not exist yet.")
     ],
     topic: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--to-topic",
             "--topic",
             metavar="TOPIC",
@@ -35,25 +34,25 @@ def command(
         ),
     ] = None,
     isolation: Annotated[
-        Isolation, typer.Option(help="Isolation level for reading the source.")
+        Isolation, option(help="Isolation level for reading the source.")
     ] = Isolation.READ_COMMITTED,
     start: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
             metavar="WHERE",
             help="Where a new session starts: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     until: Annotated[
-        str, typer.Option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
+        str, option(metavar="WHERE", help="Stop before log-end, hw, lso or an offset.")
     ] = "log-end",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new records of the source.")
+        bool, option("--follow", "-f", help="Wait for new records of the source.")
     ] = False,
     session: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="FILE",
             help="Save the position in FILE.",
             show_default="in LOG-DIR.eoctl/copies",
@@ -61,7 +60,7 @@ def command(
     ] = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=INT64_MAX,
             metavar="ID",
@@ -71,11 +70,9 @@ def command(
     ] = None,
     compare: Annotated[
         Compare,
-        typer.Option(help="Compare at the end what this run copied, everything, or nothing."),
+        option(help="Compare at the end what this run copied, everything, or nothing."),
     ] = Compare.RUN,
-    no_compare: Annotated[
-        bool, typer.Option("--no-compare", help="Same as --compare none.")
-    ] = False,
+    no_compare: Annotated[bool, option("--no-compare", help="Same as --compare none.")] = False,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     now: options.WriteNow = None,
     leader_epoch: options.LeaderEpoch = None,
@@ -85,7 +82,7 @@ def command(
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: options.SingleCopy = False,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Append what a partition has to another one, exactly once, and compare the two.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from eoctl.runs.notes import notes_in_use
@@ -33,10 +32,10 @@ def command(
     topic: Topics = None,
     metadata_dir: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
+        option(metavar="DIR", help="Log dir with __cluster_metadata-0, or that directory."),
     ] = None,
     segments: Annotated[
-        bool, typer.Option("--segments", help="A row per segment too, for all partitions.")
+        bool, option("--segments", help="A row per segment too, for all partitions.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

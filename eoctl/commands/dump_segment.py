@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from eoctl.declared import argument, option
 from eoctl.options import Jobs, KafkaOutput, Offsets, Times, process_count
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
@@ -14,84 +13,82 @@ from storage.errors import UsageError
 def command(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Files, partition directories or log dirs."),
+        argument(metavar="[FILE]...", help="Files, partition directories or log dirs."),
     ] = None,
     files: Annotated[
         list[str] | None,
-        typer.Option("--files", metavar="FILE,...", help="Files, separated by commas."),
+        option("--files", metavar="FILE,...", help="Files, separated by commas."),
     ] = None,
     deep_iteration: Annotated[
-        bool, typer.Option("--deep-iteration", help="One line per record, not only per batch.")
+        bool, option("--deep-iteration", help="One line per record, not only per batch.")
     ] = False,
     print_data_log: Annotated[
-        bool, typer.Option("--print-data-log", help="Print keys and payloads of records too.")
+        bool, option("--print-data-log", help="Print keys and payloads of records too.")
     ] = False,
     skip_record_metadata: Annotated[
-        bool, typer.Option("--skip-record-metadata", help="Record lines hold only key and payload.")
+        bool, option("--skip-record-metadata", help="Record lines hold only key and payload.")
     ] = False,
     verify_index_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="Check indexes, print no entries.")
+        bool, option("--verify-index-only", help="Check indexes, print no entries.")
     ] = False,
     index_sanity_check: Annotated[
-        bool, typer.Option("--index-sanity-check", help="Only the broker's own check of an index.")
+        bool, option("--index-sanity-check", help="Only the broker's own check of an index.")
     ] = False,
     max_bytes: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Read at most this much of each log.")
+        int | None, option(metavar="BYTES", help="Read at most this much of each log.")
     ] = None,
     max_message_size: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Largest message to look for behind an index entry."),
+        option(metavar="BYTES", help="Largest message to look for behind an index entry."),
     ] = None,
     max_batch_bytes: Annotated[
         int | None,
-        typer.Option(metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
+        option(metavar="BYTES", help="Largest batch to decompress.", show_default="256 MiB"),
     ] = None,
     key_decoder_class: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+        str | None, option(metavar="CLASS", help="One of Kafka's own decoder classes.")
     ] = None,
     value_decoder_class: Annotated[
-        str | None, typer.Option(metavar="CLASS", help="One of Kafka's own decoder classes.")
+        str | None, option(metavar="CLASS", help="One of Kafka's own decoder classes.")
     ] = None,
     offsets_decoder: Annotated[
-        bool, typer.Option("--offsets-decoder", help="Decode records of __consumer_offsets.")
+        bool, option("--offsets-decoder", help="Decode records of __consumer_offsets.")
     ] = False,
     transaction_log_decoder: Annotated[
         bool,
-        typer.Option("--transaction-log-decoder", help="Decode records of __transaction_state."),
+        option("--transaction-log-decoder", help="Decode records of __transaction_state."),
     ] = False,
     cluster_metadata_decoder: Annotated[
-        bool, typer.Option("--cluster-metadata-decoder", help="Decode cluster metadata records.")
+        bool, option("--cluster-metadata-decoder", help="Decode cluster metadata records.")
     ] = False,
     remote_log_metadata_decoder: Annotated[
         bool,
-        typer.Option("--remote-log-metadata-decoder", help="Decode tiered-storage metadata."),
+        option("--remote-log-metadata-decoder", help="Decode tiered-storage metadata."),
     ] = False,
     share_group_state_decoder: Annotated[
         bool,
-        typer.Option("--share-group-state-decoder", help="Decode records of __share_group_state."),
+        option("--share-group-state-decoder", help="Decode records of __share_group_state."),
     ] = False,
     show_secrets: Annotated[
-        bool, typer.Option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
+        bool, option("--show-secrets", help="Do not hide SCRAM keys in cluster metadata.")
     ] = False,
     offsets: Offsets = None,
     times: Times = None,
     producer_id: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only batches of this producer.")
+        int | None, option(metavar="ID", help="Only batches of this producer.")
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option(metavar="EPOCH", help="Only batches of this epoch.")
+        int | None, option(metavar="EPOCH", help="Only batches of this epoch.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only records with this key (UTF-8).")
+        str | None, option(metavar="TEXT", help="Only records with this key (UTF-8).")
     ] = None,
-    only_control: Annotated[
-        bool, typer.Option("--only-control", help="Only control batches.")
-    ] = False,
+    only_control: Annotated[bool, option("--only-control", help="Only control batches.")] = False,
     only_aborted: Annotated[
-        bool, typer.Option("--only-aborted", help="Only batches of aborted transactions.")
+        bool, option("--only-aborted", help="Only batches of aborted transactions.")
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new batches, also in new segments.")
+        bool, option("--follow", "-f", help="Wait for new batches, also in new segments.")
     ] = False,
     jobs: Jobs = None,
     output: KafkaOutput = OutputFormat.TEXT,

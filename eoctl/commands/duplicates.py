@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
@@ -39,45 +38,43 @@ def command(
     paths: Paths = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
-    kind: Annotated[KindChoice, typer.Option(help="Kind of duplicates to find.")] = KindChoice.ALL,
+    kind: Annotated[KindChoice, option(help="Kind of duplicates to find.")] = KindChoice.ALL,
     window: Annotated[
         str,
-        typer.Option(
-            metavar="DURATION", help="Largest time between suspected duplicates: 30s, 5m, 1h."
-        ),
+        option(metavar="DURATION", help="Largest time between suspected duplicates: 30s, 5m, 1h."),
     ] = "10m",
     record_id: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--id",
             metavar="key|header:NAME",
             help="Compare keys, or a header, instead of whole records.",
         ),
     ] = None,
     min_bytes: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
+        int, option(min=0, metavar="N", help="Ignore contents (or ids) smaller than this.")
     ] = 1,
     across_partitions: Annotated[
         bool,
-        typer.Option("--across-partitions", help="Compare across the partitions of a topic."),
+        option("--across-partitions", help="Compare across the partitions of a topic."),
     ] = False,
     isolation: Annotated[
-        Isolation, typer.Option(help="Look at all batches, or only at committed ones.")
+        Isolation, option(help="Look at all batches, or only at committed ones.")
     ] = Isolation.READ_UNCOMMITTED,
     grouped: Annotated[
-        bool, typer.Option("--grouped", help="One row for all copies, as in a table.")
+        bool, option("--grouped", help="One row for all copies, as in a table.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Print at most N; all are counted.")
+        int | None, option(min=0, metavar="N", help="Print at most N; all are counted.")
     ] = None,
     fail_on: Annotated[
         Severity,
-        typer.Option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
+        option(help="Exit with 1 for proved (warning) or also for suspected (note) ones."),
     ] = Severity.WARNING,
     spill_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
     ] = None,
-    memory: Annotated[int, typer.Option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
+    memory: Annotated[int, option(min=1, metavar="MIB", help="Memory for rows.")] = 256,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Find duplicates: proved ones by sequence numbers, suspected ones by their content.

@@ -6,9 +6,8 @@ import os
 from importlib.util import find_spec
 from typing import Annotated
 
-import typer
-
 from eoctl.clock import parse_time_ms
+from eoctl.declared import argument, option
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -35,44 +34,38 @@ from storage.limits import MAX_OFFSET
 def command(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Partition directories, log dirs; also URIs, *."),
+        argument(metavar="[PATH]...", help="Partition directories, log dirs; also URIs, *."),
     ] = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Output directory, new or empty.")
-    ] = None,
+    to: Annotated[str | None, option(metavar="DIR", help="Output directory, new or empty.")] = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
     file_format: Annotated[
-        ExportFormat, typer.Option("--format", help="File format.")
+        ExportFormat, option("--format", help="File format.")
     ] = ExportFormat.PARQUET,
     codec: Annotated[
-        ExportCodec | None, typer.Option(help="Compression of Parquet.", show_default="zstd")
+        ExportCodec | None, option(help="Compression of Parquet.", show_default="zstd")
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Write text as text in JSON Lines, not as base64.")
+        bool, option("--text", help="Write text as text in JSON Lines, not as base64.")
     ] = False,
-    columns: Annotated[
-        str | None, typer.Option(metavar="NAME,...", help="Only these columns.")
-    ] = None,
+    columns: Annotated[str | None, option(metavar="NAME,...", help="Only these columns.")] = None,
     isolation: Annotated[
-        Isolation, typer.Option(help="Isolation level of the consumer.")
+        Isolation, option(help="Isolation level of the consumer.")
     ] = Isolation.READ_UNCOMMITTED,
     until: Annotated[
-        Until, typer.Option(help="Stop at the log end, or at a checkpointed mark.")
+        Until, option(help="Stop at the log end, or at a checkpointed mark.")
     ] = Until.LOG_END,
     offsets: Offsets = None,
     times: Times = None,
     from_offset: Annotated[
-        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
+        int | None, option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
+        int | None, option(min=0, max=MAX_OFFSET, metavar="N", hidden=True)
     ] = None,
-    from_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
-    to_time: Annotated[str | None, typer.Option(metavar="TIME", hidden=True)] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted export.")
-    ] = False,
+    from_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
+    to_time: Annotated[str | None, option(metavar="TIME", hidden=True)] = None,
+    resume: Annotated[bool, option("--resume", help="Continue an interrupted export.")] = False,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
     master: Master = None,

@@ -7,8 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from eoctl.declared import argument, option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 
@@ -36,17 +35,17 @@ class JournalAction(StrEnum):
 
 
 def command(
-    action: Annotated[JournalAction, typer.Argument(metavar="list|show|prune", help="What to do.")],
+    action: Annotated[JournalAction, argument(metavar="list|show|prune", help="What to do.")],
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Log dirs, backup directories, or single journals."),
+        argument(metavar="PATH...", help="Log dirs, backup directories, or single journals."),
     ],
     older_than: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="prune: only journals older than this."),
+        option(min=0, metavar="DAYS", help="prune: only journals older than this."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="prune: remove them; without it they are only listed.")
+        bool, option("--apply", help="prune: remove them; without it they are only listed.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl import options
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.limits import INT16_MAX, INT32_MAX
@@ -17,30 +16,28 @@ if TYPE_CHECKING:
     from eoctl.clients.coordinators.producer_id_topic import IdOptions
     from eoctl.runs.clients.lease import LeaseAnswer
 
-LogDir = Annotated[str, typer.Argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
-AppId = Annotated[
-    str, typer.Option(metavar="ID", help="Application that the producer id is leased to.")
-]
+LogDir = Annotated[str, argument(metavar="LOG_DIR", help="One of a broker's log.dirs.")]
+AppId = Annotated[str, option(metavar="ID", help="Application that the producer id is leased to.")]
 ExpiryMs = Annotated[
-    int, typer.Option(min=1, max=2**53, metavar="MS", help="Duration of the lease from now on.")
+    int, option(min=1, max=2**53, metavar="MS", help="Duration of the lease from now on.")
 ]
 Generation = Annotated[
-    int, typer.Option(min=0, max=INT16_MAX, metavar="N", help="Generation that acquire returned.")
+    int, option(min=0, max=INT16_MAX, metavar="N", help="Generation that acquire returned.")
 ]
-WaitMs = Annotated[int, typer.Option(min=0, metavar="MS", help="How long to wait for the lock.")]
+WaitMs = Annotated[int, option(min=0, metavar="MS", help="How long to wait for the lock.")]
 TopicId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Topic id, if the cluster does not know the topic.")
+    str | None, option(metavar="ID", help="Topic id, if the cluster does not know the topic.")
 ]
 SingleCopy = Annotated[
-    bool, typer.Option("--single-copy", help="This is the only replica of the topic that counts.")
+    bool, option("--single-copy", help="This is the only replica of the topic that counts.")
 ]
 BlockSize = Annotated[
     int,
-    typer.Option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
+    option(min=1, max=1_000_000, metavar="N", help="Ids taken from the sequence at once."),
 ]
 Now = Annotated[
     str | None,
-    typer.Option(metavar="TIME|wall|dir", help="The clock for leases.", show_default="wall"),
+    option(metavar="TIME|wall|dir", help="The clock for leases.", show_default="wall"),
 ]
 
 
@@ -50,13 +47,11 @@ def acquire(
     expiry_ms: ExpiryMs,
     topic: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC", help="Topic of a partition to write to; repeatable."),
+        option(metavar="TOPIC", help="Topic of a partition to write to; repeatable."),
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0, max=INT32_MAX, metavar="N", help="Partition number, one for each --topic."
-        ),
+        option(min=0, max=INT32_MAX, metavar="N", help="Partition number, one for each --topic."),
     ] = None,
     block_size: BlockSize = 1000,
     wait_ms: WaitMs = 5000,

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from eoctl.declared import argument, option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, UsageError
@@ -21,29 +20,25 @@ if TYPE_CHECKING:
 
 def command(
     path: Annotated[
-        str, typer.Argument(metavar="PARTITION", help="A partition directory, or a .log in it.")
+        str, argument(metavar="PARTITION", help="A partition directory, or a .log in it.")
     ],
-    offset: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Find this offset.")
-    ] = None,
+    offset: Annotated[int | None, option(min=0, metavar="N", help="Find this offset.")] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="TIME", help="Find the first record at or after this time (ms or ISO 8601)."
         ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Find all records with this key (UTF-8).")
+        str | None, option(metavar="KEY", help="Find all records with this key (UTF-8).")
     ] = None,
     pos: Annotated[
         int | None,
-        typer.Option(min=0, metavar="POS", help="Find the batch at this byte of a .log file."),
+        option(min=0, metavar="POS", help="Find the batch at this byte of a .log file."),
     ] = None,
     segment: Annotated[
         int | None,
-        typer.Option(
-            min=0, metavar="BASE_OFFSET", help="Base offset of the segment that --pos is in."
-        ),
+        option(min=0, metavar="BASE_OFFSET", help="Base offset of the segment that --pos is in."),
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

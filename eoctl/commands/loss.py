@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
@@ -24,11 +23,11 @@ def command(
     topic: Topics = None,
     against: Annotated[
         str | None,
-        typer.Option(metavar="DIR|JOURNAL", help="Another copy, or before a change: by record."),
+        option(metavar="DIR|JOURNAL", help="Another copy, or before a change: by record."),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             metavar="N",
             help="Print at most N rows of each kind.",
@@ -36,7 +35,7 @@ def command(
         ),
     ] = None,
     spill_dir: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Directory for what does not fit into memory.")
+        str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
     ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.text.inputs import BytesAs, InputFormat
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.limits import INT16_MAX, INT32_MAX, INT64_MAX
 
@@ -35,44 +34,44 @@ class Compression(StrEnum):
 def command(
     path: Annotated[
         str,
-        typer.Argument(
+        argument(
             metavar="PARTITION",
             help="A directory TOPIC-N, which may not exist yet; with --to-topic a log dir.",
         ),
     ],
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Records to append; - is the standard input.")
+        str, argument(metavar="[FILE]", help="Records to append; - is the standard input.")
     ] = "-",
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
     input_format: Annotated[
-        InputFormat, typer.Option("--format", help="Format of the input.")
+        InputFormat, option("--format", help="Format of the input.")
     ] = InputFormat.LINES,
     bytes_as: Annotated[
-        BytesAs, typer.Option("--bytes", help="How strings of jsonl and msgpack are read.")
+        BytesAs, option("--bytes", help="How strings of jsonl and msgpack are read.")
     ] = BytesAs.TEXT,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Separates key and value of each line.")
+        str | None, option(metavar="TEXT", help="Separates key and value of each line.")
     ] = None,
     compression: Annotated[
         Compression | None,
-        typer.Option(help="Compression codec.", show_default="the topic's, or none"),
+        option(help="Compression codec.", show_default="the topic's, or none"),
     ] = None,
     batch_bytes: Annotated[
         int,
-        typer.Option(min=1, max=INT32_MAX, metavar="N", help="Largest batch, before compression."),
+        option(min=1, max=INT32_MAX, metavar="N", help="Largest batch, before compression."),
     ] = 16_384,
     batch_records: Annotated[
-        int | None, typer.Option(min=1, max=INT32_MAX, metavar="N", help="Most records in a batch.")
+        int | None, option(min=1, max=INT32_MAX, metavar="N", help="Most records in a batch.")
     ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Timestamp of all records.", show_default="the clock"),
+        option(metavar="TIME", help="Timestamp of all records.", show_default="the clock"),
     ] = None,
     now: options.WriteNow = None,
     producer_id: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=-1,
             max=INT64_MAX,
             metavar="ID",
@@ -82,13 +81,13 @@ def command(
     ] = None,
     producer_epoch: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0, max=INT16_MAX, metavar="N", help="Producer epoch.", show_default="as in the log"
         ),
     ] = None,
     base_sequence: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=INT32_MAX,
             metavar="N",
@@ -98,7 +97,7 @@ def command(
     ] = None,
     lease: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="APP", help="Use the producer id leased to this application (eoctl lease-pid)."
         ),
     ] = None,
@@ -107,26 +106,26 @@ def command(
     index_interval_bytes: options.IndexIntervalBytes = None,
     index_max_bytes: options.IndexMaxBytes = None,
     producer_expiry_ms: Annotated[
-        int, typer.Option(min=1, metavar="MS", help="producer.id.expiration.ms of the broker.")
+        int, option(min=1, metavar="MS", help="producer.id.expiration.ms of the broker.")
     ] = 86_400_000,
     fsync: options.FsyncChoice = options.Fsync.SEGMENT,
     txn_records: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Records in each transaction."),
+        option(min=1, metavar="N", help="Records in each transaction."),
     ] = None,
     abort_every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Abort every Nth transaction.")
+        int | None, option(min=1, metavar="N", help="Abort every Nth transaction.")
     ] = None,
     transactional_id: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="ID", help="Run transactions with the coordinator of this id in the log dir."
         ),
     ] = None,
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=2,
             metavar="0|1|2",
@@ -136,31 +135,29 @@ def command(
     ] = None,
     coordinator_epoch: Annotated[
         int,
-        typer.Option(min=0, max=INT32_MAX, metavar="N", help="Coordinator epoch of the markers."),
+        option(min=0, max=INT32_MAX, metavar="N", help="Coordinator epoch of the markers."),
     ] = 0,
     producer_session: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Keep the position in FILE, so that a second run continues."
-        ),
+        option(metavar="FILE", help="Keep the position in FILE, so that a second run continues."),
     ] = None,
     acks_to: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Append a line to FILE for each acknowledged batch."),
+        option(metavar="FILE", help="Append a line to FILE for each acknowledged batch."),
     ] = None,
     in_flight: Annotated[
-        int, typer.Option(min=1, max=5, metavar="N", help="Most unacknowledged batches.")
+        int, option(min=1, max=5, metavar="N", help="Most unacknowledged batches.")
     ] = 1,
     fault: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="FAULTS", help="Simulate network faults: drop=P,reorder=P,lost-ack=P,seed=N."
         ),
     ] = None,
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     single_copy: options.SingleCopy = False,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> None:
     """Append records to a partition directory, as a producer and its broker would.

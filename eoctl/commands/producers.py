@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import (
     Now,
     Output,
@@ -44,7 +43,7 @@ def command(
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     by_hour: Annotated[
-        bool, typer.Option("--by-hour", help="Also print new ids for each topic and hour.")
+        bool, option("--by-hour", help="Also print new ids for each topic and hour.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.errors import AccessError, UsageError
 from storage.limits import INT32_MAX
@@ -16,12 +15,12 @@ from storage.limits import INT32_MAX
 @with_change()
 def command(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PARTITION...", help="Partition directories or log dirs.")
+        list[str], argument(metavar="PARTITION...", help="Partition directories or log dirs.")
     ],
     topic: options.Topics = None,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=INT32_MAX,
             metavar="BYTES",
@@ -31,7 +30,7 @@ def command(
     ] = None,
     index_max_bytes: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=12,
             max=INT32_MAX,
             metavar="BYTES",
@@ -41,20 +40,18 @@ def command(
     ] = None,
     preallocate: Annotated[
         bool,
-        typer.Option(
-            "--preallocate", help="Preallocate the active indexes as a running broker does."
-        ),
+        option("--preallocate", help="Preallocate the active indexes as a running broker does."),
     ] = False,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
     metadata_dir: options.MetadataDir = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
+        str | None, option(metavar="DIR", help="Write all rebuilt files below DIR instead.")
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the files that differ or are missing.")
+        bool, option("--apply", help="Write the files that differ or are missing.")
     ] = False,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:

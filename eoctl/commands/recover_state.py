@@ -4,32 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 
 @with_change()
 def command(
-    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Use no snapshot: replay from the log start.")
+        bool, option("--from-scratch", help="Use no snapshot: replay from the log start.")
     ] = False,
     at_offset: Annotated[
-        int | None, typer.Option(min=0, metavar="OFFSET", help="The state up to offset N.")
+        int | None, option(min=0, metavar="OFFSET", help="The state up to offset N.")
     ] = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the snapshot to FILE.")
-    ] = None,
+    to: Annotated[str | None, option(metavar="FILE", help="Write the snapshot to FILE.")] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write the snapshot that a broker would.")
+        bool, option("--apply", help="Write the snapshot that a broker would.")
     ] = False,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.KafkaOutput = OutputFormat.TEXT,
 ) -> int:
     """Show the producers that a broker would know after its next start.

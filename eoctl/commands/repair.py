@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from recovery.repair.strategies import Strategy
 from storage.limits import INT32_MAX
@@ -16,22 +15,22 @@ from storage.limits import INT32_MAX
 @with_change()
 def command(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Partition directories or log dirs.")
+        list[str], argument(metavar="PATH...", help="Partition directories or log dirs.")
     ],
     topic: options.Topics = None,
     strategy: Annotated[
         Strategy | None,
-        typer.Option(help="How to repair; without it the damage is shown and a strategy proposed."),
+        option(help="How to repair; without it the damage is shown and a strategy proposed."),
     ] = None,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="These are the only replicas that will be kept.")
+        bool, option("--single-copy", help="These are the only replicas that will be kept.")
     ] = False,
     replicated: Annotated[
-        bool, typer.Option("--replicated", help="Another broker has an in-sync replica.")
+        bool, option("--replicated", help="Another broker has an in-sync replica.")
     ] = False,
     index_interval_bytes: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=INT32_MAX,
             metavar="N",
@@ -42,7 +41,7 @@ def command(
     producer_expiry_ms: options.ProducerExpiryMs = None,
     now: options.Now = None,
     metadata_dir: options.MetadataDir = None,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     jobs: options.Jobs = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -32,25 +31,25 @@ class RuleName(StrEnum):
 
 @with_change()
 def command(
-    action: Annotated[ReplicasAction, typer.Argument(metavar="compare|rejoin", help="What to do.")],
+    action: Annotated[ReplicasAction, argument(metavar="compare|rejoin", help="What to do.")],
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
+        argument(metavar="DIR...", help="Directories of one partition; compare: log dirs."),
     ],
     leader: Annotated[
-        str | None, typer.Option(metavar="DIR", help="rejoin: the copy that DIR follows.")
+        str | None, option(metavar="DIR", help="rejoin: the copy that DIR follows.")
     ] = None,
     rule: Annotated[
         RuleName,
-        typer.Option(help="rejoin: cut by leader epochs, or by high watermark (only shown)."),
+        option(help="rejoin: cut by leader epochs, or by high watermark (only shown)."),
     ] = RuleName.EPOCH,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="rejoin: even if acknowledged records are lost.")
+        bool, option("--unclean", help="rejoin: even if acknowledged records are lost.")
     ] = False,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Compare copies of one partition from several brokers, or make one follow another.
@@ -62,7 +61,7 @@ def command(
     if action is ReplicasAction.COMPARE:
         from eoctl.runs.reports.replicas import compare
 
-        is_changing = change != options.PLAN_ONLY
+        is_changing = change != PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
             raise UsageError("compare changes nothing: that option goes with rejoin only")
         run = compare(paths, now=now, expiration_ms=producer_expiry_ms)

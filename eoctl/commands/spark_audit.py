@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from eoctl.declared import argument, option
 from eoctl.options import (
     Conf,
     EngineChoice,
@@ -42,24 +41,24 @@ class ReportName(StrEnum):
 def command(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Partition directories, log dirs; globs, URIs."),
+        argument(metavar="[PATH]...", help="Partition directories, log dirs; globs, URIs."),
     ] = None,
     server_properties: ServerProperties = None,
     topic: Topics = None,
     report: Annotated[
         list[ReportName] | None,
-        typer.Option(help="Report to print; repeatable.", show_default="partitions"),
+        option(help="Report to print; repeatable.", show_default="partitions"),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Also write all reports as Parquet files.")
+        str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Save what was read in FILE, and read only what is new."),
+        option(metavar="FILE", help="Save what was read in FILE, and read only what is new."),
     ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+        option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
     ] = None,
     engine: EngineChoice = EngineName.AUTO,
     jobs: Jobs = None,
@@ -67,7 +66,7 @@ def command(
     conf: Conf = None,
     split_bytes: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
+        option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
     ] = None,
     fail_on: FailOn = Severity.WARNING,
     output: Output = OutputFormat.TEXT,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 from storage.limits import INT32_MAX, MAX_OFFSET
@@ -15,16 +14,16 @@ from storage.limits import INT32_MAX, MAX_OFFSET
 
 @with_change()
 def command(
-    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     to_hw: Annotated[
-        bool, typer.Option("--to-hw", help="Cut at the checkpointed high watermark.")
+        bool, option("--to-hw", help="Cut at the checkpointed high watermark.")
     ] = False,
     to_offset: Annotated[
-        int | None, typer.Option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
+        int | None, option(min=0, max=MAX_OFFSET, metavar="N", help="Keep offsets below N.")
     ] = None,
     to_leader_epoch: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=INT32_MAX,
             metavar="EPOCH",
@@ -33,14 +32,14 @@ def command(
     ] = None,
     to_time: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="TIME", help="Keep everything before the first record at or after this time."
         ),
     ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Refuse a cut inside a batch.")] = False,
+    exact: Annotated[bool, option("--exact", help="Refuse a cut inside a batch.")] = False,
     assume_hw: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0,
             max=MAX_OFFSET,
             metavar="N",
@@ -49,23 +48,23 @@ def command(
     ] = None,
     replica: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica to compare with; repeatable."),
+        option(metavar="DIR", help="Another replica to compare with; repeatable."),
     ] = None,
     all_replicas: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
+        option(metavar="DIR", help="Another replica to cut too; repeat for each replica."),
     ] = None,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="This is the only replica that will be kept.")
+        bool, option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     coordinator_dir: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
+        option(metavar="DIR", help="Log dir with __consumer_offsets; repeatable."),
     ] = None,
     metadata_dir: options.MetadataDir = None,
     now: options.Now = None,
     producer_expiry_ms: options.ProducerExpiryMs = None,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Cut a partition back to an offset, the high watermark, a leader epoch or a time.

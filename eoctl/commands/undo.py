@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from eoctl import options
+from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 
 if TYPE_CHECKING:
@@ -20,16 +19,16 @@ COLUMNS = ("plan_id", "command", "status", "steps", "path")
 def command(
     journals: Annotated[
         list[str],
-        typer.Argument(
+        argument(
             metavar="JOURNAL...", help="Journals; or log dirs, whose newest change is undone."
         ),
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only check whether it can be undone.")
+        bool, option("--dry-run", help="Only check whether it can be undone.")
     ] = False,
     with_later: Annotated[
         bool,
-        typer.Option("--with-later", help="Also undo later changes of the same log dirs."),
+        option("--with-later", help="Also undo later changes of the same log dirs."),
     ] = False,
     broker_is_stopped: options.BrokerIsStopped = False,
     output: options.Output = OutputFormat.TEXT,

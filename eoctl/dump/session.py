@@ -6,12 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from eoctl import output
-from recovery.rules.catalogue import severity_of
 from recovery.rules.findings import Severity
 from storage.errors import EXIT_ACCESS, EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError
 from storage.kernels.protocol import Verdict, VerdictKind
-from storage.producers.java_hash import string_hash
-from storage.producers.java_hash_map import hash_map_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,6 +39,8 @@ class DumpSession:
 
     def problem(self, error: FormatError) -> None:
         """Report something in a file that is not as it should be; a note does not count."""
+        from recovery.rules.catalogue import severity_of  # here: most files have none
+
         if severity_of(error.check_id) is not Severity.NOTE:
             self.invalid_count += 1
         output.error(error)
@@ -109,7 +108,13 @@ class DumpSession:
 
 def _java_order(lists: Iterable[str]) -> list[str]:
     """Order in which java.util.HashMap iterates over these file names."""
-    return hash_map_order(list(lists), string_hash)
+    names = list(lists)
+    if not names:
+        return names
+    from storage.producers.java_hash import string_hash
+    from storage.producers.java_hash_map import hash_map_order
+
+    return hash_map_order(names, string_hash)
 
 
 def _say(text: str) -> None:

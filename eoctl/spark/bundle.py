@@ -80,7 +80,7 @@ def _names(root: Path) -> Iterator[str]:
 
 def main() -> NoReturn:
     """Write the bundle into the directory that is named, by default `dist`."""
-    from eoctl.main import exit_status_of
+    from eoctl.outcome import exit_status_of
     from eoctl.output import line
 
     def write() -> None:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import random
 import sys
 import threading
 import time
@@ -215,6 +214,8 @@ def take_in_turn(
                 if error.pid == os.getpid() or time.monotonic() >= end_s:
                     raise
             # Drawn, so that those who wait do not come all at once.
+            import random  # here, since it takes long to load
+
             time.sleep(random.uniform(0, pause_s))  # noqa: S311
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
         yield taken

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from eoctl.options import ChangeOptions
+from eoctl.change_options import ChangeOptions
 from storage.errors import UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME
 from tests.changes import held, in_a_closed_pipe, interrupt, journal_of, rows_of

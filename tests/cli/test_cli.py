@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl import output, shared_options
-from eoctl.main import COMMANDS, exit_status_of, wanted_command
+from eoctl.outcome import exit_status_of
 from eoctl.output import OutputFormat, Report, emit
+from eoctl.verbs import COMMANDS, wanted_command
 from storage.errors import CorruptError, RefusedError, UsageError
 from tests.kafka.broker import copy_log_dir
 

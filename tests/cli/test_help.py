@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl import main
 from eoctl.help.examples import EXAMPLES
 from eoctl.help.old_names import OLD_NAMES
 from eoctl.help.panels import Panel
-from eoctl.main import COMMANDS
+from eoctl.help.saved import PAGES, page_of, saved_help
+from eoctl.verbs import COMMANDS
+from tests.saved_help import help_of_typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def _calls() -> list[str]:
@@ -64,6 +68,52 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     calls = [line.strip() for line in shown.splitlines() if line.startswith("    ")]
     assert calls == [each.call for each in EXAMPLES[call]]
     assert lines[-1] == f"For details see man {'-'.join(['eoctl', *words[:1]])}"
+
+
+def test_each_call_has_a_page_and_there_are_no_others() -> None:
+    assert {str(each) for each in Path(PAGES).iterdir()} == {
+        page_of(call.split()) for call in CALLS
+    }
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_saved_help_is_typers(call: str) -> None:
+    """As `python -m tests.saved_help` writes it."""
+    assert saved_help([*call.split(), "-h"]) == help_of_typer(call.split())
+
+
+@pytest.mark.parametrize("columns", [None, "x", "0", "60", "79", "80", "300"])
+@pytest.mark.parametrize("terminal", [None, 0, 79, 200])
+def test_saved_help_is_typers_at_every_width(
+    columns: str | None,
+    terminal: int | None,
+    eoctl: Callable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a pipe, on a terminal, and where COLUMNS says how wide."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    if terminal is not None:
+        size = os.terminal_size((terminal, 24))
+        monkeypatch.setattr(os, "get_terminal_size", lambda *_: size)
+    calls = [("--help",), ("txn", "list", "-h"), ("help", "check")]
+    found = [eoctl(*each) for each in calls]
+    monkeypatch.setattr(main, "saved_help", lambda _: None)
+    assert [eoctl(*each) for each in calls] == found
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["txn.list --help", "chek --help", "CHECK --help", "check -- --help", "check --help --help",
+     "help txn lis", "check x --help", "--help check", "txn --help list", "-h --version"],
+)  # fmt: skip
+def test_help_of_odd_calls_is_typers(
+    call: str, eoctl: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = eoctl(*call.split())
+    monkeypatch.setattr(main, "saved_help", lambda _: None)
+    assert eoctl(*call.split()) == found
 
 
 @pytest.mark.parametrize("call", [each for each in CALLS if each])

@@ -18,7 +18,7 @@ from storage.files.broker_lock import take
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.options import ChangeOptions
+    from eoctl.change_options import ChangeOptions
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.change_options import ChangeOptions
 from eoctl.clock import NowSource, wall_ms
-from eoctl.options import ChangeOptions
 from eoctl.progress import Progress
 from recovery.changes.plans.changeable import require_checkpoints
 from recovery.changes.plans.plan import absolute_path, make_plan, source_of

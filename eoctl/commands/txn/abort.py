@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.txn.coordinators import CoordinatorDir, MaxTimeoutMs, Now
+from eoctl.declared import argument, option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from storage.limits import INT64_MAX
@@ -17,28 +16,26 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 
 @with_change()
 def abort(
-    path: Annotated[str, typer.Argument(metavar="PARTITION", help="A partition directory.")],
+    path: Annotated[str, argument(metavar="PARTITION", help="A partition directory.")],
     producer_id: Annotated[
         int,
-        typer.Option(
-            min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."
-        ),
+        option(min=0, max=INT64_MAX, metavar="N", help="Producer id of the transaction to abort."),
     ],
     force_overdue: Annotated[
-        bool, typer.Option("--force-overdue", help="Abort even if the coordinator still lists it.")
+        bool, option("--force-overdue", help="Abort even if the coordinator still lists it.")
     ] = False,
     single_copy: Annotated[
-        bool, typer.Option("--single-copy", help="This is the only replica that will be kept.")
+        bool, option("--single-copy", help="This is the only replica that will be kept.")
     ] = False,
     all_replicas: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
+        option(metavar="DIR", help="Another replica to write to; repeat for each replica."),
     ] = None,
     coordinator_dir: CoordinatorDir = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
     transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """End a hanging transaction with the ABORT marker that a coordinator would have written."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.commands.txn.coordinators import Now
+from eoctl.declared import argument, option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from storage.errors import EXIT_SKIPPED
@@ -16,17 +15,15 @@ from storage.errors import EXIT_SKIPPED
 
 @with_change(without=("save_plan",))
 def complete(
-    path: Annotated[
-        str, typer.Argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")
-    ],
+    path: Annotated[str, argument(metavar="LOG-DIR", help="Log dir with __transaction_state.")],
     transactional_id: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Only this transactional.id; repeatable."),
+        option(metavar="ID", help="Only this transactional.id; repeatable."),
     ] = None,
     single_copy: options.SingleCopy = False,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Do what the coordinator would: write missing markers, abort what has timed out."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from eoctl.declared import option
 from eoctl.options import given_paths
 from storage.errors import UsageError
 from storage.limits import INT64_MAX
@@ -15,20 +14,18 @@ if TYPE_CHECKING:
 
 CoordinatorDir = Annotated[
     list[str] | None,
-    typer.Option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
+    option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
 ]
 Now = Annotated[
     str | None,
-    typer.Option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
+    option(metavar="TIME|wall|dir", help="The clock for ages.", show_default="wall"),
 ]
 MaxTimeoutMs = Annotated[
-    int, typer.Option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
+    int, option(min=1, metavar="MS", help="transaction.max.timeout.ms of the brokers.")
 ]
-TransactionalId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Show this transactional.id.")
-]
+TransactionalId = Annotated[str | None, option(metavar="ID", help="Show this transactional.id.")]
 ProducerId = Annotated[
-    int | None, typer.Option(min=0, max=INT64_MAX, metavar="N", help="Show this producer id.")
+    int | None, option(min=0, max=INT64_MAX, metavar="N", help="Show this producer id.")
 ]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
 from eoctl.commands.txn.coordinators import (
     CoordinatorDir,
@@ -15,6 +13,7 @@ from eoctl.commands.txn.coordinators import (
     TransactionalId,
     world_of,
 )
+from eoctl.declared import option
 from eoctl.options import FailOn, Output, given_paths
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
@@ -25,7 +24,7 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 def list_transactions(
     paths: options.Paths = None,
     all_transactions: Annotated[
-        bool, typer.Option("--all", help="Include ended transactions, with their outcomes.")
+        bool, option("--all", help="Include ended transactions, with their outcomes.")
     ] = False,
     server_properties: options.ServerProperties = None,
     topic: options.Topics = None,

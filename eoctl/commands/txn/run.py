@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from eoctl import options
-from eoctl.change_options import with_change
+from eoctl.change_options import PLAN_ONLY, ChangeOptions, with_change
 from eoctl.clients.text.inputs import BytesAs, InputFormat
 from eoctl.commands.txn.coordinators import Now
+from eoctl.declared import argument, option
 from eoctl.options import Output
 from eoctl.output import OutputFormat
 from recovery.transactions.isolation import Isolation
@@ -18,61 +17,55 @@ from recovery.transactions.isolation import Isolation
 @with_change(without=("save_plan",))
 def run(
     sources: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help="Partition directories to consume.")
+        list[str], argument(metavar="SOURCE...", help="Partition directories to consume.")
     ],
     target: Annotated[
         str,
-        typer.Option(
-            "--to", metavar="PARTITION", help="Target partition; with --to-topic its log dir."
-        ),
+        option("--to", metavar="PARTITION", help="Target partition; with --to-topic its log dir."),
     ],
     program: Annotated[
         str,
-        typer.Option(
-            "--exec", metavar="CMD", help="Filter program: reads records, writes records."
-        ),
+        option("--exec", metavar="CMD", help="Filter program: reads records, writes records."),
     ],
     transactional_id: Annotated[
-        str, typer.Option(metavar="ID", help="transactional.id of the transactions.")
+        str, option(metavar="ID", help="transactional.id of the transactions.")
     ],
     group: Annotated[
-        str, typer.Option(metavar="GROUP", help="Consumer group whose offsets are committed.")
+        str, option(metavar="GROUP", help="Consumer group whose offsets are committed.")
     ],
     topic: options.TargetTopic = None,
     partitions: options.PartitionsCount = None,
     txn_records: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most records in a transaction.")
+        int, option(min=1, metavar="N", help="Most records in a transaction.")
     ] = 500,
     max_transactions: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=1, metavar="N", help="Most transactions for each source.", show_default="to its end"
         ),
     ] = None,
     start: Annotated[
         str,
-        typer.Option(
+        option(
             "--from",
             metavar="WHERE",
             help="Where a new group starts: earliest, latest, an offset or a time.",
         ),
     ] = "earliest",
     isolation: Annotated[
-        Isolation, typer.Option(help="Isolation level for reading the sources.")
+        Isolation, option(help="Isolation level for reading the sources.")
     ] = Isolation.READ_COMMITTED,
     input_format: Annotated[
         InputFormat,
-        typer.Option(
-            "--format", metavar="lines|jsonl", help="Format that the filter reads and writes."
-        ),
+        option("--format", metavar="lines|jsonl", help="Format that the filter reads and writes."),
     ] = InputFormat.LINES,
     bytes_as: Annotated[
-        BytesAs, typer.Option("--bytes", help="How strings of jsonl are read.")
+        BytesAs, option("--bytes", help="How strings of jsonl are read.")
     ] = BytesAs.TEXT,
     transaction_timeout_ms: options.TransactionTimeoutMs = 60_000,
     transaction_version: Annotated[
         int | None,
-        typer.Option(
+        option(
             min=0, max=2, metavar="0|1|2", help="transaction.version.", show_default="the cluster's"
         ),
     ] = None,
@@ -81,7 +74,7 @@ def run(
     topic_id: options.TopicId = None,
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
-    change: options.ChangeOptions = options.PLAN_ONLY,
+    change: ChangeOptions = PLAN_ONLY,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Consume, transform, produce: each batch of records and its offsets in one transaction."""

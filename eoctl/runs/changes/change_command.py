@@ -37,7 +37,7 @@ from storage.shell_words import pasted
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from eoctl.options import ChangeOptions
+    from eoctl.change_options import ChangeOptions
     from eoctl.runs.changes.plan_words import PlanAnswer
     from eoctl.runs.told import Line
     from recovery.changes.journals.applied import Applied

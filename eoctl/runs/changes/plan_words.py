@@ -21,7 +21,7 @@ from storage.shell_words import call_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.options import ChangeOptions
+    from eoctl.change_options import ChangeOptions
     from recovery.changes.journals.applied import Applied
     from recovery.changes.journals.journal import Journal
     from recovery.changes.plans.plan import Plan

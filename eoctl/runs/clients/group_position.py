@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from eoctl.change_options import ChangeOptions
 from eoctl.clients.coordinators.group_offsets import GroupCommits
 from eoctl.clients.log.consumer import require_in_log
 from eoctl.clients.partitions.append_notes import notes_of
@@ -15,7 +16,6 @@ from eoctl.clients.partitions.open_partitions import OpenPartitions
 from eoctl.clients.partitions.target import TargetOptions
 from eoctl.clients.programs.position_file import Position
 from eoctl.clock import NowSource, resolve_now
-from eoctl.options import ChangeOptions
 from eoctl.output import message
 from storage.errors import RefusedError
 from storage.file_names import TopicPartition

@@ -1,0 +1,161 @@
+"""The program as Typer has it: help, wrong calls, and what `eoctl.plain_calls` leaves to it.
+
+A command's own module is imported when that command is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
+
+import typer
+from typer.exceptions import TyperException
+
+from eoctl.declared import NEEDED, parameters_of
+from eoctl.help.command import HELP_NAMES, HelpfulCommand, HelpfulGroup
+from eoctl.outcome import exit_status_of, with_kernel
+from eoctl.shared_options import with_shared
+from eoctl.verbs import COMMANDS, CommandEntry, wanted_command
+from storage.errors import EXIT_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eoctl.declared import Parameter
+
+EPILOG = "Exit status: 0 clean, 1 findings, 2 usage, 3 cannot read, 4 refused, 5 part skipped."
+
+
+def build_app(arguments: list[str]) -> typer.Typer:
+    """Build the application for a command line: of all commands only the one it calls is loaded.
+
+    The others are names for the list of them, which nobody sees where a command comes first: each
+    costs as much time as importing a small module.
+    """
+    wanted = wanted_command(arguments)
+    is_list_needed = arguments[:1] != [wanted] or wanted not in COMMANDS
+    app = typer.Typer(
+        name="eoctl",
+        cls=HelpfulGroup,
+        context_settings=HELP_NAMES,
+        help="The fsck, the scalpel and the microscope for exactly-once Kafka logs.",
+        epilog=EPILOG,
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+    app.callback()(_top_level)
+    for name, entry in COMMANDS.items():
+        if name == wanted:
+            module = importlib.import_module(entry.module)
+            if hasattr(module, "SUBCOMMANDS"):
+                app.add_typer(_build_group(module.SUBCOMMANDS, entry, arguments), name=name)
+            else:
+                app.command(name, cls=HelpfulCommand, short_help=entry.summary)(
+                    for_typer(module.command)
+                )
+        elif is_list_needed:
+            app.command(name, short_help=entry.summary)(_placeholder)
+    if is_list_needed:
+        app.command("help", short_help="Show the help of a command.")(_placeholder)
+    return app
+
+
+def _build_group(
+    functions: dict[str, Callable[..., int | None]], entry: CommandEntry, arguments: list[str]
+) -> typer.Typer:
+    """Build a command that has commands of its own; only the one called is more than a name."""
+    wanted = wanted_command(arguments, 1)
+    is_list_needed = arguments[1:2] != [wanted] or wanted not in functions
+    group = typer.Typer(
+        cls=HelpfulGroup, help=entry.summary, rich_markup_mode=None, no_args_is_help=True
+    )
+    for name, function in functions.items():
+        if name != wanted and not is_list_needed:
+            continue
+        summary = (function.__doc__ or "").partition("\n")[0]
+        group.command(name, cls=HelpfulCommand, short_help=summary)(
+            for_typer(function) if name == wanted else _placeholder
+        )
+    return group
+
+
+def _placeholder() -> None:
+    """Stand in the list of commands for one that this call does not need."""
+
+
+def _show_version(*, value: bool) -> None:
+    if value:
+        from eoctl.version import print_version
+
+        sys.exit(exit_status_of(print_version))
+
+
+def _top_level(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show versions and kernel."
+        ),
+    ] = False,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(metavar="[SHELL]", help="Install completion for bash, zsh or fish."),
+    ] = None,
+    show_completion: Annotated[
+        str | None, typer.Option(metavar="[SHELL]", help="Print the script that does it.")
+    ] = None,
+) -> None:
+    del version, install_completion, show_completion  # done before
+
+
+def run_app(words: list[str], arguments: list[str]) -> NoReturn:
+    """Run a call; `arguments` are its words as they were given, before `eoctl help` was undone."""
+    try:
+        sys.exit(build_app(words)(args=words, prog_name="eoctl", standalone_mode=False))
+    except TyperException as exc:
+        sys.exit(_tell_usage(exc, words, arguments))
+
+
+def for_typer(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Return a command as Typer takes it: with its signature, and an end in an exit status."""
+    function = with_kernel(with_shared(function))
+
+    @functools.wraps(function)
+    def wrapper(**values: Any) -> None:
+        sys.exit(exit_status_of(lambda: function(**values)))
+
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [_for_signature(each) for each in parameters_of(function)]
+    )
+    return wrapper
+
+
+def _for_signature(parameter: Parameter) -> inspect.Parameter:
+    kind, declared = get_args(parameter.hint)
+    make = typer.Option if declared.is_option else typer.Argument
+    return inspect.Parameter(
+        parameter.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if parameter.default is NEEDED else parameter.default,
+        annotation=Annotated[kind, make(*declared.names, **declared.settings)],
+    )
+
+
+def _tell_usage(exc: TyperException, words: list[str], arguments: list[str]) -> int:
+    """Say what is wrong with a call; without any argument that is the help."""
+    from eoctl import output
+    from eoctl.help.usage_errors import as_ours, asks_for_machine
+
+    if type(exc).__name__ == "NoArgsIsHelpError":
+        output.write_stderr(exc.format_message())
+        return EXIT_USAGE
+    is_machine = asks_for_machine(arguments)
+    output.use_format(output.OutputFormat.JSONL if is_machine else output.OutputFormat.TEXT)
+    output.error(as_ours(exc, words))
+    return EXIT_USAGE

@@ -1,0 +1,75 @@
+"""How commands declare what they take, so that Typer is loaded only by the calls that need it.
+
+    def command(path: Annotated[str, argument(help="A directory.")], ...) -> int: ...
+
+`eoctl.app` makes Typer's options and arguments of it, with the settings that Typer has;
+`eoctl.plain_calls` reads the calls that leave nothing to Typer. Both know a command by
+`parameters_of`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class Declared(NamedTuple):
+    """An option or an argument: its names, if they are not the parameter's, and its settings."""
+
+    is_option: bool
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+class Parameter(NamedTuple):
+    """A parameter of a command. `default` is NEEDED where there is none."""
+
+    name: str
+    hint: Any  # Annotated with what is declared
+    default: Any
+
+
+class _Needed:
+    pass
+
+
+NEEDED = _Needed()
+
+
+def option(*names: str, **settings: Any) -> Declared:
+    """Declare an option; the settings are those of `typer.Option`."""
+    return Declared(is_option=True, names=names, settings=settings)
+
+
+def argument(**settings: Any) -> Declared:
+    """Declare an argument; the settings are those of `typer.Argument`."""
+    return Declared(is_option=False, names=(), settings=settings)
+
+
+def with_parameters(
+    function: Callable[..., int | None], parameters: Sequence[Parameter]
+) -> Callable[..., int | None]:
+    """Say what a wrapped command takes, in place of what it is written with."""
+    function.parameters = tuple(parameters)  # type: ignore[attr-defined]
+    return function
+
+
+@cache
+def parameters_of(function: Callable[..., int | None]) -> tuple[Parameter, ...]:
+    """Return what a command takes, in the order of its help.
+
+    Without `inspect`, which takes as long to load as a small command to run.
+    """
+    known: tuple[Parameter, ...] | None = getattr(function, "parameters", None)
+    if known is not None:
+        return known
+    hints = get_type_hints(function, include_extras=True)
+    code, defaults = function.__code__, function.__defaults__ or ()
+    by_place = code.co_varnames[: code.co_argcount]
+    values = dict(zip(by_place[len(by_place) - len(defaults) :], defaults, strict=True))
+    values |= function.__kwdefaults__ or {}
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return tuple(Parameter(each, hints[each], values.get(each, NEEDED)) for each in names)

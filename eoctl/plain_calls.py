@@ -1,0 +1,145 @@
+"""Calls that leave nothing to Typer, read without it: nothing abbreviated, odd or wrong in them.
+
+What a command takes is what it declares (`eoctl.declared`). Whatever is not plainly one of its
+options with a good value, or one of its arguments, is Typer's: the error is told by one only, and
+`tests/cli/test_plain_calls.py` holds the two equal where this one answers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from enum import Enum
+from types import UnionType
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from eoctl.declared import NEEDED, Declared, parameters_of
+from eoctl.help.old_names import used_old_names
+from eoctl.outcome import with_kernel
+from eoctl.shared_options import with_shared
+from eoctl.verbs import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from eoctl.declared import Parameter
+
+MAX_DIGITS = 20
+
+
+class _UnsureError(Exception):
+    """Something that Typer has to judge."""
+
+
+class _Taken(NamedTuple):
+    """What a parameter takes: `type` of each value, `is_list` of several."""
+
+    parameter: Parameter
+    declared: Declared
+    type: type
+    is_list: bool
+
+
+class Called(NamedTuple):
+    """The command that a call names: with its name, and the words behind it."""
+
+    function: Callable[..., int | None]
+    name: str
+    words: list[str]
+
+
+def called(words: list[str]) -> Called | None:
+    """Return the command of a call; None: it names none, or not first of all."""
+    if not words or words[0] not in COMMANDS:
+        return None
+    module = importlib.import_module(COMMANDS[words[0]].module)
+    if hasattr(module, "command"):
+        return Called(module.command, words[0], words[1:])
+    function = module.SUBCOMMANDS.get("".join(words[1:2]))
+    return None if function is None else Called(function, " ".join(words[:2]), words[2:])
+
+
+def plain_command(words: list[str]) -> Callable[[], int | None] | None:
+    """Return what a call does; None: Typer has to say what it is."""
+    found = called(words)
+    if found is None or used_old_names(found.name, found.words):
+        return None
+    command = with_kernel(with_shared(found.function))
+    try:
+        values = _values(parameters_of(command), found.words)
+    except _UnsureError:
+        return None
+    return lambda: command(**values)
+
+
+def _values(parameters: Sequence[Parameter], words: Sequence[str]) -> dict[str, Any]:
+    taken = [_taken(each) for each in parameters]
+    options = {name: each for each in taken for name in _names(each)}
+    given: dict[str, Any] = {}
+    places: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if not word.startswith("-") or word == "-":
+            places.append(word)
+            continue
+        name, equals, text = word.partition("=")
+        option = options.get(name)
+        if option is None or (equals and (option.type is bool or not name.startswith("--"))):
+            raise _UnsureError
+        if not equals and option.type is not bool:
+            text = next(waiting, "-")
+            if text.startswith("-"):  # a value, or the next option
+                raise _UnsureError
+        _give(given, option, text)
+    for each in taken:
+        if not each.declared.is_option:
+            count = len(places) if each.is_list else 1
+            for text in places[:count]:
+                _give(given, each, text)
+            del places[:count]
+    if places:
+        raise _UnsureError
+    for parameter in parameters:
+        value = given.setdefault(parameter.name, parameter.default)
+        if value is NEEDED:
+            raise _UnsureError
+    return given
+
+
+def _taken(parameter: Parameter) -> _Taken:
+    hint, declared = get_args(parameter.hint)
+    if isinstance(hint, UnionType):  # with None
+        hint = get_args(hint)[0]
+    is_list = getattr(hint, "__origin__", None) is list
+    kind = get_args(hint)[0] if is_list else hint
+    return _Taken(parameter=parameter, declared=declared, type=kind, is_list=is_list)
+
+
+def _names(taken: _Taken) -> Sequence[str]:
+    """Its names on the command line; a flag without any has one for no, too, which is Typer's."""
+    if not taken.declared.is_option:
+        return ()
+    if taken.declared.names or taken.type is bool:
+        return taken.declared.names
+    return (f"--{taken.parameter.name.replace('_', '-')}",)
+
+
+def _give(given: dict[str, Any], taken: _Taken, text: str) -> None:
+    value = True if taken.type is bool else _converted(taken, text)
+    if taken.is_list:
+        given.setdefault(taken.parameter.name, []).append(value)
+    else:
+        given[taken.parameter.name] = value
+
+
+def _converted(taken: _Taken, text: str) -> Any:
+    if taken.type is str:
+        return text
+    if taken.type in (int, float) and text.isascii() and text.isdigit() and len(text) < MAX_DIGITS:
+        value, settings = taken.type(text), taken.declared.settings
+        if settings.get("min", value) <= value <= settings.get("max", value):
+            return value
+    elif issubclass(taken.type, Enum):
+        for each in taken.type:
+            if each.value == text:
+                return each
+    raise _UnsureError

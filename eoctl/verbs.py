@@ -1,0 +1,84 @@
+"""The commands: where each is, and what the list of them says."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CommandEntry(NamedTuple):
+    """Where a command lives and what the list of commands says of it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "dump-segment": CommandEntry(
+        "eoctl.commands.dump_segment", "Print any file of a log directory as kafka-dump-log does."
+    ),
+    "describe": CommandEntry(
+        "eoctl.commands.describe", "Summarise partitions or whole log directories."
+    ),
+    "check": CommandEntry(
+        "eoctl.commands.check", "Check directories against the rules a broker lives by."
+    ),
+    "rebuild": CommandEntry(
+        "eoctl.commands.rebuild", "Rebuild indexes, snapshots and epochs from the .log files."
+    ),
+    "recover-state": CommandEntry(
+        "eoctl.commands.recover_state", "Show the producer state a broker would recover."
+    ),
+    "locate": CommandEntry(
+        "eoctl.commands.locate", "Find where an offset, a time, a key or a position lies."
+    ),
+    "produce": CommandEntry("eoctl.commands.produce", "Append lines to a partition directory."),
+    "consume": CommandEntry(
+        "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
+    ),
+    "copy": CommandEntry(
+        "eoctl.commands.copy", "Append one partition to another one, exactly once."
+    ),
+    "repair": CommandEntry(
+        "eoctl.commands.repair", "Mend damaged partitions: as a broker would, or losing less."
+    ),
+    "truncate": CommandEntry(
+        "eoctl.commands.truncate", "Cut a partition back to an offset, a time, an epoch."
+    ),
+    "txn": CommandEntry(
+        "eoctl.commands.txn", "Find open, hanging and torn transactions, and abort them."
+    ),
+    "replicas": CommandEntry(
+        "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
+    ),
+    "apply": CommandEntry(
+        "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
+    ),
+    "undo": CommandEntry("eoctl.commands.undo", "Put back what an applied plan has changed."),
+    "journal": CommandEntry(
+        "eoctl.commands.journal", "List, show and prune the journals of applied plans."
+    ),
+    "export": CommandEntry(
+        "eoctl.commands.export", "Write the records of partitions as Parquet or JSON Lines."
+    ),
+    "producers": CommandEntry(
+        "eoctl.commands.producers", "Count producer ids, and estimate the heap they take."
+    ),
+    "lease-pid": CommandEntry(
+        "eoctl.commands.lease_pid", "Lease producer ids to applications; old holders are fenced."
+    ),
+    "duplicates": CommandEntry(
+        "eoctl.commands.duplicates", "Find duplicate records: proved, or suspected."
+    ),
+    "loss": CommandEntry(
+        "eoctl.commands.loss", "Show records lost, duplicated, aborted, or unlike another copy."
+    ),
+    "spark-audit": CommandEntry(
+        "eoctl.commands.spark_audit", "Audit transactions, duplicates and replicas, at any scale."
+    ),
+}
+
+
+def wanted_command(arguments: list[str], place: int = 0) -> str | None:
+    """Return the first word that is not an option, the command to load; or a later one."""
+    words = [each for each in arguments if not each.startswith("-")]
+    return words[place] if place < len(words) else None

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoctl.text import printing_scan
-from eoctl.text.plain import as_it_stands
 from eoctl.text.printing_scan import PrintingScan, PrintTo
 from storage.files import read_watch
 from storage.files.positioned_file import PositionedFile
@@ -26,7 +25,8 @@ from storage.formats.record_batch import BatchHeader, encode_batch
 from storage.kernels.select import load_native
 from storage.log.segment import Segment, open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
-from tests.text.plain_text import MODES, Said, Speaker, say_plainly
+from tests.text.native_text import say_natively
+from tests.text.plain_text import MODES, say_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,33 +47,6 @@ def native(monkeypatch: pytest.MonkeyPatch) -> Native:
     found = load_native()
     assert found is not None
     return found
-
-
-def say_natively(
-    segment: Segment, *, resume: bool, threads: int, max_batch_bytes: int = 256 << 20, **mode: Any
-) -> Said:
-    native = load_native()
-    assert native is not None
-    speaker = Speaker(segment, max_batch_bytes=max_batch_bytes, **mode)
-
-    def after(last_offset: int, pairs: list[tuple[int, int]]) -> None:
-        speaker.last_offset = last_offset
-        speaker.pairs.update(pairs)
-
-    records = (mode["print_data"], mode["skip_record_metadata"])
-    print_to = PrintTo(
-        records=records if mode["deep"] else None,
-        max_batch_bytes=max_batch_bytes,
-        threads=threads,
-        write=speaker.text.extend,
-        before=lambda: speaker.last_offset,
-        after=after,
-    )
-    scan = PrintingScan(segment, native, print_to, resume=resume)
-    for batch in scan:
-        if batch.pos >= scan.printed_pos:
-            speaker.say(batch, as_it_stands(scan, batch))
-    return speaker.said(scan)
 
 
 def check_equal(

@@ -1,0 +1,96 @@
+"""The native kernel: it says what the plain functions say, and no bytes and no numbers make it fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eoctl.text import printing_scan
+from storage.formats.java_utf8 import kafka_text
+from storage.kernels.select import native_module
+from tests.text.native_text import say_natively
+from tests.text.plain_text import MODES, say_plainly
+
+from .engine import Target
+from .mutations import repair_log
+from .segment_targets import chance, log_seeds, segment_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+# What a caller may do wrong; anything else would be a panic.
+REFUSED = (OverflowError, ValueError, TypeError)
+PIECES_BYTES = (61, 100, 700, 4096, 256 << 10)
+
+
+def _printed(data: bytes) -> None:
+    """A log is printed as the plain functions print it, in pieces of any size, by any threads."""
+    rnd = chance(data)
+    mode: dict[str, Any] = {**rnd.choice(MODES), "resume": rnd.random() < 0.6}
+    mode["max_batch_bytes"] = rnd.choice((1 << 20, 1 << 20, 300))
+    old = printing_scan.MIN_BYTES, printing_scan.PIECE_BYTES
+    printing_scan.MIN_BYTES = rnd.choice((1, 1, 300))
+    printing_scan.PIECE_BYTES = rnd.choice(PIECES_BYTES)
+    try:
+        with segment_of(data) as segment:
+            natively = say_natively(segment, threads=rnd.choice((1, 2, 3)), **mode)
+            assert natively == say_plainly(segment, **mode)
+    finally:
+        printing_scan.MIN_BYTES, printing_scan.PIECE_BYTES = old
+
+
+def _called(data: bytes) -> None:
+    """Any bytes with any numbers give a result or an error that is the caller's."""
+    native = native_module()
+    assert native is not None
+    rnd = chance(data)
+    view = memoryview(data)
+    assert native.kafka_text(data) == kafka_text(data).encode()
+    neighbours = _number(rnd), _number(rnd), _number(rnd), -1
+    _call(lambda: native.scan_window(view, _number(rnd), neighbours, verify_crc=False))
+    starts = np.array([_number(rnd, len(data)) for _ in range(rnd.randrange(9))], np.int64)
+    limits = rnd.choice((1 << 20, 100)), rnd.choice((1 << 20, 100))
+    _call(
+        lambda: native.decode_records(
+            view,
+            _number(rnd),
+            starts,
+            is_compressed=rnd.random() < 0.5,
+            max_batch_bytes=limits[0],
+            max_source_bytes=limits[1],
+        )
+    )
+    source = np.frombuffer(data, np.uint8)
+    rows = rnd.randrange(6)
+    columns = [
+        np.array([_number(rnd, len(data)) for _ in range(rows)], np.int64) for _ in range(12)
+    ]
+    try:
+        _call(lambda: native.json_lines(source, columns, "null", is_base64=rnd.random() < 0.5))
+    except RuntimeError as error:
+        assert str(error) == "columns that do not fit"  # noqa: PT017 - a panic is one too
+
+
+def _number(rnd: Random, size: int = 0) -> int:
+    if size and rnd.random() < 0.7:
+        return rnd.randrange(size)
+    return rnd.choice((0, 1, -1, 5, 2**31, 2**62, 2**63 - 1, -(2**63)))
+
+
+def _call(work: Callable[[], object]) -> None:
+    try:
+        work()
+    except REFUSED:
+        return
+
+
+TARGETS = (
+    []
+    if native_module() is None
+    else [
+        Target("native_printed", _printed, log_seeds, 300, repair_log),
+        Target("native_called", _called, log_seeds, 300, repair_log),
+    ]
+)

@@ -87,10 +87,10 @@ ROOMS: dict[str, set[str]] = {
     "recovery.transactions": {
         "recovery.changes.plans", "recovery.cluster", "recovery.replay",
     },
-    "recovery.duplicates": {"recovery.replay", "recovery.summaries", "recovery.transactions"},
+    "recovery.duplicates": {"recovery.summaries", "recovery.transactions"},
     # What is made of all that: repairs, records, reports.
     "recovery.audit": {"recovery.summaries", "recovery.work"},
-    "recovery.records": {"recovery.replay", "recovery.summaries", "recovery.transactions"},
+    "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.plans", "recovery.checks", "recovery.rebuild", "recovery.replay",
         "recovery.rules", "recovery.truncate", "recovery.work",
@@ -128,7 +128,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
     "eoctl.clients.log": {
-        "eoctl", "recovery.cluster", "recovery.replay", "recovery.transactions",
+        "eoctl", "recovery.cluster", "recovery.transactions",
     },
     "eoctl.clients.partitions": {
         "eoctl", "recovery.changes", "recovery.changes.journals", "recovery.changes.plans",
@@ -141,7 +141,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.clients.copying": {
         "eoctl.clients.log", "eoctl.clients.partitions", "recovery.changes",
-        "recovery.changes.journals", "recovery.replay",
+        "recovery.changes.journals",
     },
     "eoctl.clients.producing": {
         "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from recovery.replay.end_markers import (
-    batch_at,
     has_marker,
     marker_rows,
     read_good_markers,
@@ -18,7 +17,7 @@ from recovery.replay.segment_walk import MIN_TABLE_ROWS
 from recovery.summaries.read_findings import FindingsList
 from storage.dirs.lookup import OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.errors import FormatError
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at
 from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, tables_and_windows
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, VerdictKind, in_words
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET

@@ -12,7 +12,7 @@ from errno import ENOENT
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState
-from storage.dirs.lookup import DoubtfulOffsets, LostRecords, is_wrong_end
+from storage.dirs.lookup import BULK_BYTES, DoubtfulOffsets, LostRecords, is_wrong_end
 from storage.errors import AccessError, FormatError
 from storage.file_names import DirState
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import HeaderTable, Verdict
 
 # Below this the import of numpy would cost more than the whole pass.
-BULK_BYTES = 4 << 20
 MAX_TOLD_VERDICTS_COUNT = 10
 
 # From harmless to worst.

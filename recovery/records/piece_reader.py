@@ -19,7 +19,6 @@ import numpy as np
 from recovery.records.bounds import WantedRecords
 from recovery.records.decoded import OUTCOMES, DecodedBatch, Rows
 from recovery.records.read_options import ReadCounts, ReadOptions
-from recovery.replay.end_markers import batch_at
 from recovery.summaries.read_findings import FindingsList, ReadFinding
 from recovery.transactions.events import (
     is_control_of_producer,
@@ -31,7 +30,7 @@ from recovery.transactions.outcomes import later_segments, resolve_outcomes
 from storage.errors import AccessError, CorruptError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, rows_of, table_of
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.limits import MAX_OFFSET

@@ -31,10 +31,10 @@ from storage.formats.control_record import (
 from storage.formats.record_batch import (
     CONTROL_MASK,
     HEADER_BYTES,
-    LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     BatchHeader,
 )
+from storage.kernels.numpy_kernel import batch_at
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.producers.producer_state import Marker
@@ -210,24 +210,3 @@ def _in_order(parts: list[MarkerColumns], end_row: int | None) -> MarkerColumns:
     if end_row is not None:
         order = order[joined.row[order] < end_row]
     return MarkerColumns._make(column[order] for column in joined)
-
-
-def batch_at(table: HeaderTable, row: int) -> ScannedBatch:
-    """Turn a row into the value of a plain scan."""
-    base_offset = int(table.base_offset[row])
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=int(table.batch_bytes[row]) - LOG_OVERHEAD_BYTES,
-        partition_leader_epoch=int(table.partition_leader_epoch[row]),
-        magic=int(table.magic[row]),
-        crc=int(table.crc[row]),
-        attributes=int(table.attributes[row]),
-        last_offset_delta=int(table.last_offset[row]) - base_offset,
-        base_timestamp_ms=int(table.base_timestamp_ms[row]),
-        max_timestamp_ms=int(table.max_timestamp_ms[row]),
-        producer_id=int(table.producer_id[row]),
-        producer_epoch=int(table.producer_epoch[row]),
-        base_sequence=int(table.base_sequence[row]),
-        records_count=int(table.records_count[row]),
-    )
-    return ScannedBatch(int(table.pos[row]), header, bool(table.crc_ok[row]))

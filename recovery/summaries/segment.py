@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at, marker_rows, read_good_markers, read_marker
+from recovery.replay.end_markers import marker_rows, read_good_markers, read_marker
 from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
 from storage.dirs.lookup import DoubtfulOffsets, LostRecords
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
-from storage.kernels.numpy_kernel import BulkScan, BulkWindow, table_of
+from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
 from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at
 from storage.dirs.lookup import DoubtfulOffsets
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, KEY_BYTES, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
-from storage.kernels.numpy_kernel import BulkScan, rows_of, tables_and_windows
+from storage.kernels.numpy_kernel import BulkScan, batch_at, rows_of, tables_and_windows
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.kernels.record_table import decode_records
 from storage.log.markers import marker_is_commit

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at
 from storage.dirs.lookup import END_KINDS
 from storage.errors import FormatError
 from storage.formats.record_batch import CODEC_MASK, CONTROL_MASK, MAGIC_V2
+from storage.kernels.numpy_kernel import batch_at
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from storage.kernels.scan import Scan
     from storage.log.segment import Segment
 
+BULK_BYTES = 4 << 20  # what is larger is walked in tables: to import numpy takes less
 CANDIDATES_COUNT = 3  # index entries to try before the whole segment is walked
 # What the last segment may have behind its last batch: see `is_wrong_end`.
 END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
@@ -228,6 +229,8 @@ def find_end(
             is_met = is_met or last.pos == last_pos
         if is_met and _is_sound(scan, None):
             return SegmentEnd(last, start_pos, scan.verdict)
+    if segment.file_bytes >= BULK_BYTES:
+        return _end_in_bulk(segment, is_active=is_active)
     scan = segment.scan(is_active=is_active)
     doubtful = DoubtfulOffsets(scan)
     last = None
@@ -235,6 +238,24 @@ def find_end(
         if batch.crc_ok is not False and batch.pos not in doubtful.positions:
             last = batch
     return SegmentEnd(last, 0, scan.verdict)
+
+
+def _end_in_bulk(segment: Segment, *, is_active: bool) -> SegmentEnd:
+    import numpy as np
+
+    from storage.kernels.numpy_kernel import batch_at
+
+    tables = segment.scan_tables(is_active=is_active)
+    doubtful = DoubtfulOffsets(tables)
+    last = None
+    for table in tables:
+        is_good = table.crc_ok
+        if doubtful.positions:
+            is_good = is_good & ~np.isin(table.pos, list(doubtful.positions))
+        rows = np.flatnonzero(is_good)
+        if len(rows):
+            last = batch_at(table, int(rows[-1]))
+    return SegmentEnd(last, 0, tables.scan.verdict)
 
 
 def find_time(

@@ -30,6 +30,7 @@ from storage.formats.record_batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC_V2,
     MIN_BATCH_LENGTH,
+    BatchHeader,
 )
 from storage.kernels import pure
 from storage.kernels.layouts import COLUMN_DTYPES, HEADER_DTYPE, empty_table
@@ -195,6 +196,27 @@ def table_of(batches: Iterable[ScannedBatch]) -> HeaderTable:
     return HeaderTable._make(
         np.array(column, dtype) for column, dtype in zip(columns, dtypes, strict=True)
     )
+
+
+def batch_at(table: HeaderTable, row: int) -> ScannedBatch:
+    """Turn a row into the value of a plain scan."""
+    base_offset = int(table.base_offset[row])
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=int(table.batch_bytes[row]) - LOG_OVERHEAD_BYTES,
+        partition_leader_epoch=int(table.partition_leader_epoch[row]),
+        magic=int(table.magic[row]),
+        crc=int(table.crc[row]),
+        attributes=int(table.attributes[row]),
+        last_offset_delta=int(table.last_offset[row]) - base_offset,
+        base_timestamp_ms=int(table.base_timestamp_ms[row]),
+        max_timestamp_ms=int(table.max_timestamp_ms[row]),
+        producer_id=int(table.producer_id[row]),
+        producer_epoch=int(table.producer_epoch[row]),
+        base_sequence=int(table.base_sequence[row]),
+        records_count=int(table.records_count[row]),
+    )
+    return ScannedBatch(int(table.pos[row]), header, bool(table.crc_ok[row]))
 
 
 class BulkWindow(NamedTuple):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recovery.replay.end_markers import batch_at
 from storage.checksum import crc32c
 from storage.errors import RefusedError
 from storage.formats.compression import Codec
@@ -33,7 +32,7 @@ from storage.formats.record_batch import (
     encode_batch,
     parse_header,
 )
-from storage.kernels.numpy_kernel import checksums, headers_in, rows_of
+from storage.kernels.numpy_kernel import batch_at, checksums, headers_in, rows_of
 from storage.limits import INT32_MAX
 from storage.writing.batch_run import BatchRun, RunColumns, headers_needed
 from storage.writing.record_builder import BatchBuilder

@@ -19,13 +19,13 @@ import numpy as np
 from eoctl.clients.log.bulk_records import visible
 from eoctl.clients.log.log_damage import content_damage
 from eoctl.clients.log.log_walk import LogWalk
-from recovery.replay.end_markers import batch_at
 from storage.errors import AccessError, FormatError
 from storage.formats.record_batch import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
     MAGIC_V2,
 )
+from storage.kernels.numpy_kernel import batch_at
 from storage.kernels.protocol import HeaderTable, ScannedBatch
 from storage.log.decoded_records import decoded_records
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from eoctl.clients.log.consumed import CREATE_TIME, LOG_APPEND_TIME, MAX_ROWS
 from eoctl.clients.log.table_records import Decoded, TableRecords
-from recovery.replay.end_markers import batch_at
 from recovery.transactions.events import is_data_of_transaction
 from storage.formats.record_batch import CONTROL_MASK, LOG_APPEND_TIME_MASK
-from storage.kernels.numpy_kernel import rows_of, table_of
+from storage.kernels.numpy_kernel import batch_at, rows_of, table_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 

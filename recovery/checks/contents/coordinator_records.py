@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recovery.checks.grounds import broker_version as releases
-from recovery.replay.end_markers import batch_at
 from recovery.rules.findings import Severity
 from storage.errors import FormatError, UnsupportedError
 from storage.file_names import GROUPS_TOPIC, TRANSACTION_STATE_TOPIC
 from storage.formats import consumer_offsets, share_group_state, transaction_state
 from storage.formats.coordinator_record import parse_prefix
+from storage.kernels.numpy_kernel import batch_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable

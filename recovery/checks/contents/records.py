@@ -26,7 +26,7 @@ from recovery.checks.contents.record_rules import (
     has_good_offsets,
     has_its_max_timestamp,
 )
-from recovery.replay.end_markers import REFUSED_CHECK_ID, batch_at, marker_columns, read_marker
+from recovery.replay.end_markers import REFUSED_CHECK_ID, marker_columns, read_marker
 from recovery.rules.findings import Severity
 from storage.errors import AccessError, CorruptError, FormatError, TooLargeError
 from storage.formats.compression import DEFAULT_MAX_BATCH_BYTES, Codec
@@ -44,7 +44,7 @@ from storage.formats.record_batch import (
     MAGIC_V2,
     TRANSACTIONAL_MASK,
 )
-from storage.kernels.numpy_kernel import rows_of
+from storage.kernels.numpy_kernel import batch_at, rows_of
 from storage.kernels.protocol import HeaderTable
 from storage.kernels.record_table import decode_in_pieces, decode_records
 from storage.log.decoded_records import lost_base_offset, sound_records

@@ -68,11 +68,9 @@ class PrintingScan(Scan):
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
         while True:
-            if (
-                self._fd is not None
-                and self.end_pos - pos >= MIN_BYTES
-                and pos >= self._careful_pos
-            ):
+            # What is printed already may still have to be looked at: see `printed_pos`.
+            is_free = pos >= max(self._careful_pos, self.printed_pos)
+            if is_free and self._fd is not None and self.end_pos - pos >= MIN_BYTES:
                 pos = self._print(pos)
             run = super()._run(pos)
             is_stuck = True

@@ -154,6 +154,14 @@ def test_very_many_records_of_which_the_last_is_bad() -> None:
     check_equal(b"".join(parts), [MODES[2]], resume=True)
 
 
+def test_what_was_printed_and_is_doubted_is_not_printed_again() -> None:
+    """What lies behind damage contradicts the offsets of two batches, which stand in the text."""
+    before = b"".join(batch_of(offset, 1) for offset in range(150, 160))
+    raised, doubted = batch_of(1 << 38, 1), batch_of(161, 1) + batch_of(162, 1)
+    behind = b"".join(batch_of(offset, 1) for offset in range(160, 170))
+    check_equal(before + raised + doubted + b"\x7f" * 40 + behind, MODES, resume=True)
+
+
 def test_a_writer_that_fails_ends_the_work(golden: Callable[[str], Path], native: Native) -> None:
     def closed(_: bytes) -> None:
         raise BrokenPipeError

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.files import read_watch
 from storage.kernels.scan import Scan
+from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -92,6 +93,9 @@ class PrintingScan(Scan):
     def _print(self, pos: int) -> int:
         """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""
         to, neighbours, watcher = self._print_to, self._neighbours, read_watch.watcher()
+        last_record_offset = to.before()
+        if last_record_offset > MAX_OFFSET:
+            return pos  # of a batch whose offset is wrong: the kernel has 63 bits for one
         told_pos = pos
 
         def tell(end_pos: int) -> None:
@@ -103,7 +107,7 @@ class PrintingScan(Scan):
         printed = self._native.print_log(
             f"/dev/fd/{self._fd}",
             start=(pos, neighbours.last_offset, neighbours.leader_epoch),
-            last_record_offset=to.before(),
+            last_record_offset=last_record_offset,
             end_pos=self.end_pos,
             limits=(neighbours.min_offset, neighbours.max_offset),
             records=to.records,

@@ -208,10 +208,12 @@ impl Reader for ToPython {
         while !text.is_empty() {
             match stdout.write(text) {
                 Ok(count) => text = &text[count..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {
-                    Python::attach(|py| py.check_signals())?;
-                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
+            }
+            if !text.is_empty() {
+                // A signal ends a write to a full pipe, in which a part may have found room.
+                Python::attach(|py| py.check_signals())?;
             }
         }
         Ok(())

@@ -15,7 +15,9 @@ import msgpack
 import pytest
 
 from eoctl.dump.context import log_context
+from storage.formats.record import Record
 from storage.kernels.protocol import Verdict, VerdictKind
+from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -531,6 +533,27 @@ def test_a_closed_pipe_ends_quietly(clean: Path) -> None:
         child.stdout.close()
         assert child.stderr.read() == b""
         assert child.wait(timeout=30) == 141
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupt_ends_it_though_nobody_reads(jobs: str, tmp_path: Path) -> None:
+    """It waits in a write to a full pipe, of which a part was taken."""
+    record = Record(0, 0, 0, None, b"x" * 20, ())
+    log = tmp_path / SEGMENT
+    log.write_bytes(b"".join(encoded_batch(offset, [record]) for offset in range(20_000)))
+    with program("--jobs", jobs, str(log), preexec_fn=_take_interrupts) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.read(1)
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=30) == 130
+        assert child.stderr.read() == b"eoctl: interrupted\n"
+
+
+def _take_interrupts() -> None:
+    """They may be ignored here, as in what a shell runs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("arguments", [(f"txn-0/{SEGMENT}",), (".", "--output", "jsonl")])

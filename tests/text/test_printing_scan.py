@@ -162,6 +162,14 @@ def test_what_was_printed_and_is_doubted_is_not_printed_again() -> None:
     check_equal(before + raised + doubted + b"\x7f" * 40 + behind, MODES, resume=True)
 
 
+def test_an_offset_beyond_all_that_can_be() -> None:
+    """The plain scan gives its records, whose offsets have more than 63 bits."""
+    beyond = batch_of(2**63 - 2, 5)
+    healthy = b"".join(batch_of(offset, 1) for offset in range(20))
+    for log in (beyond + healthy, healthy + beyond + healthy, beyond * 2 + healthy):
+        check_equal(log, MODES, resume=True)
+
+
 def test_a_writer_that_fails_ends_the_work(golden: Callable[[str], Path], native: Native) -> None:
     def closed(_: bytes) -> None:
         raise BrokenPipeError

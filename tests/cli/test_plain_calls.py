@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shlex
+import subprocess
+import sys
 from contextlib import redirect_stderr, redirect_stdout
 from enum import Enum
 from io import StringIO
@@ -24,6 +26,7 @@ from tests.help_options import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from eoctl.declared import Parameter
 
@@ -170,3 +173,35 @@ def test_usual_calls_need_no_typer(call: str, monkeypatch: pytest.MonkeyPatch) -
         assert judges.plainly(more) is not None, more
         assert not judges.differ(more)
     assert {*SHARED} - {each.name for each in judges.parameters} == set()
+
+
+LOADED = """
+import sys
+from eoctl.main import run
+try:
+    run(sys.argv[1:])
+finally:
+    print(*sys.modules, sep="\\n", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "slow"),
+    [
+        ("check --help", {"typer", "inspect", "typing", "pathlib", "re"}),
+        ("describe .", {"typer", "inspect", "dataclasses"}),
+        ("dump-segment leader-epoch-checkpoint", {"typer", "inspect", "dataclasses"}),
+    ],
+)
+def test_what_takes_long_to_load_is_not_loaded(
+    call: str, slow: set[str], golden: Callable[[str], Path]
+) -> None:
+    """Where the time of a small call went."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", LOADED, *call.split()],
+        cwd=golden("kafka-4.3.1") / "clean" / "txn-0",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout
+    assert slow & {*done.stderr.splitlines()} == set()

@@ -4,6 +4,7 @@ use std::str::from_utf8;
 
 const REPLACEMENT: [u8; 3] = [0xef, 0xbf, 0xbd]; // U+FFFD
 const WRITTEN_BYTES: usize = 4; // at once; what is too many is written over
+const PAGE_BYTES: usize = 1024;
 
 /// Append bytes as the text that Kafka's own tools make of them.
 pub fn push_text(out: &mut Vec<u8>, data: &[u8]) {
@@ -20,33 +21,43 @@ pub fn push_text(out: &mut Vec<u8>, data: &[u8]) {
 /// Most of what is no text has a malformed piece every few bytes, nearly all of them of one byte: a
 /// byte that no continuation follows is written without a branch, and only the others are looked at.
 fn push_malformed(out: &mut Vec<u8>, data: &[u8]) {
-    let mut end = out.len();
-    out.resize(end + data.len() * REPLACEMENT.len() + WRITTEN_BYTES, 0);
+    let mut page = [0; PAGE_BYTES];
     let mut pos = 0;
     while pos < data.len() {
-        let byte = data[pos];
-        let next = data.get(pos + 1).copied().unwrap_or(0);
-        if byte >= 0xc2 && next & 0xc0 == 0x80 {
-            let (piece_bytes, is_valid) = sequence(&data[pos..]);
-            if is_valid {
-                out[end..end + piece_bytes].copy_from_slice(&data[pos..pos + piece_bytes]);
-                end += piece_bytes;
-            } else {
-                out[end..end + REPLACEMENT.len()].copy_from_slice(&REPLACEMENT);
-                end += REPLACEMENT.len();
+        let mut end = 0;
+        while end <= PAGE_BYTES - WRITTEN_BYTES && pos < data.len() {
+            let room: &mut [u8; WRITTEN_BYTES] =
+                page[end..].first_chunk_mut().expect("the page has room");
+            let byte = data[pos];
+            let next = data.get(pos + 1).copied().unwrap_or(0);
+            if byte >= 0xc2 && next & 0xc0 == 0x80 {
+                let (piece_bytes, is_valid) = sequence(&data[pos..]);
+                let piece = if is_valid { &data[pos..pos + piece_bytes] } else { &REPLACEMENT };
+                room[..piece.len()].copy_from_slice(piece);
+                end += piece.len();
+                pos += piece_bytes;
+                continue;
             }
-            pos += piece_bytes;
-            continue;
+            let (text, text_bytes) = SINGLE[usize::from(byte)];
+            *room = text;
+            end += usize::from(text_bytes);
+            pos += 1;
         }
-        let [a, b, c] = REPLACEMENT;
-        let is_ascii = byte < 0x80;
-        let written = if is_ascii { [byte, 0, 0, 0] } else { [a, b, c, 0] };
-        out[end..end + WRITTEN_BYTES].copy_from_slice(&written);
-        end += if is_ascii { 1 } else { REPLACEMENT.len() };
-        pos += 1;
+        out.extend_from_slice(&page[..end]);
     }
-    out.truncate(end);
 }
+
+/// What stands for a byte by itself, and how many bytes of it count.
+const SINGLE: [([u8; WRITTEN_BYTES], u8); 256] = {
+    let [a, b, c] = REPLACEMENT;
+    let mut table = [([a, b, c, 0], 3); 256];
+    let mut byte = 0;
+    while byte < 0x80 {
+        table[byte] = ([byte as u8, 0, 0, 0], 1);
+        byte += 1;
+    }
+    table
+};
 
 /// How long the piece at the start of `data` is, a first byte and a continuation, and is it valid?
 ///

@@ -68,27 +68,16 @@ class PrintingScan(Scan):
         self._careful_pos = 0  # up to here the plain scan goes first
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
-        while True:
-            # What is printed already may still have to be looked at: see `printed_pos`.
-            is_free = pos >= max(self._careful_pos, self.printed_pos)
-            if is_free and self._fd is not None and self.end_pos - pos >= MIN_BYTES:
-                pos = self._print(pos)
-            run = super()._run(pos)
-            is_stuck = True
-            while True:
-                try:
-                    rows = next(run)
-                except StopIteration as stop:
-                    pos = stop.value
-                    break
-                yield rows
-                pos = rows[-1].pos + rows[-1].header.batch_bytes
-                if pos > max(self.printed_pos, self._careful_pos):
-                    is_stuck = False
-                    break
-            if is_stuck:
-                self._careful_pos = pos + MIN_BYTES
-                return pos
+        pos = yield from super()._run(pos)
+        self._careful_pos = pos + MIN_BYTES
+        return pos
+
+    def _start_of_window(self, pos: int) -> int:
+        # What is printed already may still have to be looked at: see `_print`.
+        is_free = pos >= max(self._careful_pos, self.printed_pos)
+        if is_free and self._fd is not None and self.end_pos - pos >= MIN_BYTES:
+            return self._print(pos)
+        return pos
 
     def _print(self, pos: int) -> int:
         """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""

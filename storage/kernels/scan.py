@@ -174,6 +174,9 @@ class Scan:
         """Use the hot loop as far as it goes; returns the position it cannot pass."""
         window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
+            start_pos = self._start_of_window(pos)
+            if start_pos != pos:
+                pos, wanted_bytes = start_pos, HEADER_BYTES
             left = window.load(pos, wanted_bytes)
             at = pos - window.pos
             last_offset, leader_epoch = neighbours.last_offset, neighbours.leader_epoch
@@ -203,6 +206,10 @@ class Scan:
             wanted_bytes = self._cut_batch_bytes(pos, left)
             if not wanted_bytes:
                 return pos
+
+    def _start_of_window(self, pos: int) -> int:
+        """Return where the next window begins; a scan that has help may go on from there."""
+        return pos
 
     def _cut_batch_bytes(self, pos: int, left: int) -> int:
         """Return the size to load if only the window's end cuts the batch at `pos`, else 0."""

@@ -162,6 +162,24 @@ def test_what_was_printed_and_is_doubted_is_not_printed_again() -> None:
     check_equal(before + raised + doubted + b"\x7f" * 40 + behind, MODES, resume=True)
 
 
+def test_a_doubt_is_kept_though_the_kernel_could_go_on() -> None:
+    """Found by fuzzing: a batch for the plain scan, and one that contradicts what lies behind."""
+    check_equal(DOUBTED, MODES, resume=True, max_batch_bytes=300)
+
+
+DOUBTED = bytes.fromhex(
+    "0000000000000000000000920000000002d213fa3c001400000000000001a1fbfca140000001a1fbfca14000"
+    "000000000000230000000000000000000128b52ffd0058c5020022071516c02507bffeffff2080cc4c0dfc65"
+    "66666662950996ec82460fd343655a76a4b1943c3f0e3aca76b54c6de6975f5ba4839f6ff1d5097ad3ec8dd1"
+    "32c9fda77c4f298ec4a4c574cfe51ccc2e28082400104208830000000000000000220000004200000000021f"
+    "e1b76d003000000000000001a1fc0aaee5000001a1fc0aaee500000000000000260000ffffffff0000000120"
+    "00000008000000000c000000000000000000000000000000050000006ef8ad9ca30002f6c4ce2b0010000000"
+    "00000001a1fbfca148000001a1fbfca14800000000000000830000000000000000000178000000046b316838"
+    "6136303964666662313831656238623537653565623830393436303934363039343630393436386131323765"
+    "30656631653036000000000002000001a1fbfca151000001a1"
+)
+
+
 def test_an_offset_beyond_all_that_can_be() -> None:
     """The plain scan gives its records, whose offsets have more than 63 bits."""
     beyond = batch_of(2**63 - 2, 5)

@@ -67,6 +67,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	! command -v cargo >/dev/null || cargo fmt --manifest-path native/Cargo.toml --check
 
 rules: env
 	$(BIN)/python -m tests.rule_pages

@@ -68,7 +68,8 @@ impl Header {
 
     /// The offset of the last record as it was written. Of a healthy batch: it cannot overflow.
     pub fn last_offset(&self) -> i64 {
-        self.base_offset.wrapping_add(i64::from(self.last_offset_delta))
+        self.base_offset
+            .wrapping_add(i64::from(self.last_offset_delta))
     }
 
     pub fn has(&self, mask: i16) -> bool {

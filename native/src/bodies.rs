@@ -81,11 +81,15 @@ impl Bodies {
         if self.plain.len() >= self.max_bytes {
             return Err(Odd);
         }
-        self.reserve((self.plain.len() * 2).clamp(MIN_PLAIN_BYTES.min(self.max_bytes), self.max_bytes))
+        self.reserve(
+            (self.plain.len() * 2).clamp(MIN_PLAIN_BYTES.min(self.max_bytes), self.max_bytes),
+        )
     }
 
     fn gunzip(&mut self, body: &[u8]) -> Result<usize, Odd> {
-        if body.len() < GZIP_HEADER_BYTES + GZIP_TRAILER_BYTES || !body.starts_with(&GZIP_HEADER[..4]) {
+        if body.len() < GZIP_HEADER_BYTES + GZIP_TRAILER_BYTES
+            || !body.starts_with(&GZIP_HEADER[..4])
+        {
             return Err(Odd);
         }
         self.inflater.reset(false);
@@ -145,7 +149,11 @@ impl Bodies {
             .unsnapper
             .decompress(block, &mut self.plain[size..end])
             .map_err(|_| Odd)?;
-        if given == block_bytes { Ok(end) } else { Err(Odd) }
+        if given == block_bytes {
+            Ok(end)
+        } else {
+            Err(Odd)
+        }
     }
 
     fn unlz4(&mut self, body: &[u8]) -> Result<usize, Odd> {
@@ -162,9 +170,16 @@ impl Bodies {
             let mark = u32::from_le_bytes(*mark);
             let length = (mark & !LZ4_STORED) as usize;
             if length == 0 {
-                return if behind.is_empty() { Ok(size) } else { Err(Odd) };
+                return if behind.is_empty() {
+                    Ok(size)
+                } else {
+                    Err(Odd)
+                };
             }
-            let block = behind.get(..length).filter(|_| length <= max_block_bytes).ok_or(Odd)?;
+            let block = behind
+                .get(..length)
+                .filter(|_| length <= max_block_bytes)
+                .ok_or(Odd)?;
             rest = &behind[length..];
             if mark & LZ4_STORED != 0 {
                 self.reserve(size + length)?;

@@ -46,7 +46,8 @@ impl Done {
         self.place = piece.end;
         if let Some(first_offset) = piece.follower.first_offset {
             if first_offset != self.last_record_offset.wrapping_add(1) {
-                self.non_consecutive.push((self.last_record_offset, first_offset));
+                self.non_consecutive
+                    .push((self.last_record_offset, first_offset));
             }
             self.non_consecutive.extend(piece.follower.non_consecutive);
             self.last_record_offset = piece.follower.last_offset;
@@ -146,15 +147,19 @@ impl Shared {
     }
 
     /// Wait until `is_so`; Stopped if the work is stopped before.
-    fn wait_until(
-        &self,
-        is_so: impl Fn(&Board) -> bool,
-    ) -> Result<MutexGuard<'_, Board>, Stopped> {
+    fn wait_until(&self, is_so: impl Fn(&Board) -> bool) -> Result<MutexGuard<'_, Board>, Stopped> {
         let mut board = self.lock();
         while !board.is_stopped && !is_so(&board) {
-            board = self.changed.wait(board).unwrap_or_else(PoisonError::into_inner);
+            board = self
+                .changed
+                .wait(board)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        if board.is_stopped { Err(Stopped) } else { Ok(board) }
+        if board.is_stopped {
+            Err(Stopped)
+        } else {
+            Ok(board)
+        }
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Board) -> T) -> T {
@@ -235,7 +240,10 @@ fn work(job: &Job, shared: &Shared, mut index: u64, step: u64) -> Result<(), Sto
         });
         let mut sink = |text: Vec<u8>| {
             let has_room = |board: &Board| {
-                board.texts.get(&index).is_none_or(|text| text.chunks.len() < CHUNKS_AHEAD)
+                board
+                    .texts
+                    .get(&index)
+                    .is_none_or(|text| text.chunks.len() < CHUNKS_AHEAD)
             };
             drop(shared.wait_until(has_room)?);
             Ok(shared.change(|board| {
@@ -277,7 +285,14 @@ fn write_in_order<R: Reader>(
             let index = board.write_index;
             let text = board.texts.entry(index).or_default();
             let chunk = text.chunks.pop_front();
-            (chunk, if text.chunks.is_empty() { text.end.take() } else { None })
+            (
+                chunk,
+                if text.chunks.is_empty() {
+                    text.end.take()
+                } else {
+                    None
+                },
+            )
         };
         let is_tick = chunk.is_none() && end.is_none();
         if let Some(mut chunk) = chunk {
@@ -295,7 +310,7 @@ fn write_in_order<R: Reader>(
                 board.write_index += 1;
             });
         }
-        if is_tick || is_over || shared.lock().write_index % PIECES_A_TICK == 0 {
+        if is_tick || is_over || shared.lock().write_index.is_multiple_of(PIECES_A_TICK) {
             reader.tick(done)?;
         }
         if is_over {

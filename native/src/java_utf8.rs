@@ -32,7 +32,11 @@ fn push_malformed(out: &mut Vec<u8>, data: &[u8]) {
             let next = data.get(pos + 1).copied().unwrap_or(0);
             if byte >= 0xc2 && next & 0xc0 == 0x80 {
                 let (piece_bytes, is_valid) = sequence(&data[pos..]);
-                let piece = if is_valid { &data[pos..pos + piece_bytes] } else { &REPLACEMENT };
+                let piece = if is_valid {
+                    &data[pos..pos + piece_bytes]
+                } else {
+                    &REPLACEMENT
+                };
                 room[..piece.len()].copy_from_slice(piece);
                 end += piece.len();
                 pos += piece_bytes;
@@ -64,13 +68,16 @@ const SINGLE: [([u8; WRITTEN_BYTES], u8); 256] = {
 /// Java takes an encoded surrogate, whole or not, for one piece. Else a malformed piece is as long as
 /// what could have begun a character (Unicode 3.9, "maximal subpart").
 fn sequence(data: &[u8]) -> (usize, bool) {
-    let is_continuation =
-        |place: usize| data.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let is_continuation = |place: usize| data.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
     match (data[0], data[1]) {
         (0xc2..=0xdf, _) => (2, true),
         (0xed, 0xa0..) => (if is_continuation(2) { 3 } else { 2 }, false),
         (0xe0, 0xa0..) | (0xe1..=0xef, _) => {
-            if is_continuation(2) { (3, true) } else { (2, false) }
+            if is_continuation(2) {
+                (3, true)
+            } else {
+                (2, false)
+            }
         }
         (0xf0, 0x90..) | (0xf1..=0xf3, _) | (0xf4, ..=0x8f) => {
             match (is_continuation(2), is_continuation(3)) {

@@ -66,7 +66,11 @@ pub fn json_lines(
         push(&mut out, records.value.get(source, row)?);
         out.extend_from_slice(b",\"headers\":[");
         let count = *records.headers_count.get(row).ok_or(Misfit)?;
-        let first = if count > 0 { *records.first_header.get(row).ok_or(Misfit)? } else { 0 };
+        let first = if count > 0 {
+            *records.first_header.get(row).ok_or(Misfit)?
+        } else {
+            0
+        };
         for place in first..first + count {
             let header = usize::try_from(place).map_err(|_| Misfit)?;
             out.extend_from_slice(if place > first { b",[" } else { b"[" });
@@ -87,7 +91,9 @@ fn push_base64(out: &mut Vec<u8>, data: Option<&[u8]>) {
     out.push(b'"');
     let start = out.len();
     out.resize(start + data.len().div_ceil(3) * 4, 0);
-    let size = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or_default();
+    let size = STANDARD
+        .encode_slice(data, &mut out[start..])
+        .unwrap_or_default();
     out.truncate(start + size);
     out.push(b'"');
 }

@@ -85,7 +85,12 @@ fn scan_window<'py>(
 ) -> PyResult<(usize, usize, i64, i32, Bound<'py, PyTuple>)> {
     guarded(|| {
         let (min_offset, max_offset, last_offset, leader_epoch) = neighbours;
-        let mut neighbours = Neighbours { min_offset, max_offset, last_offset, leader_epoch };
+        let mut neighbours = Neighbours {
+            min_offset,
+            max_offset,
+            last_offset,
+            leader_epoch,
+        };
         let (columns, pos) = with_copy(py, &buf, |window| {
             window::scan_window(window, file_pos, &mut neighbours, verify_crc)
         })?;
@@ -109,6 +114,7 @@ fn scan_window<'py>(
 ///
 /// Returns (which are whole, columns of records and of record headers as bytes, source or None).
 #[pyfunction]
+#[allow(clippy::type_complexity)]
 #[pyo3(signature = (buf, buf_pos, starts, *, is_compressed, max_batch_bytes, max_source_bytes))]
 fn decode_records<'py>(
     py: Python<'py>,
@@ -118,21 +124,35 @@ fn decode_records<'py>(
     is_compressed: bool,
     max_batch_bytes: usize,
     max_source_bytes: usize,
-) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyTuple>, Option<Bound<'py, PyBytes>>)> {
+) -> PyResult<(
+    Bound<'py, PyBytes>,
+    Bound<'py, PyTuple>,
+    Option<Bound<'py, PyBytes>>,
+)> {
     guarded(|| {
         let starts = starts.to_vec(py)?;
-        let starts = starts.into_iter().map(|start| usize::try_from(start).unwrap_or(usize::MAX));
+        let starts = starts
+            .into_iter()
+            .map(|start| usize::try_from(start).unwrap_or(usize::MAX));
         let decoded = with_copy(py, &buf, |buf| {
             let mut bodies = Bodies::new(max_batch_bytes);
             record_columns::decode(
-                buf, buf_pos, starts, &mut bodies, is_compressed, max_source_bytes,
+                buf,
+                buf_pos,
+                starts,
+                &mut bodies,
+                is_compressed,
+                max_source_bytes,
             )
         })?;
         let columns = decoded.columns().map(|column| PyBytes::new(py, column));
         Ok((
             PyBytes::new(py, &decoded.is_whole),
             PyTuple::new(py, columns.collect::<Vec<_>>())?,
-            decoded.source.as_ref().map(|source| PyBytes::new(py, source)),
+            decoded
+                .source
+                .as_ref()
+                .map(|source| PyBytes::new(py, source)),
         ))
     })
 }
@@ -155,7 +175,10 @@ fn json_lines<'py>(
         for column in &columns {
             copies.push(column.to_vec(py)?);
         }
-        let fields = |at: usize| json_text::Fields { pos: &copies[at], size: &copies[at + 1] };
+        let fields = |at: usize| json_text::Fields {
+            pos: &copies[at],
+            size: &copies[at + 1],
+        };
         let text = with_copy(py, &source, |source| {
             let records = json_text::Records {
                 source,
@@ -185,7 +208,11 @@ struct Printed {
 }
 
 fn as_tuple(place: Place) -> (u64, i64, i32) {
-    (place.pos, place.neighbours.last_offset, place.neighbours.leader_epoch)
+    (
+        place.pos,
+        place.neighbours.last_offset,
+        place.neighbours.leader_epoch,
+    )
 }
 
 /// Writes to the standard output, or to what the caller gave; tells the caller how far it is.
@@ -278,14 +305,29 @@ fn print_log(
         };
         let (pos, last_offset, leader_epoch) = start;
         let (min_offset, max_offset) = limits;
-        let neighbours = Neighbours { min_offset, max_offset, last_offset, leader_epoch };
+        let neighbours = Neighbours {
+            min_offset,
+            max_offset,
+            last_offset,
+            leader_epoch,
+        };
         let stdout = match write {
             Some(_) => None,
             None => Some(File::from(std::io::stdout().as_fd().try_clone_to_owned()?)),
         };
-        let mut reader = ToPython { stdout, write, tick };
+        let mut reader = ToPython {
+            stdout,
+            write,
+            tick,
+        };
         let done = py.detach(|| {
-            dump::print_log(&job, Place { pos, neighbours }, last_record_offset, threads, &mut reader)
+            dump::print_log(
+                &job,
+                Place { pos, neighbours },
+                last_record_offset,
+                threads,
+                &mut reader,
+            )
         })?;
         Ok(Printed {
             place: as_tuple(done.place),

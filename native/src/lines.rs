@@ -32,7 +32,11 @@ pub struct OffsetFollower {
 impl OffsetFollower {
     /// Return what `go_back` needs to forget all that is followed from now on.
     pub fn mark(&self) -> (Option<i64>, i64, usize) {
-        (self.first_offset, self.last_offset, self.non_consecutive.len())
+        (
+            self.first_offset,
+            self.last_offset,
+            self.non_consecutive.len(),
+        )
     }
 
     pub fn go_back(&mut self, (first_offset, last_offset, pairs): (Option<i64>, i64, usize)) {
@@ -56,7 +60,11 @@ fn push_number(out: &mut Vec<u8>, label: &[u8], value: impl itoa::Integer) {
 }
 
 fn timestamp_type(header: &Header) -> &'static [u8] {
-    if header.has(LOG_APPEND_TIME_MASK) { b" LogAppendTime: " } else { b" CreateTime: " }
+    if header.has(LOG_APPEND_TIME_MASK) {
+        b" LogAppendTime: "
+    } else {
+        b" CreateTime: "
+    }
 }
 
 /// Add to a sequence as a producer does: behind the largest comes 0.
@@ -65,7 +73,11 @@ fn add_to_sequence(base: i32, delta: i32) -> i64 {
         return i64::from(NO_SEQUENCE);
     }
     let last = i64::from(base) + i64::from(delta);
-    if last > i64::from(i32::MAX) { last - (1 << 31) } else { last }
+    if last > i64::from(i32::MAX) {
+        last - (1 << 31)
+    } else {
+        last
+    }
 }
 
 /// The sequence number of a record; -1 where its batch has none.
@@ -82,16 +94,28 @@ pub fn push_batch_line(out: &mut Vec<u8>, header: &Header, pos: u64) {
     push_number(out, b" lastOffset: ", header.last_offset());
     push_number(out, b" count: ", header.records_count);
     push_number(out, b" baseSequence: ", header.base_sequence);
-    push_number(out, b" lastSequence: ", add_to_sequence(header.base_sequence, header.last_offset_delta));
+    push_number(
+        out,
+        b" lastSequence: ",
+        add_to_sequence(header.base_sequence, header.last_offset_delta),
+    );
     push_number(out, b" producerId: ", header.producer_id);
     push_number(out, b" producerEpoch: ", header.producer_epoch);
     push_number(out, b" partitionLeaderEpoch: ", header.leader_epoch);
-    out.extend_from_slice(match (header.has(TRANSACTIONAL_MASK), header.has(CONTROL_MASK)) {
-        (false, false) => b" isTransactional: false isControl: false deleteHorizonMs: OptionalLong",
-        (false, true) => b" isTransactional: false isControl: true deleteHorizonMs: OptionalLong",
-        (true, false) => b" isTransactional: true isControl: false deleteHorizonMs: OptionalLong",
-        (true, true) => b" isTransactional: true isControl: true deleteHorizonMs: OptionalLong",
-    });
+    out.extend_from_slice(
+        match (header.has(TRANSACTIONAL_MASK), header.has(CONTROL_MASK)) {
+            (false, false) => {
+                b" isTransactional: false isControl: false deleteHorizonMs: OptionalLong"
+            }
+            (false, true) => {
+                b" isTransactional: false isControl: true deleteHorizonMs: OptionalLong"
+            }
+            (true, false) => {
+                b" isTransactional: true isControl: false deleteHorizonMs: OptionalLong"
+            }
+            (true, true) => b" isTransactional: true isControl: true deleteHorizonMs: OptionalLong",
+        },
+    );
     if header.has(DELETE_HORIZON_MASK) {
         push_number(out, b"[", header.base_timestamp_ms);
         push_number(out, b"] position: ", pos);
@@ -121,7 +145,12 @@ impl<'a> RecordLines<'a> {
             return Err(Odd);
         }
         let body = if header.records_count == 0 { &[] } else { body };
-        Ok(RecordLines { header, body, left_count: header.records_count, options })
+        Ok(RecordLines {
+            header,
+            body,
+            left_count: header.records_count,
+            options,
+        })
     }
 
     /// Look at all of them; if none is odd, `push` finds none either.
@@ -177,13 +206,19 @@ impl<'a> RecordLines<'a> {
         let timestamp_ms = if header.has(LOG_APPEND_TIME_MASK) {
             header.max_timestamp_ms
         } else {
-            header.base_timestamp_ms.wrapping_add(record.timestamp_delta_ms)
+            header
+                .base_timestamp_ms
+                .wrapping_add(record.timestamp_delta_ms)
         };
         push_number(out, b"| offset: ", offset);
         push_number(out, timestamp_type(header), timestamp_ms);
-        push_number(out, b" keySize: ", size_of(record.key));
-        push_number(out, b" valueSize: ", size_of(record.value));
-        push_number(out, b" sequence: ", record_sequence(header, record.offset_delta));
+        push_number(out, b" keySize: ", size_of(record.key.get()));
+        push_number(out, b" valueSize: ", size_of(record.value.get()));
+        push_number(
+            out,
+            b" sequence: ",
+            record_sequence(header, record.offset_delta),
+        );
         out.extend_from_slice(b" headerKeys: [");
         for (place, (name, _)) in record.headers().enumerate() {
             if place > 0 {
@@ -200,14 +235,15 @@ fn size_of(field: Option<&[u8]>) -> i64 {
 }
 
 fn push_contents(out: &mut Vec<u8>, record: &Record, is_alone: bool) {
-    if is_alone && (record.key.is_some() || record.value.is_some()) {
+    let (key, value) = (record.key.get(), record.value.get());
+    if is_alone && (key.is_some() || value.is_some()) {
         out.push(b'|');
     }
-    if let Some(key) = record.key {
+    if let Some(key) = key {
         out.extend_from_slice(b" key: ");
         push_text(out, key);
     }
-    if let Some(value) = record.value {
+    if let Some(value) = value {
         out.extend_from_slice(b" payload: ");
         push_text(out, value);
     }
@@ -215,10 +251,16 @@ fn push_contents(out: &mut Vec<u8>, record: &Record, is_alone: bool) {
 
 /// Read a COMMIT or ABORT marker; any other control record is for the definition.
 fn end_marker(record: &Record) -> Result<(&'static [u8], i32), Odd> {
-    let (&[version, _, high, low], _) =
-        record.key.and_then(|key| key.split_first_chunk::<4>()).ok_or(Odd)?;
-    let (&[value_version, _, a, b, c, d], _) =
-        record.value.and_then(|value| value.split_first_chunk::<6>()).ok_or(Odd)?;
+    let (&[version, _, high, low], _) = record
+        .key
+        .get()
+        .and_then(|key| key.split_first_chunk::<4>())
+        .ok_or(Odd)?;
+    let (&[value_version, _, a, b, c, d], _) = record
+        .value
+        .get()
+        .and_then(|value| value.split_first_chunk::<6>())
+        .ok_or(Odd)?;
     if version >= 0x80 || value_version >= 0x80 {
         return Err(Odd);
     }

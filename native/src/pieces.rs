@@ -81,7 +81,11 @@ impl<'a> Piece<'a> {
         }
         while self.filled < wanted {
             let pos = self.buf_pos + self.filled as u64;
-            match self.job.file.read_at(&mut self.buf[self.filled..wanted], pos) {
+            match self
+                .job
+                .file
+                .read_at(&mut self.buf[self.filled..wanted], pos)
+            {
                 Ok(count) if count > 0 => self.filled += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 _ => return,
@@ -129,7 +133,11 @@ impl<'a> Piece<'a> {
         let (mut place, mut batch_count, mut is_over) = (start, 0, walked.1);
         for &at in &self.starts {
             let batch = &self.buf[at..self.filled];
-            let mut page = Page { text, follower, sink };
+            let mut page = Page {
+                text,
+                follower,
+                sink,
+            };
             let printed = print_batch(self.job, &mut self.bodies, &mut page, batch, place.pos);
             (text, follower) = (page.text, page.follower);
             let header = match printed {
@@ -148,7 +156,16 @@ impl<'a> Piece<'a> {
             }
         }
         let spare = sink(text)?;
-        Ok((PieceEnd { start, end: place, batch_count, is_over, follower }, spare))
+        Ok((
+            PieceEnd {
+                start,
+                end: place,
+                batch_count,
+                is_over,
+                follower,
+            },
+            spare,
+        ))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::Odd;
 use crate::batch::{HEADER_BYTES, Header, LOG_APPEND_TIME_MASK};
 use crate::bodies::Bodies;
 use crate::lines::{MAX_BASE_OFFSET, record_sequence};
-use crate::records::take_record;
+use crate::records::{Field, take_record};
 
 const RECORD_COLUMNS: usize = 9;
 const HEADER_COLUMNS: usize = 5;
@@ -18,7 +18,10 @@ struct Table<const N: usize> {
 
 impl<const N: usize> Table<N> {
     fn new() -> Self {
-        Table { row_count: 0, columns: std::array::from_fn(|_| Vec::new()) }
+        Table {
+            row_count: 0,
+            columns: std::array::from_fn(|_| Vec::new()),
+        }
     }
 
     fn push(&mut self, row: [i64; N]) {
@@ -50,22 +53,35 @@ impl Decoded {
     }
 
     /// Add the records of a body, which begins at `body_pos` of the source.
-    fn push(&mut self, batch_row: i64, header: &Header, body: &[u8], body_pos: i64) -> Result<(), Odd> {
+    fn push(
+        &mut self,
+        batch_row: i64,
+        header: &Header,
+        body: &[u8],
+        body_pos: i64,
+    ) -> Result<(), Odd> {
         let count = i64::from(header.records_count);
-        if count > 0 && count * MIN_RECORD_BYTES > body.len() as i64 || header.base_offset > MAX_BASE_OFFSET {
+        if count > 0 && count * MIN_RECORD_BYTES > body.len() as i64
+            || header.base_offset > MAX_BASE_OFFSET
+        {
             return Err(Odd);
         }
         let mut rest = body;
         for _ in 0..count {
             let record = take_record(&mut rest)?;
             let record_row = self.records.row_count;
-            let at = |field: Option<&[u8]>| field.map_or((0, -1), |field| place(body, body_pos, field));
+            let at = |field: Field| {
+                let (pos, size) = place(body, body_pos, field.bytes);
+                (pos, if field.is_null { -1 } else { size })
+            };
             let (key_pos, key_bytes) = at(record.key);
             let (value_pos, value_bytes) = at(record.value);
             let timestamp_ms = if header.has(LOG_APPEND_TIME_MASK) {
                 header.max_timestamp_ms
             } else {
-                header.base_timestamp_ms.wrapping_add(record.timestamp_delta_ms)
+                header
+                    .base_timestamp_ms
+                    .wrapping_add(record.timestamp_delta_ms)
             };
             self.records.push([
                 batch_row,
@@ -81,16 +97,24 @@ impl Decoded {
             for (name, value) in record.headers() {
                 let (name_pos, name_bytes) = place(body, body_pos, name);
                 let (value_pos, value_bytes) = at(value);
-                self.headers.push([record_row, name_pos, name_bytes, value_pos, value_bytes]);
+                self.headers
+                    .push([record_row, name_pos, name_bytes, value_pos, value_bytes]);
             }
         }
-        if count > 0 && !rest.is_empty() { Err(Odd) } else { Ok(()) }
+        if count > 0 && !rest.is_empty() {
+            Err(Odd)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// Where a part of the body lies, and its size.
 fn place(body: &[u8], body_pos: i64, part: &[u8]) -> (i64, i64) {
-    (body_pos + (part.as_ptr().addr() - body.as_ptr().addr()) as i64, part.len() as i64)
+    (
+        body_pos + (part.as_ptr().addr() - body.as_ptr().addr()) as i64,
+        part.len() as i64,
+    )
 }
 
 /// Decode the batches that begin at `starts` of `buf`, which is byte `buf_pos` of the caller's.
@@ -119,7 +143,11 @@ pub fn decode(
             decoded.headers.truncate(headers);
         }
         decoded.is_whole.push(u8::from(added.is_ok()));
-        if decoded.source.as_ref().is_some_and(|source| source.len() >= max_source_bytes) {
+        if decoded
+            .source
+            .as_ref()
+            .is_some_and(|source| source.len() >= max_source_bytes)
+        {
             break;
         }
     }
@@ -139,7 +167,9 @@ fn decode_batch(
     let mut body = &batch[HEADER_BYTES..];
     let mut body_pos = buf_pos + (start + HEADER_BYTES) as i64;
     if let Some(source) = &mut decoded.source {
-        if header.codec() != 0 && header.records_count > 0 {
+        if header.records_count == 0 {
+            body = &[]; // nobody looks at it
+        } else if header.codec() != 0 {
             body = bodies.decompress(header.codec(), body)?;
         }
         body_pos = source.len() as i64;

@@ -6,15 +6,28 @@ use crate::Odd;
 pub struct Record<'a> {
     pub timestamp_delta_ms: i64,
     pub offset_delta: i32,
-    pub key: Option<&'a [u8]>,
-    pub value: Option<&'a [u8]>,
+    pub key: Field<'a>,
+    pub value: Field<'a>,
     pub headers_count: usize,
     headers: Fields<'a>,
 }
 
+/// A key or value. Null has no bytes, and a place.
+#[derive(Clone, Copy)]
+pub struct Field<'a> {
+    pub bytes: &'a [u8],
+    pub is_null: bool,
+}
+
+impl<'a> Field<'a> {
+    pub fn get(&self) -> Option<&'a [u8]> {
+        if self.is_null { None } else { Some(self.bytes) }
+    }
+}
+
 impl<'a> Record<'a> {
     /// Give the name and the value of each header.
-    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> {
+    pub fn headers(&self) -> impl Iterator<Item = (&'a [u8], Field<'a>)> {
         let mut fields = self.headers;
         (0..self.headers_count).map_while(move |_| fields.header().ok())
     }
@@ -39,7 +52,14 @@ pub fn take_record<'a>(body: &mut &'a [u8]) -> Result<Record<'a>, Odd> {
     if !fields.0.is_empty() {
         return Err(Odd);
     }
-    Ok(Record { timestamp_delta_ms, offset_delta, key, value, headers_count, headers })
+    Ok(Record {
+        timestamp_delta_ms,
+        offset_delta,
+        key,
+        value,
+        headers_count,
+        headers,
+    })
 }
 
 /// What is left of some bytes.
@@ -87,14 +107,16 @@ impl<'a> Fields<'a> {
     }
 
     #[inline(always)]
-    fn nullable(&mut self) -> Result<Option<&'a [u8]>, Odd> {
-        match usize::try_from(self.varint()?) {
-            Ok(length) => self.bytes(length).map(Some),
-            Err(_) => Ok(None),
-        }
+    fn nullable(&mut self) -> Result<Field<'a>, Odd> {
+        let length = usize::try_from(self.varint()?);
+        let bytes = self.bytes(length.unwrap_or(0))?;
+        Ok(Field {
+            bytes,
+            is_null: length.is_err(),
+        })
     }
 
-    fn header(&mut self) -> Result<(&'a [u8], Option<&'a [u8]>), Odd> {
+    fn header(&mut self) -> Result<(&'a [u8], Field<'a>), Odd> {
         let length = usize::try_from(self.varint()?).map_err(|_| Odd)?;
         Ok((self.bytes(length)?, self.nullable()?))
     }

@@ -197,8 +197,9 @@ class _TableRows:
 def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
     """Copy stretches of `source`, in ascending order and not overlapping, into a binary array.
 
-    A negative size is null. Arrow does the copying: the stretches and the gaps between them are
-    neighbours in an array that lies on `source`, of which every other value is taken.
+    A negative size is null, wherever it is said to lie. Arrow does the copying: the stretches and
+    the gaps between them are neighbours in an array that lies on `source`, of which every other
+    value is taken.
     """
     count = len(pos)
     if not count:
@@ -206,10 +207,13 @@ def binary_array(source: NDArray[np.uint8], pos: Ints, size: Ints) -> Any:
     ends = np.empty(2 * count, np.int32)
     ends[0::2] = pos
     ends[1::2] = pos + np.maximum(size, 0)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(source)]
-    stretches = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     is_null = size < 0
     mask = is_null if is_null.any() else None
+    if mask is not None:
+        ends[0::2][mask] = ends[1::2][mask] = 0
+        np.maximum.accumulate(ends, out=ends)  # where the one before it has ended
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(source)]
+    stretches = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
     return stretches.take(pa.array(np.arange(0, 2 * count, 2), mask=mask))
 
 

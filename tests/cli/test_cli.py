@@ -48,7 +48,7 @@ def test_version_names_the_kernel(eoctl: Callable) -> None:
     """Enough to reproduce a report."""
     outcome = eoctl("--version")
     assert outcome.status == 0
-    assert re.search(r"^kernel (numpy|pure), Python 3\.", outcome.text, re.MULTILINE)
+    assert re.search(r"^kernel (native|numpy|pure), Python 3\.", outcome.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(

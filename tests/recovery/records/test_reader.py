@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
+import numpy as np
 import pyarrow as pa
 
-from recovery.records.columns import record_schema
+from recovery.records.columns import binary_array, record_schema
 from recovery.records.read_options import RECORD_COLUMNS, ReadOptions
 from recovery.records.reader import RecordReader
 from recovery.summaries.read_findings import FindingsList
@@ -608,3 +609,21 @@ def test_offsets_that_cannot_be_are_lost(
     offsets = [offset for batch in reader for offset in batch["offset"].to_pylist()]
     assert offsets == [0, 1, 7]
     assert [each.start_pos for each in reader.findings if each.is_lost] == [size]
+
+
+@pytest.mark.parametrize("null_pos", [0, 5, 99])
+def test_nulls_may_lie_anywhere(null_pos: int) -> None:
+    """The native kernel gives them no place of their own."""
+    source = np.frombuffer(b"-ab-cde--f", np.uint8)
+    for wanted in (
+        [b"ab", b"cde", None],
+        [None, b"ab", b"f"],
+        [b"ab", None, b"", None, b"f"],
+        [None],
+    ):
+        pos = [null_pos if each is None else max(bytes(source).find(each), 3 * (not each))
+               for each in wanted]  # fmt: skip
+        size = [-1 if each is None else len(each) for each in wanted]
+        found = binary_array(source, np.array(pos, np.int64), np.array(size, np.int64))
+        found.validate(full=True)
+        assert found.to_pylist() == wanted

@@ -67,7 +67,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	! command -v cargo >/dev/null || cargo fmt --manifest-path native/Cargo.toml --check
+	! cargo fmt --version >/dev/null 2>&1 || cargo fmt --manifest-path native/Cargo.toml --check
 
 rules: env
 	$(BIN)/python -m tests.rule_pages

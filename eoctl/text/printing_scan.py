@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.files import read_watch
 from storage.kernels.scan import Scan
-from storage.limits import MAX_OFFSET
+from storage.limits import as_int64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -83,8 +83,8 @@ class PrintingScan(Scan):
         """Print what is healthy from `pos` on; returns where the plain scan must begin to look."""
         to, neighbours, watcher = self._print_to, self._neighbours, read_watch.watcher()
         last_record_offset = to.before()
-        if last_record_offset > MAX_OFFSET:
-            return pos  # of a batch whose offset is wrong: the kernel has 63 bits for one
+        if as_int64(last_record_offset) != last_record_offset:
+            return pos  # of a batch whose offset is wrong: the kernel has 64 bits for one
         told_pos = pos
 
         def tell(end_pos: int) -> None:

@@ -118,9 +118,13 @@ def test_a_limit_for_decompressed_batches_is_kept(data: bytes, limit: int) -> No
     check_equal(data, [MODES[2]], resume=False, max_batch_bytes=limit)
 
 
-def batch_of(base_offset: int, count: int, *, codec: int = 0, is_cut: bool = False) -> bytes:
+def batch_of(
+    base_offset: int, count: int, *, codec: int = 0, is_cut: bool = False, first_delta: int = 0
+) -> bytes:
     """A batch of many small records, of which the last may say that it is longer than it is."""
-    records = [encode_record(Record(0, n, n, None, b"v%d" % n, ())) for n in range(count)]
+    records = [
+        encode_record(Record(0, n, first_delta + n, None, b"v%d" % n, ())) for n in range(count)
+    ]
     if is_cut:
         records[-1] = b"\x7e" + records[-1][1:]
     header = BatchHeader(
@@ -181,11 +185,11 @@ DOUBTED = bytes.fromhex(
 
 
 def test_an_offset_beyond_all_that_can_be() -> None:
-    """The plain scan gives its records, whose offsets have more than 63 bits."""
-    beyond = batch_of(2**63 - 2, 5)
+    """The plain scan gives its records, whose offsets have more than 64 bits."""
     healthy = b"".join(batch_of(offset, 1) for offset in range(20))
-    for log in (beyond + healthy, healthy + beyond + healthy, beyond * 2 + healthy):
-        check_equal(log, MODES, resume=True)
+    for beyond in (batch_of(2**63 - 2, 5), batch_of(-(2**63), 5, first_delta=-9)):
+        for log in (beyond + healthy, healthy + beyond + healthy, beyond * 2 + healthy):
+            check_equal(log, MODES, resume=True)
 
 
 def test_a_writer_that_fails_ends_the_work(golden: Callable[[str], Path], native: Native) -> None:

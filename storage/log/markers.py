@@ -64,10 +64,11 @@ class MarkerIndex:
     def read_segment(
         self, segment: Segment, *, on_error: Callable[[FormatError], None] | None = None
     ) -> None:
-        """Take in every marker of a segment; markers that do not decode are told to `on_error`."""
-        for batch in segment.scan(verify_crc=False):
+        """Take in every good marker of a segment; what does not decode is told to `on_error`."""
+        for batch in segment.scan():
             header = batch.header
-            if not (header.is_control and header.producer_id >= 0 and header.records_count > 0):
+            is_control = header.is_control and header.producer_id >= 0 and header.records_count > 0
+            if not is_control or batch.crc_ok is False:
                 continue
             try:
                 is_commit = marker_is_commit(segment, batch)

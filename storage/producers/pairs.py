@@ -54,9 +54,25 @@ class TransactionPairs:
 
         `marker` tells which they are: NO_MARKER of data, else what it says.
         """
-        order = np.argsort(table.producer_id, kind="stable")
-        producer_id, offset = table.producer_id[order], table.base_offset[order]
-        kinds = marker[order]
+        row, first_offset = self.pair(table.producer_id, table.base_offset, marker)
+        in_order = np.argsort(table.base_offset[row])
+        row, first_offset = row[in_order], first_offset[in_order]
+        return EndedBlock(
+            producer_id=table.producer_id[row],
+            epoch=table.producer_epoch[row],
+            first_offset=first_offset,
+            marker_offset=table.base_offset[row],
+            timestamp_ms=table.max_timestamp_ms[row],
+            is_abort=marker[row] == ABORT,
+        )
+
+    def pair(self, producer_id: Ints, base_offset: Ints, marker: Kinds) -> tuple[Ints, Ints]:
+        """Take the next events by their columns; returns the rows of end markers, in any order.
+
+        With each of them the first offset of what it ends, NO_DATA where that is nothing.
+        """
+        order = np.argsort(producer_id, kind="stable")
+        producer_id, offset, kinds = producer_id[order], base_offset[order], marker[order]
         groups = np.flatnonzero(np.r_[True, producer_id[1:] != producer_id[:-1]])
         ends = np.flatnonzero(kinds != NO_MARKER)
         group_of_end = groups[np.searchsorted(groups, ends, "right") - 1]
@@ -68,16 +84,7 @@ class TransactionPairs:
             if known is not None:
                 first_offset[place] = known
         self._keep_open(producer_id, offset, kinds, groups)
-        in_order = np.argsort(offset[ends])
-        row = order[ends[in_order]]
-        return EndedBlock(
-            producer_id=table.producer_id[row],
-            epoch=table.producer_epoch[row],
-            first_offset=first_offset[in_order],
-            marker_offset=table.base_offset[row],
-            timestamp_ms=table.max_timestamp_ms[row],
-            is_abort=marker[row] == ABORT,
-        )
+        return order[ends], first_offset
 
     def _keep_open(self, producer_id: Ints, offset: Ints, kinds: Kinds, groups: Ints) -> None:
         """Note the first data behind the last marker of each producer."""

@@ -81,12 +81,12 @@ class OpenTransactions:
         if not counts.any():
             return
         marker = np.where(is_marker[counts], COMMIT, NO_MARKER).astype(np.int8)
-        columns = (column[counts] for column in table)
-        ended = TransactionPairs(self._ongoing).take(type(table)._make(columns), marker)
-        is_late = ended.marker_offset >= self._unreplicated_from
-        is_late &= ended.first_offset != NO_DATA
+        base_offset = table.base_offset[counts]
+        pairs = TransactionPairs(self._ongoing)
+        row, first_offset = pairs.pair(table.producer_id[counts], base_offset, marker)
+        is_late = (base_offset[row] >= self._unreplicated_from) & (first_offset != NO_DATA)
         if is_late.any():
-            self._leave_unstable(int(ended.first_offset[is_late].min()))
+            self._leave_unstable(int(first_offset[is_late].min()))
 
     def _end(self, producer_id: int, marker_offset: int) -> None:
         first_offset = self._ongoing.pop(producer_id, None)

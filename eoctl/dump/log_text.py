@@ -56,7 +56,7 @@ def dump_log_text(path: str, segment: Segment, session: DumpSession, wanted: Bat
     kernel = select_kernel()
     is_bulk = wanted.is_everything and options.is_plain_utf8 and end_pos >= BULK_MIN_BYTES[kernel]
     native = load_native() if is_bulk else None
-    if native is not None:
+    if native is not None and segment.file.name_to_open_again:
         walked = _print_native(segment, printer, end_pos, context, native)
     elif is_bulk:
         walked = _print_bulk(segment, printer, end_pos, context)

@@ -64,7 +64,7 @@ class PrintingScan(Scan):
         self._native = native
         self._print_to = print_to
         self._path = segment.path
-        self._fd = segment.file.plain_fd
+        self._name = segment.file.name_to_open_again
         self._careful_pos = 0  # up to here the plain scan goes first
 
     def _run(self, pos: int) -> Generator[list[ScannedBatch], None, int]:
@@ -75,7 +75,7 @@ class PrintingScan(Scan):
     def _start_of_window(self, pos: int) -> int:
         # What is printed already may still have to be looked at: see `_print`.
         is_free = pos >= max(self._careful_pos, self.printed_pos)
-        if is_free and self._fd is not None and self.end_pos - pos >= MIN_BYTES:
+        if is_free and self._name and self.end_pos - pos >= MIN_BYTES:
             return self._print(pos)
         return pos
 
@@ -94,7 +94,7 @@ class PrintingScan(Scan):
             told_pos = end_pos
 
         printed = self._native.print_log(
-            f"/dev/fd/{self._fd}",
+            self._name,
             start=(pos, neighbours.last_offset, neighbours.leader_epoch),
             last_record_offset=last_record_offset,
             end_pos=self.end_pos,

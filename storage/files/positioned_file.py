@@ -136,9 +136,13 @@ class PositionedFile:
             raise AccessError(error, self.path) from error
 
     @property
-    def plain_fd(self) -> int | None:
-        """The descriptor for a reader in native code; None where reads are replaced, or closed."""
-        return self._fd if self._pread is _preadv and self._fd >= 0 else None
+    def name_to_open_again(self) -> str:
+        """A name of the open file for a reader in native code; its path may be another's by now.
+
+        "" where there is none, and where reads are replaced: that reader would not meet them.
+        """
+        name = f"/dev/fd/{self._fd}"
+        return name if self._pread is _preadv and os.access(name, os.R_OK) else ""
 
     def next_data_pos(self, pos: int) -> int:
         """Return the first position from `pos` on that is in no hole; the size if there is none."""

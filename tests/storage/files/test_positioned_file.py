@@ -220,3 +220,22 @@ def test_a_removed_file_is_still_read_and_close_is_final(tmp_path: Path) -> None
     file.close()
     with pytest.raises(AccessError):
         _ = file.file_bytes
+
+
+def test_what_is_open_can_be_opened_again_though_its_path_is_another_files(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with PositionedFile(path) as file:
+        path.unlink()
+        path.write_bytes(b"new")
+        name = file.name_to_open_again
+        with open(name, "rb") as again:  # noqa: PTH123
+            assert again.read() == b"old"
+    assert file.name_to_open_again == ""
+
+
+def test_where_reads_are_replaced_there_is_no_way_round_them(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    with PositionedFile(path, pread=lambda fd, view, pos: os.preadv(fd, [view], pos)) as file:
+        assert file.name_to_open_again == ""

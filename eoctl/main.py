@@ -55,6 +55,8 @@ def _run(words: list[str], arguments: list[str]) -> NoReturn:
     from eoctl import call, output
     from eoctl.outcome import exit_status_of
 
+    # numpy starts a thread for each processor, for linear algebra that nobody here does: 0.1 s.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     call.keep(arguments)
     output.open_missing_streams()
     if os.environ.get(COMPLETION_VARIABLE) or _is_about_completion(arguments):

@@ -2,12 +2,12 @@
 //!
 //! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
 //! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
-//! From the entry down: lib, dump, pieces, lines, records, bodies, java_utf8; window;
+//! From the entry down: lib, in_order, pieces, lines, records, bodies, java_utf8; window;
 //! record_columns, json_text; batch.
 
 mod batch;
 mod bodies;
-mod dump;
+mod in_order;
 mod java_utf8;
 mod json_text;
 mod lines;
@@ -30,12 +30,13 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use batch::Neighbours;
 use bodies::Bodies;
-use dump::{Done, Reader};
+use in_order::{Done, Reader};
 use lines::LineOptions;
-use pieces::{Job, Place};
+use pieces::{Job, Place, Task};
+use window::{COLUMN_COUNT, Columns, Headers};
 
 /// Changes with what a function takes or gives: `storage/kernels/select.py` asks for one number.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// Something that the definition has to look at.
 #[derive(Debug)]
@@ -71,9 +72,48 @@ fn with_copy<T>(py: Python<'_>, buf: &PyBuffer<u8>, work: impl FnOnce(&[u8]) -> 
     })
 }
 
+/// Walked: rows, where it ended, last offset, leader epoch, columns as bytes.
+type Walked<'py> = (usize, u64, i64, i32, Bound<'py, PyTuple>);
+
+fn walked<'py>(
+    py: Python<'py>,
+    parts: &[Columns],
+    pos: u64,
+    neighbours: &Neighbours,
+) -> PyResult<Walked<'py>> {
+    let mut columns = Vec::with_capacity(COLUMN_COUNT);
+    for number in 0..COLUMN_COUNT {
+        let parts = parts.iter().map(|part| &part.bytes[number][..]);
+        columns.push(joined(py, parts)?);
+    }
+    Ok((
+        parts.iter().map(|part| part.row_count).sum(),
+        pos,
+        neighbours.last_offset,
+        neighbours.leader_epoch,
+        PyTuple::new(py, columns)?,
+    ))
+}
+
+fn joined<'py, 'a>(
+    py: Python<'py>,
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let size = parts.clone().map(<[u8]>::len).sum();
+    PyBytes::new_with(py, size, |bytes| {
+        let mut left = bytes;
+        for part in parts {
+            let (here, rest) = left.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            left = rest;
+        }
+        Ok(())
+    })
+}
+
 /// Walk healthy batches in a buffer; see `pure.scan_window`, of which it is the twin.
 ///
-/// Returns (rows, end of the walk, last offset, leader epoch, columns as bytes).
+/// Returns (rows, end of the walk in the buffer, last offset, leader epoch, columns as bytes).
 #[pyfunction]
 #[pyo3(signature = (buf, file_pos, neighbours, *, verify_crc))]
 fn scan_window<'py>(
@@ -82,7 +122,7 @@ fn scan_window<'py>(
     file_pos: i64,
     neighbours: (i64, i64, i64, i32),
     verify_crc: bool,
-) -> PyResult<(usize, usize, i64, i32, Bound<'py, PyTuple>)> {
+) -> PyResult<Walked<'py>> {
     guarded(|| {
         let (min_offset, max_offset, last_offset, leader_epoch) = neighbours;
         let mut neighbours = Neighbours {
@@ -94,15 +134,97 @@ fn scan_window<'py>(
         let (columns, pos) = with_copy(py, &buf, |window| {
             window::scan_window(window, file_pos, &mut neighbours, verify_crc)
         })?;
-        let bytes = columns.bytes.iter().map(|column| PyBytes::new(py, column));
+        walked(py, &[columns], pos as u64, &neighbours)
+    })
+}
+
+/// Gathers headers; an interrupt ends it.
+#[derive(Default)]
+struct Gathered {
+    columns: Vec<Columns>,
+    controls: Vec<Vec<u8>>,
+}
+
+impl Reader for Gathered {
+    type Error = PyErr;
+
+    fn write(&mut self, _: &[u8]) -> PyResult<()> {
+        Ok(())
+    }
+
+    fn take(&mut self, headers: Headers) {
+        self.columns.push(headers.columns);
+        self.controls.push(headers.controls);
+    }
+
+    fn tick(&mut self, _: &Done) -> PyResult<()> {
+        Python::attach(|py| py.check_signals())
+    }
+}
+
+/// Walk healthy batches of a log, without their bodies: `scan_window` of one that reads itself.
+///
+/// Args:
+///     path: of the log; it is opened anew.
+///     start: behind which place: position, last offset, leader epoch.
+///     walk_to_pos: batches that begin before it are walked.
+///     end_pos: how much of the file to look at.
+///     limits: least and largest offset that the segment may hold.
+///     threads, piece_bytes: see `print_log`.
+///
+/// Returns (rows, end of the walk in the file, last offset, leader epoch, columns as bytes), and the
+/// bytes of the control batches, back to back.
+///
+/// Raises:
+///     OSError: the file cannot be opened.
+#[pyfunction]
+#[pyo3(signature = (path, *, start, walk_to_pos, end_pos, limits, verify_crc, threads, piece_bytes))]
+#[allow(clippy::too_many_arguments)]
+fn read_headers<'py>(
+    py: Python<'py>,
+    path: &str,
+    start: (u64, i64, i32),
+    walk_to_pos: u64,
+    end_pos: u64,
+    limits: (i64, i64),
+    verify_crc: bool,
+    threads: usize,
+    piece_bytes: u64,
+) -> PyResult<(Walked<'py>, Bound<'py, PyBytes>)> {
+    guarded(|| {
+        let job = Job {
+            file: File::open(path)?,
+            walk_to_pos: walk_to_pos.min(end_pos),
+            end_pos,
+            piece_bytes: piece_bytes.max(1),
+            task: Task::Gather { verify_crc },
+        };
+        let mut gathered = Gathered::default();
+        let place = place_of(start, limits);
+        let done = py.detach(|| in_order::work_through(&job, place, -1, threads, &mut gathered))?;
+        let controls = gathered.controls.iter().map(|part| &part[..]);
         Ok((
-            columns.row_count,
-            pos,
-            neighbours.last_offset,
-            neighbours.leader_epoch,
-            PyTuple::new(py, bytes.collect::<Vec<_>>())?,
+            walked(
+                py,
+                &gathered.columns,
+                done.place.pos,
+                &done.place.neighbours,
+            )?,
+            joined(py, controls)?,
         ))
     })
+}
+
+fn place_of(start: (u64, i64, i32), limits: (i64, i64)) -> Place {
+    let (pos, last_offset, leader_epoch) = start;
+    let (min_offset, max_offset) = limits;
+    let neighbours = Neighbours {
+        min_offset,
+        max_offset,
+        last_offset,
+        leader_epoch,
+    };
+    Place { pos, neighbours }
 }
 
 /// Decode the records of batches in a buffer; see `record_table.decode_records`.
@@ -198,7 +320,7 @@ fn json_lines<'py>(
     })
 }
 
-/// How far a log is printed; see `dump::Done`. Places are (position, last offset, leader epoch).
+/// How far a log is printed; see `in_order::Done`. Places are (position, last offset, leader epoch).
 #[pyclass(frozen, get_all)]
 struct Printed {
     place: (u64, i64, i32),
@@ -245,6 +367,8 @@ impl Reader for ToPython {
         }
         Ok(())
     }
+
+    fn take(&mut self, _: Headers) {}
 
     fn tick(&mut self, done: &Done) -> PyResult<()> {
         Python::attach(|py| {
@@ -293,23 +417,19 @@ fn print_log(
     tick: Option<Py<PyAny>>,
 ) -> PyResult<Printed> {
     guarded(|| {
+        let records = records.map(|(print_data, skip_record_metadata)| LineOptions {
+            print_data,
+            skip_record_metadata,
+        });
         let job = Job {
             file: File::open(path)?,
+            walk_to_pos: end_pos,
             end_pos,
-            records: records.map(|(print_data, skip_record_metadata)| LineOptions {
-                print_data,
-                skip_record_metadata,
-            }),
-            max_batch_bytes,
             piece_bytes: piece_bytes.max(1),
-        };
-        let (pos, last_offset, leader_epoch) = start;
-        let (min_offset, max_offset) = limits;
-        let neighbours = Neighbours {
-            min_offset,
-            max_offset,
-            last_offset,
-            leader_epoch,
+            task: Task::Print {
+                records,
+                max_batch_bytes,
+            },
         };
         let stdout = match write {
             Some(_) => None,
@@ -321,9 +441,9 @@ fn print_log(
             tick,
         };
         let done = py.detach(|| {
-            dump::print_log(
+            in_order::work_through(
                 &job,
-                Place { pos, neighbours },
+                place_of(start, limits),
                 last_record_offset,
                 threads,
                 &mut reader,
@@ -356,6 +476,7 @@ fn eoctl_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Printed>()?;
     module.add_function(wrap_pyfunction!(scan_window, module)?)?;
+    module.add_function(wrap_pyfunction!(read_headers, module)?)?;
     module.add_function(wrap_pyfunction!(print_log, module)?)?;
     module.add_function(wrap_pyfunction!(kafka_text, module)?)?;
     module.add_function(wrap_pyfunction!(decode_records, module)?)?;

@@ -1,4 +1,4 @@
-//! A piece of a log: read, walked and printed by one thread.
+//! A piece of a log: read, walked, and printed or gathered by one thread.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,18 +7,29 @@ use crate::Odd;
 use crate::batch::{HEADER_BYTES, Header, Neighbours, has_right_checksum};
 use crate::bodies::Bodies;
 use crate::lines::{LineOptions, OffsetFollower, RecordLines, push_batch_line};
+use crate::window::Headers;
 
 const MAX_BATCH_BYTES: usize = 32 << 20;
 const MANY_RECORDS: i32 = 8192; // whose lines are handed on before the next ones are made
 const MAX_CHUNK_BYTES: usize = 1 << 20; // of text that is handed on at once
 
-/// What is printed, and how.
+/// What is done, and to what.
 pub struct Job {
     pub file: File,
+    pub walk_to_pos: u64, // batches that begin before it are worked on
     pub end_pos: u64,
-    pub records: Option<LineOptions>,
-    pub max_batch_bytes: usize,
     pub piece_bytes: u64,
+    pub task: Task,
+}
+
+pub enum Task {
+    /// Print batches, and records with options.
+    Print {
+        records: Option<LineOptions>,
+        max_batch_bytes: usize,
+    },
+    /// Gather headers.
+    Gather { verify_crc: bool },
 }
 
 /// Between two batches: where, and what was before.
@@ -40,7 +51,8 @@ pub struct PieceEnd {
     pub end: Place,
     pub batch_count: u64,
     pub is_over: bool, // what follows is not healthy, is odd, or is the end
-    pub follower: OffsetFollower,
+    pub follower: OffsetFollower, // if it was printed
+    pub headers: Headers, // if it was gathered
 }
 
 /// The buffers of one thread.
@@ -61,7 +73,12 @@ impl<'a> Piece<'a> {
             buf_pos: 0,
             filled: 0,
             starts: Vec::new(),
-            bodies: Bodies::new(job.max_batch_bytes),
+            bodies: Bodies::new(match job.task {
+                Task::Print {
+                    max_batch_bytes, ..
+                } => max_batch_bytes,
+                Task::Gather { .. } => 0,
+            }),
         }
     }
 
@@ -69,6 +86,7 @@ impl<'a> Piece<'a> {
     pub fn read(&mut self, pos: u64, limit_pos: u64) {
         self.buf_pos = pos;
         self.filled = 0;
+        let limit_pos = limit_pos.min(self.job.walk_to_pos);
         self.read_up_to(limit_pos.saturating_sub(pos) as usize);
     }
 
@@ -99,7 +117,8 @@ impl<'a> Piece<'a> {
     pub fn walk(&mut self, start: Place, limit_pos: u64) -> (Place, bool) {
         let mut place = start;
         self.starts.clear();
-        while place.pos < limit_pos.min(self.job.end_pos) {
+        let limit_pos = limit_pos.min(self.job.walk_to_pos);
+        while place.pos < limit_pos {
             let at = (place.pos - self.buf_pos) as usize;
             self.read_up_to(at + HEADER_BYTES);
             let left = (self.job.end_pos - place.pos) as usize;
@@ -116,16 +135,58 @@ impl<'a> Piece<'a> {
             self.starts.push(at);
             place.pos += header.batch_bytes as u64;
         }
-        (place, place.pos >= self.job.end_pos)
+        (place, place.pos >= self.job.walk_to_pos)
     }
 
-    /// Print what was walked from `start` on; `walked` is what `walk` returned.
+    /// Do the task with what was walked from `start` on; `walked` is what `walk` returned.
     ///
     /// `text` is an empty buffer; one comes back.
-    pub fn print(
+    pub fn finish(
         &mut self,
         start: Place,
         walked: (Place, bool),
+        text: Vec<u8>,
+        sink: &mut Sink,
+    ) -> Result<(PieceEnd, Vec<u8>), Stopped> {
+        match self.job.task {
+            Task::Print { records, .. } => self.print(start, walked, records, text, sink),
+            Task::Gather { verify_crc } => Ok((self.gather(start, walked, verify_crc), text)),
+        }
+    }
+
+    fn gather(&self, start: Place, walked: (Place, bool), verify_crc: bool) -> PieceEnd {
+        let mut headers = Headers::with_capacity(self.starts.len());
+        let (mut place, mut is_over) = (start, walked.1);
+        for &at in &self.starts {
+            let batch = &self.buf[at..self.filled];
+            let Some(header) = Header::parse(batch) else {
+                is_over = true;
+                break;
+            };
+            let batch = &batch[..header.batch_bytes];
+            if verify_crc && !has_right_checksum(&header, batch) {
+                is_over = true;
+                break;
+            }
+            headers.push(&header, place.pos as i64, batch);
+            place.neighbours.accept(&header);
+            place.pos += header.batch_bytes as u64;
+        }
+        PieceEnd {
+            start,
+            end: place,
+            batch_count: headers.columns.row_count as u64,
+            is_over,
+            follower: OffsetFollower::default(),
+            headers,
+        }
+    }
+
+    fn print(
+        &mut self,
+        start: Place,
+        walked: (Place, bool),
+        records: Option<LineOptions>,
         mut text: Vec<u8>,
         sink: &mut Sink,
     ) -> Result<(PieceEnd, Vec<u8>), Stopped> {
@@ -138,7 +199,7 @@ impl<'a> Piece<'a> {
                 follower,
                 sink,
             };
-            let printed = print_batch(self.job, &mut self.bodies, &mut page, batch, place.pos);
+            let printed = print_batch(records, &mut self.bodies, &mut page, batch, place.pos);
             (text, follower) = (page.text, page.follower);
             let header = match printed {
                 Ok(header) => header,
@@ -163,6 +224,7 @@ impl<'a> Piece<'a> {
                 batch_count,
                 is_over,
                 follower,
+                headers: Headers::default(),
             },
             spare,
         ))
@@ -189,7 +251,7 @@ impl From<Odd> for End {
 
 /// Print the batch at the start of `buf`. If it is odd, nothing of it is on the page.
 fn print_batch(
-    job: &Job,
+    records: Option<LineOptions>,
     bodies: &mut Bodies,
     page: &mut Page,
     buf: &[u8],
@@ -200,7 +262,7 @@ fn print_batch(
     if !has_right_checksum(&header, batch) {
         return Err(End::Odd);
     }
-    let Some(options) = job.records else {
+    let Some(options) = records else {
         push_batch_line(&mut page.text, &header, pos);
         return Ok(header);
     };

@@ -1,15 +1,26 @@
-//! The healthy batches of one buffer as columns: the native `scan_window` of `storage/kernels`.
+//! Healthy batches as columns: those of one buffer (the native `scan_window` of `storage/kernels`),
+//! and those of a log, without their bodies.
 
-use crate::batch::{Header, Neighbours, has_right_checksum};
+use crate::batch::{CONTROL_MASK, Header, Neighbours, has_right_checksum};
+
+pub const COLUMN_COUNT: usize = 15;
+const COLUMN_BYTES: [usize; COLUMN_COUNT] = [8, 8, 8, 8, 4, 1, 2, 8, 8, 8, 2, 4, 4, 4, 1];
 
 /// Columns in the order of `HeaderTable`, each as the bytes of a numpy array.
 #[derive(Default)]
 pub struct Columns {
     pub row_count: usize,
-    pub bytes: [Vec<u8>; 15],
+    pub bytes: [Vec<u8>; COLUMN_COUNT],
 }
 
 impl Columns {
+    fn with_capacity(row_count: usize) -> Columns {
+        Columns {
+            row_count: 0,
+            bytes: COLUMN_BYTES.map(|size| Vec::with_capacity(size * row_count)),
+        }
+    }
+
     fn push(&mut self, header: &Header, pos: i64) {
         fn add<const N: usize>(column: &mut Vec<u8>, value: [u8; N]) {
             column.extend_from_slice(&value);
@@ -47,6 +58,29 @@ impl Columns {
         add(crc, header.crc.to_ne_bytes());
         add(crc_ok, [1]);
         self.row_count += 1;
+    }
+}
+
+/// Batches without their bodies; control batches also whole, back to back.
+#[derive(Default)]
+pub struct Headers {
+    pub columns: Columns,
+    pub controls: Vec<u8>,
+}
+
+impl Headers {
+    pub fn with_capacity(row_count: usize) -> Headers {
+        Headers {
+            columns: Columns::with_capacity(row_count),
+            controls: Vec::new(),
+        }
+    }
+
+    pub fn push(&mut self, header: &Header, pos: i64, batch: &[u8]) {
+        self.columns.push(header, pos);
+        if header.has(CONTROL_MASK) {
+            self.controls.extend_from_slice(batch);
+        }
     }
 }
 

@@ -99,6 +99,7 @@ class CheckWalk:
         segment = self._segment
         scan = BulkScan(
             segment,
+            with_bodies=self._records is not None,
             verify_crc=verify_crc,
             is_active=self._is_active,
             end_offset=self._end_offset,
@@ -155,9 +156,7 @@ class CheckWalk:
 
     def _take_window(self, window: BulkWindow) -> None:
         table = window.table
-        markers, failures = read_good_markers(
-            self._segment, table, marker_rows(table), window.buf, window.file_pos
-        )
+        markers, failures = read_good_markers(self._segment, window, table, marker_rows(table))
         for row, error in failures:
             self._check.bad_marker(error, batch_at(table, row))
         self._gather(table, markers)

@@ -15,11 +15,14 @@ from storage.dirs.lookup import END_KINDS
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.formats import offset_index, time_index
+from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from recovery.rebuild.derive import Rebuilt
     from recovery.rebuild.segment_pass import PassEnd
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.discovery import Selected
 
 
@@ -101,7 +104,7 @@ def rebuild_one(
         cut = None
     if partition.remote_range is not None:
         notes.append(f"{path}: {partition.remote_range}: what is known of their producers stays")
-    not_given = partition.not_given()
+    not_given = _not_given(partition, rebuilt)
     notes += (f"{path}: {each}" for each in not_given)
     notes += _full_indexes(path, differences, job.index_max_bytes)
     notes += [
@@ -120,6 +123,14 @@ def rebuild_one(
         logs=tuple(each.log.path for each in partition.segments),
         is_short=bool(not_given),
     )
+
+
+def _not_given(partition: Partition, rebuilt: Rebuilt) -> tuple[Missing, ...]:
+    """Tell what a reader cannot give; the end of a log that is whole is known already."""
+    ends = [each.end for each in rebuilt.segments]
+    if ends and all(each.verdict.kind is VerdictKind.OK for each in ends) and rebuilt.cut is None:
+        return partition.acknowledged.not_given(rebuilt.log_end_offset)
+    return partition.not_given()
 
 
 def _is_of_log(problem: EoctlError) -> bool:

@@ -28,13 +28,19 @@ if TYPE_CHECKING:
 
 
 class SegmentJob(NamedTuple):
-    """What to do with one segment; with `ranges`, of which only these parts of the file count."""
+    """What to do with one segment.
+
+    Attributes:
+        ranges: only these parts of the file count.
+        threads: that may read it.
+    """
 
     path: str
     base_offset: int
     is_last: bool
     interval_bytes: int = DEFAULT_INTERVAL_BYTES
     ranges: tuple[Range, ...] | None = None
+    threads: int = 1
 
 
 class Block(NamedTuple):
@@ -102,7 +108,9 @@ def pass_over_segment(segment: Segment, job: SegmentJob) -> Iterator[Block | Pas
         blocks.append(_block(rows_of(table, rows.start, rows.stop), markers))
 
     walk = SegmentWalk(segment, hand_on, start_offset=None, end_offset=None)
-    scan = BulkScan(segment, is_active=job.is_last, resume=False)
+    scan = BulkScan(
+        segment, with_bodies=False, threads=job.threads, is_active=job.is_last, resume=False
+    )
     for part in scan.parts():
         if isinstance(part, BulkWindow):
             walk.take_window(part)

@@ -400,7 +400,9 @@ def replay_segment(
             on_completed(ended)
 
     walk = SegmentWalk(segment, hand_on, start_offset=start_offset, end_offset=end_offset)
-    scan = BulkScan(segment, verify_crc=verify_crc, is_active=is_active, resume=False)
+    scan = BulkScan(
+        segment, with_bodies=False, verify_crc=verify_crc, is_active=is_active, resume=False
+    )
     for part in scan.parts():
         if isinstance(part, BulkWindow):
             walk.take_window(part)

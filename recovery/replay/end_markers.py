@@ -42,6 +42,7 @@ from storage.producers.producer_state import Marker
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.record_table import RecordTable
     from storage.log.segment import Segment
 
@@ -117,16 +118,16 @@ def _bad(
 
 
 def read_markers(
-    segment: Segment, table: HeaderTable, rows: Ints, buf: bytearray, file_pos: int
+    segment: Segment, window: BulkWindow, table: HeaderTable, rows: Ints
 ) -> tuple[MarkerColumns, tuple[int, FormatError] | None]:
-    """Read the markers of control batches that lie in `buf`; buf[0] is byte `file_pos` of the file.
+    """Read the markers of the control batches at `rows` of a table, all of which lie in a window.
 
     Returns those before the first one that does not parse, and its row with the error.
     """
     parts: list[MarkerColumns] = []
     while len(rows):
         taken = HeaderTable._make(column[rows] for column in table)
-        records = decode_records(taken, buf, file_pos)
+        records = decode_records(*window.controls(taken))
         columns, good = marker_columns(records, rows)
         parts.append(columns)
         failed = _read_rest(segment, taken, rows, good, parts)
@@ -137,13 +138,13 @@ def read_markers(
 
 
 def read_good_markers(
-    segment: Segment, table: HeaderTable, rows: Ints, buf: bytearray, file_pos: int
+    segment: Segment, window: BulkWindow, table: HeaderTable, rows: Ints
 ) -> tuple[MarkerColumns, list[tuple[int, FormatError]]]:
     """Do what `read_markers` does, past those that do not parse; these come with their rows."""
     parts: list[MarkerColumns] = []
     failures: list[tuple[int, FormatError]] = []
     while len(rows):
-        markers, failed = read_markers(segment, table, rows, buf, file_pos)
+        markers, failed = read_markers(segment, window, table, rows)
         parts.append(markers)
         if failed is None:
             break

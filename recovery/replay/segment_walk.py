@@ -89,9 +89,7 @@ class SegmentWalk:
                 table = rows_of(table, 0, int(reached[0]))
         first = self._first_wanted(table)
         rows = marker_rows(table)
-        markers, failed = read_markers(
-            self._segment, table, rows[rows >= first], window.buf, window.file_pos
-        )
+        markers, failed = read_markers(self._segment, window, table, rows[rows >= first])
         if failed is not None:
             row, error = failed
             pos = int(table.pos[row])

@@ -64,6 +64,7 @@ def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
     with open_place(place) as segment:
         scan = BulkScan(
             segment,
+            with_bodies=False,
             start_pos=split.start_pos,
             end_pos=None if split.is_last else split.end_pos,
             is_active=place.is_active and split.is_last,
@@ -103,9 +104,7 @@ class _Reading:
         table = window.table
         self._notes.passed(table)
         marker = np.zeros(table.row_count, np.int8)
-        markers, failures = read_good_markers(
-            self._segment, table, marker_rows(table), window.buf, window.file_pos
-        )
+        markers, failures = read_good_markers(self._segment, window, table, marker_rows(table))
         _note_markers(marker, markers)
         for row, error in failures:
             self._notes.add_error(batch_at(table, row), error)

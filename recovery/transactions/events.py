@@ -99,7 +99,7 @@ def read_marker_kinds(
     done = 0
     while window is not None and done < table.row_count:
         part = rows_of(table, done, table.row_count)
-        records = decode_records(part, window.buf, window.file_pos)
+        records = decode_records(*window.controls(part))
         count = records.batch_count
         # Ordinary ones: a single record with a key of a known type.
         batch = np.flatnonzero(records.is_whole & (part.records_count[:count] == 1))
@@ -135,7 +135,7 @@ class EventWalk:
     def __init__(self, segment: Segment, *, start_pos: int = 0, end_pos: int | None = None) -> None:
         self.end_offset = -1
         self._segment = segment
-        self._scan = BulkScan(segment, start_pos=start_pos, end_pos=end_pos)
+        self._scan = BulkScan(segment, with_bodies=False, start_pos=start_pos, end_pos=end_pos)
         self._doubtful = DoubtfulOffsets(self._scan)
 
     def __iter__(self) -> Iterator[EventBlock]:

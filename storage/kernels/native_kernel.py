@@ -6,15 +6,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from storage.files import read_watch
 from storage.formats.record_batch import CODEC_MASK
 from storage.kernels.layouts import COLUMN_DTYPES, empty_table
+from storage.kernels.offset_order import LOOK_COUNT
 from storage.kernels.protocol import HeaderTable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from numpy.typing import NDArray
 
+    from storage.files.positioned_file import PositionedFile
     from storage.kernels.pure import Neighbours
-    from storage.kernels.select import Native
+    from storage.kernels.select import Native, ReadHeaders
+
+STRETCH_BYTES = 8 << 20  # more rows at once leave the processor's cache
+PIECE_BYTES = 1 << 20  # that a thread reads at once; of smaller ones, the handing over is felt
 
 
 def scan_window(
@@ -48,6 +56,103 @@ def scan_window(
     return table, start_pos + stop
 
 
+class _Stretch(NamedTuple):
+    """What `read_headers` is asked for."""
+
+    start: tuple[int, int, int]  # position, last offset, leader epoch
+    walk_to_pos: int
+    end_pos: int
+    limits: tuple[int, int]
+    verify_crc: bool
+
+
+class HeaderReader:
+    """Healthy batches of a plain file without their bodies; with threads, those ahead meanwhile.
+
+    After a stretch that brought little (batches of megabytes, or damage) it pauses for as much,
+    then for twice as much and so on: what is read in vain stays a share of the file.
+    """
+
+    def __init__(self, native: Native, name: str, path: str, threads: int) -> None:
+        self._native = native
+        self._name = name
+        self._path = path
+        self._next_pos = 0
+        self._pause_bytes = STRETCH_BYTES
+        self._pool = _pool() if threads > 1 else None
+        self._threads = max(threads - 1, 1)
+        self._ahead: tuple[_Stretch, Future[ReadHeaders]] | None = None
+
+    @classmethod
+    def of(cls, native: Native, file: PositionedFile, threads: int) -> HeaderReader | None:
+        """Return one, unless only the file's own reads give what it holds."""
+        name = file.name_to_open_again
+        return cls(native, name, file.path, threads) if name else None
+
+    def read(
+        self, pos: int, limit_pos: int, *, end_pos: int, neighbours: Neighbours, verify_crc: bool
+    ) -> tuple[HeaderTable, bytes]:
+        """Read batches from `pos` on that begin before `limit_pos`; none where it pauses.
+
+        Returns those that no later one can contradict, and the bytes of the control batches among
+        them (and perhaps of more behind). `neighbours` is behind the last one.
+        """
+        if pos < self._next_pos:
+            return empty_table(), b""
+        stretch = _Stretch(
+            start=(pos, neighbours.last_offset, neighbours.leader_epoch),
+            walk_to_pos=min(limit_pos, pos + STRETCH_BYTES),
+            end_pos=end_pos,
+            limits=(neighbours.min_offset, neighbours.max_offset),
+            verify_crc=verify_crc,
+        )
+        (row_count, _, _, _, columns), controls = self._take(stretch)
+        sure_count = max(row_count - LOOK_COUNT, 0)
+        table = HeaderTable._make(
+            np.frombuffer(column, dtype)[:sure_count]
+            for column, dtype in zip(columns, COLUMN_DTYPES.values(), strict=True)
+        )
+        end = int(table.pos[-1] + table.batch_bytes[-1]) if sure_count else pos
+        if 2 * (end - pos) < stretch.walk_to_pos - pos:
+            self._next_pos = end + self._pause_bytes
+            self._pause_bytes *= 2
+        else:
+            self._pause_bytes = STRETCH_BYTES
+        if sure_count:
+            neighbours.last_offset = int(table.last_offset[-1])
+            epoch = int(table.partition_leader_epoch.max())
+            neighbours.leader_epoch = max(neighbours.leader_epoch, epoch)
+            if (watcher := read_watch.watcher()) is not None:
+                watcher.read(self._path, pos, end - pos)
+            if end >= self._next_pos and stretch.walk_to_pos - pos == STRETCH_BYTES:
+                self._read_ahead(
+                    stretch._replace(
+                        start=(end, neighbours.last_offset, neighbours.leader_epoch),
+                        walk_to_pos=min(end + STRETCH_BYTES, end_pos),
+                    )
+                )
+        return table, controls
+
+    def _take(self, stretch: _Stretch) -> ReadHeaders:
+        ahead, self._ahead = self._ahead, None
+        return ahead[1].result() if ahead and ahead[0] == stretch else self._read(stretch)
+
+    def _read_ahead(self, stretch: _Stretch) -> None:
+        if self._pool is not None:
+            self._ahead = stretch, self._pool.submit(self._read, stretch)
+
+    def _read(self, stretch: _Stretch) -> ReadHeaders:
+        return self._native.read_headers(
+            self._name, **stretch._asdict(), threads=self._threads, piece_bytes=PIECE_BYTES
+        )
+
+
+def _pool() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # 10 ms, for large files only
+
+    return ThreadPoolExecutor(1)
+
+
 class DecodedColumns(NamedTuple):
     """What was decoded of batches: columns as those of a `RecordTable`, in its order.
 
@@ -65,7 +170,7 @@ class DecodedColumns(NamedTuple):
 def decode_columns(
     native: Native,
     table: HeaderTable,
-    buf: bytearray,
+    buf: bytes | bytearray,
     file_pos: int,
     *,
     max_batch_bytes: int,

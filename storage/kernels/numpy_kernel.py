@@ -25,6 +25,7 @@ from storage.checksum import load_crc32c
 from storage.files.positioned_file import ReadWindow
 from storage.formats.record_batch import (
     CODEC_MASK,
+    CONTROL_MASK,
     CRC_START_POS,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -34,6 +35,7 @@ from storage.formats.record_batch import (
 )
 from storage.kernels import pure
 from storage.kernels.layouts import COLUMN_DTYPES, HEADER_DTYPE, empty_table
+from storage.kernels.native_kernel import HeaderReader
 from storage.kernels.native_kernel import scan_window as native_scan_window
 from storage.kernels.offset_order import LOOK_COUNT, Span
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
@@ -225,11 +227,22 @@ class BulkWindow(NamedTuple):
     Attributes:
         table: a row per batch, any number of them.
         buf: holds the batches; buf[0] is byte `file_pos` of the file.
+        has_bodies: all lie there as in the file; else only the control batches do, back to back.
     """
 
     table: HeaderTable
-    buf: bytearray
+    buf: bytes | bytearray
     file_pos: int
+    has_bodies: bool = True
+
+    def controls(self, table: HeaderTable) -> tuple[HeaderTable, bytes | bytearray, int]:
+        """Give what `decode_records` takes for some of the control batches."""
+        if self.has_bodies:
+            return table, self.buf, self.file_pos
+        rows = np.flatnonzero(self.table.attributes & CONTROL_MASK)
+        sizes = self.table.batch_bytes[rows]
+        place = (np.cumsum(sizes) - sizes)[np.searchsorted(self.table.pos[rows], table.pos)]
+        return table._replace(pos=place), self.buf, 0
 
 
 class ScannedFile(Protocol):
@@ -254,14 +267,23 @@ class BulkScan(Scan):
 
     max_window_bytes = MAX_WINDOW_BYTES
 
-    def __init__(self, segment: ScannedFile, **options: Any) -> None:
-        """Take the options of `Segment.scan`."""
+    def __init__(
+        self, segment: ScannedFile, *, with_bodies: bool = True, threads: int = 1, **options: Any
+    ) -> None:
+        """Take the options of `Segment.scan`.
+
+        Without bodies, windows may come with those of their control batches alone, and `threads`
+        may read them.
+        """
         super().__init__(segment.file, segment.known_base_offset, **options)
         left = max(self.end_pos - self.start_pos, 0)
         self._window = ReadWindow(self._range, min(WINDOW_BYTES, left))
         self._reach_bytes = WINDOW_BYTES
         native = load_native()
         self._scan_window = partial(native_scan_window, native) if native else scan_window
+        self._headers = None
+        if native is not None and not with_bodies and left >= WINDOW_BYTES:
+            self._headers = HeaderReader.of(native, segment.file, threads)
 
     def parts(self) -> Iterator[BulkWindow | ScannedBatch]:
         """Give windows of healthy batches and, one by one, all that needed a closer look."""
@@ -270,6 +292,12 @@ class BulkScan(Scan):
     def _run(self, pos: int) -> Generator[list[Any], None, int]:
         window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
+            if (stretch := self._stretch(pos)) is not None:
+                pos, wanted_bytes = _end_pos_of(stretch.table), HEADER_BYTES
+                self._search.seen_v2 = True
+                self._passed(pos)
+                yield [stretch]
+                continue
             left = window.load(pos, wanted_bytes)
             start = pos - window.pos
             reach = min(left, self._reach_bytes)
@@ -300,6 +328,26 @@ class BulkScan(Scan):
                 self._reach_bytes = CAREFUL_BYTES
                 return pos
             self._reach_bytes = max(self._reach_bytes * 4, wanted_bytes)
+
+    def _stretch(self, pos: int) -> BulkWindow | None:
+        """Read on without a window, where that may be and brings anything."""
+        if self._headers is None or self._reach_bytes < WINDOW_BYTES:
+            return None
+        hole = self._range.first_unreadable(pos, self.end_pos)
+        end_pos = self.end_pos if hole is None else hole.start_pos
+        if end_pos - pos < WINDOW_BYTES:
+            return None
+        table, controls = self._headers.read(
+            pos,
+            min(pos + self._reach_bytes, end_pos),
+            end_pos=end_pos,
+            neighbours=self._neighbours,
+            verify_crc=self._verify_crc,
+        )
+        if not table.row_count:
+            return None
+        self._reach_bytes *= 4
+        return BulkWindow(table, controls, pos, has_bodies=False)
 
     def _first_doubted(self, table: HeaderTable, last_offset: int) -> int | None:
         """Return the first row whose offset is behind a gap and contradicts what follows."""
@@ -346,6 +394,10 @@ def _is_cut(buf: bytearray, pos: int, end_pos: int) -> bool:
     return bool(
         pos + _BATCH_LENGTH.unpack_from(buf, pos + LENGTH_POS)[0] > end_pos - LOG_OVERHEAD_BYTES
     )
+
+
+def _end_pos_of(table: HeaderTable) -> int:
+    return int(table.pos[-1] + table.batch_bytes[-1])
 
 
 class TableScan:
@@ -411,7 +463,7 @@ def rows_of(table: HeaderTable, start: int, end: int) -> HeaderTable:
 
 def scan_tables(segment: ScannedFile, **options: Any) -> TableScan:
     """Scan a segment in blocks of columns; the options are those of `Segment.scan`."""
-    return TableScan(BulkScan(segment, **options))
+    return TableScan(BulkScan(segment, with_bodies=False, **options))
 
 
 MAX_SINGLES = 16_384

@@ -129,7 +129,7 @@ class _Bodies(NamedTuple):
 
 def decode_records(
     table: HeaderTable,
-    buf: bytearray,
+    buf: bytes | bytearray,
     file_pos: int,
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
@@ -155,7 +155,7 @@ def decode_records(
 
 
 def _decode_natively(
-    native: Native, table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: int
+    native: Native, table: HeaderTable, buf: bytes | bytearray, file_pos: int, max_batch_bytes: int
 ) -> RecordTable:
     source, is_whole, columns = decode_columns(
         native,
@@ -175,7 +175,7 @@ def _decode_natively(
 
 def decode_in_pieces(
     table: HeaderTable,
-    buf: bytearray,
+    buf: bytes | bytearray,
     file_pos: int,
     *,
     max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
@@ -236,7 +236,9 @@ def _piece(
     return records._replace(source=records.source[: ends[-1] - pos])
 
 
-def _bodies(table: HeaderTable, buf: bytearray, file_pos: int, max_batch_bytes: int) -> _Bodies:
+def _bodies(
+    table: HeaderTable, buf: bytes | bytearray, file_pos: int, max_batch_bytes: int
+) -> _Bodies:
     codecs = table.attributes & CODEC_MASK
     start = table.pos - file_pos
     end = start + table.batch_bytes

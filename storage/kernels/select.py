@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
-NATIVE_INTERFACE = 1  # of its functions; one of another number is none of ours
+NATIVE_INTERFACE = 2  # of its functions; one of another number is none of ours
 
 KernelName = Literal["pure", "numpy", "native"]
 
 # Position, last offset, leader epoch.
 Place = tuple[int, int, int]
+# Rows, end of the walk, last offset, leader epoch, columns.
+Walked = tuple[int, int, int, int, tuple[bytes, ...]]
+ReadHeaders = tuple[Walked, bytes]  # with the control batches
 
 
 class Printed(Protocol):
@@ -61,8 +64,22 @@ class Native(Protocol):
         neighbours: tuple[int, int, int, int],
         *,
         verify_crc: bool,
-    ) -> tuple[int, int, int, int, tuple[bytes, ...]]:
+    ) -> Walked:
         """Walk healthy batches in a buffer."""
+
+    def read_headers(
+        self,
+        path: str,
+        *,
+        start: Place,
+        walk_to_pos: int,
+        end_pos: int,
+        limits: tuple[int, int],
+        verify_crc: bool,
+        threads: int,
+        piece_bytes: int,
+    ) -> ReadHeaders:
+        """Walk healthy batches of a log, without their bodies."""
 
     def print_log(
         self,

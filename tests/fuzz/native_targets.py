@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 
 from eoctl.text import printing_scan
 from storage.formats.java_utf8 import kafka_text
+from storage.kernels import native_kernel, numpy_kernel
+from storage.kernels.layouts import empty_table
 from storage.kernels.select import native_module
 from tests.text.native_text import say_natively
 from tests.text.plain_text import MODES, say_plainly
@@ -41,6 +44,26 @@ def _printed(data: bytes) -> None:
         printing_scan.MIN_BYTES, printing_scan.PIECE_BYTES = old
 
 
+def _headers(data: bytes) -> None:
+    """Headers without bodies are those of the plain scan, in stretches and pieces of any size."""
+    rnd = chance(data)
+    sizes: dict[str, Any] = {"WINDOW_BYTES": rnd.choice((100, 700, 5000)), "CAREFUL_BYTES": 70}
+    read_sizes: dict[str, Any] = {"STRETCH_BYTES": rnd.choice((300, 2000))}
+    read_sizes["PIECE_BYTES"] = rnd.choice(PIECES_BYTES)
+    resume = rnd.random() < 0.6
+    with (
+        patch.multiple(numpy_kernel, **sizes),
+        patch.multiple(native_kernel, **read_sizes),
+        segment_of(data) as segment,
+    ):
+        plain = segment.scan(resume=resume)
+        rows = numpy_kernel.table_of(plain)
+        scan = numpy_kernel.scan_tables(segment, threads=rnd.choice((1, 2, 3)), resume=resume)
+        found = [np.concatenate(column) for column in zip(empty_table(), *scan, strict=True)]
+        assert [each.tolist() for each in found] == [each.tolist() for each in rows]
+        assert scan.verdicts == plain.verdicts
+
+
 def _called(data: bytes) -> None:
     """Any bytes with any numbers give a result or an error that is the caller's."""
     native = native_module()
@@ -50,6 +73,19 @@ def _called(data: bytes) -> None:
     assert native.kafka_text(data) == kafka_text(data).encode()
     neighbours = _number(rnd), _number(rnd), _number(rnd), -1
     _call(lambda: native.scan_window(view, _number(rnd), neighbours, verify_crc=False))
+    with segment_of(data) as segment:
+        _call(
+            lambda: native.read_headers(
+                segment.path,
+                start=(_number(rnd, len(data)), _number(rnd), -1),
+                walk_to_pos=_number(rnd, len(data)),
+                end_pos=_number(rnd, len(data)),
+                limits=(_number(rnd), _number(rnd)),
+                verify_crc=False,
+                threads=rnd.randrange(4),
+                piece_bytes=rnd.choice(PIECES_BYTES),
+            )
+        )
     starts = np.array([_number(rnd, len(data)) for _ in range(rnd.randrange(9))], np.int64)
     limits = rnd.choice((1 << 20, 100)), rnd.choice((1 << 20, 100))
     _call(
@@ -91,6 +127,7 @@ TARGETS = (
     if native_module() is None
     else [
         Target("native_printed", _printed, log_seeds, 300, repair_log),
+        Target("native_headers", _headers, log_seeds, 300, repair_log),
         Target("native_called", _called, log_seeds, 300, repair_log),
     ]
 )

@@ -1,28 +1,30 @@
-//! A log as text: pieces of it in the threads that there are, written in their order.
+//! The pieces of a log, in the threads that there are, handed on in their order.
 //!
 //! Each thread reads its next piece ahead. The walk over the headers goes from piece to piece, in
-//! their order: it is short, and where it comes to is where the next piece begins. Checksums and
-//! lines are made after it, by all threads at once. So nothing is ever guessed.
+//! their order: it is short, and where it comes to is where the next piece begins. Checksums,
+//! columns and lines are made after it, by all threads at once. So nothing is ever guessed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::pieces::{Job, Piece, PieceEnd, Place, Stopped};
+use crate::pieces::{Job, Piece, PieceEnd, Place, Stopped, Task};
+use crate::window::Headers;
 
 const LOOK_COUNT: u64 = 4; // as `storage/kernels/offset_order.py`
 const TICK: Duration = Duration::from_millis(100);
 const PIECES_A_TICK: u64 = 32;
 const CHUNKS_AHEAD: usize = 2; // of text that wait for their turn, of one piece
 
-/// Gets the text, and is asked from time to time whether to go on.
+/// Gets the text or the headers, and is asked from time to time whether to go on.
 pub trait Reader {
     type Error;
     fn write(&mut self, text: &[u8]) -> Result<(), Self::Error>;
+    fn take(&mut self, headers: Headers);
     fn tick(&mut self, done: &Done) -> Result<(), Self::Error>;
 }
 
-/// How far the log is written.
+/// How far the log is done.
 pub struct Done {
     pub place: Place,
     pub sure: Place, // so many batches before that none behind it can be doubted any more
@@ -67,8 +69,8 @@ impl Done {
     }
 }
 
-/// Print the healthy start of what follows `start`.
-pub fn print_log<R: Reader>(
+/// Work through the healthy start of what follows `start`.
+pub fn work_through<R: Reader>(
     job: &Job,
     start: Place,
     last_record_offset: i64,
@@ -76,15 +78,15 @@ pub fn print_log<R: Reader>(
     reader: &mut R,
 ) -> Result<Done, R::Error> {
     let mut done = Done::new(start, last_record_offset);
-    if threads > 1 && job.end_pos.saturating_sub(start.pos) > job.piece_bytes * threads as u64 {
-        print_with_threads(job, threads, reader, &mut done)?;
+    if threads > 1 && job.walk_to_pos.saturating_sub(start.pos) > job.piece_bytes * threads as u64 {
+        go_with_threads(job, threads, reader, &mut done)?;
     } else {
-        print_alone(job, reader, &mut done)?;
+        go_alone(job, reader, &mut done)?;
     }
     Ok(done)
 }
 
-fn print_alone<R: Reader>(job: &Job, reader: &mut R, done: &mut Done) -> Result<(), R::Error> {
+fn go_alone<R: Reader>(job: &Job, reader: &mut R, done: &mut Done) -> Result<(), R::Error> {
     let mut piece = Piece::new(job);
     let mut text = Vec::new();
     for count in 1.. {
@@ -103,11 +105,12 @@ fn print_alone<R: Reader>(job: &Job, reader: &mut R, done: &mut Done) -> Result<
                 Err(Stopped)
             }
         };
-        let Ok((end, spare)) = piece.print(start, walked, text, &mut sink) else {
+        let Ok((mut end, spare)) = piece.finish(start, walked, text, &mut sink) else {
             return failed.map_or(Ok(()), Err);
         };
         text = spare;
         let is_over = end.is_over;
+        reader.take(std::mem::take(&mut end.headers));
         done.add(end);
         if is_over || count % PIECES_A_TICK == 0 {
             reader.tick(done)?;
@@ -178,7 +181,7 @@ impl Drop for StopsAll<'_> {
     }
 }
 
-fn print_with_threads<R: Reader>(
+fn go_with_threads<R: Reader>(
     job: &Job,
     threads: usize,
     reader: &mut R,
@@ -214,14 +217,19 @@ fn print_with_threads<R: Reader>(
     })
 }
 
-/// Print every `step`th piece from `index` on.
+/// Do every `step`th piece from `index` on.
 fn work(job: &Job, shared: &Shared, mut index: u64, step: u64) -> Result<(), Stopped> {
     let mut piece = Piece::new(job);
     let mut text = Vec::new();
-    while index * job.piece_bytes < job.end_pos {
+    let ahead = match job.task {
+        Task::Print { .. } => 2 * step,
+        Task::Gather { .. } => u64::MAX, // all is wanted anyway, and small
+    };
+    while index * job.piece_bytes < job.walk_to_pos {
         let (start_pos, limit_pos) = (index * job.piece_bytes, (index + 1) * job.piece_bytes);
         let own_pos = {
-            let board = shared.wait_until(|board| index < board.write_index + 2 * step)?;
+            let board =
+                shared.wait_until(|board| index < board.write_index.saturating_add(ahead))?;
             start_pos.max(board.walk_start.pos)
         };
         piece.read(own_pos, limit_pos);
@@ -251,7 +259,7 @@ fn work(job: &Job, shared: &Shared, mut index: u64, step: u64) -> Result<(), Sto
                 board.spare.pop().unwrap_or_default()
             }))
         };
-        let (end, spare) = piece.print(start, walked, text, &mut sink)?;
+        let (end, spare) = piece.finish(start, walked, text, &mut sink)?;
         text = spare;
         shared.change(|board| board.texts.entry(index).or_default().end = Some(end));
         index += step;
@@ -301,8 +309,9 @@ fn write_in_order<R: Reader>(
             shared.change(|board| board.spare.push(chunk));
         }
         let mut is_over = false;
-        if let Some(end) = end {
+        if let Some(mut end) = end {
             is_over = end.is_over;
+            reader.take(std::mem::take(&mut end.headers));
             done.add(end);
             shared.change(|board| {
                 let index = board.write_index;

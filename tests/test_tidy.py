@@ -89,6 +89,7 @@ NO_PAGE_OF_ITS_OWN: dict[str, str] = {
     "api_message_frame": "cluster-metadata",
     "consumer_protocol": "consumer-offsets",
     "coordinator_record": "message",
+    "entry_sequence": "offset-index",
     "group_records": "consumer-offsets",
     "java_text": "checkpoint",
     "java_utf8": "message",

@@ -12,10 +12,10 @@ pub const TRANSACTIONAL_MASK: i16 = 0x10;
 pub const CONTROL_MASK: i16 = 0x20;
 pub const DELETE_HORIZON_MASK: i16 = 0x40;
 
-const LOG_OVERHEAD_BYTES: usize = 12;
+pub const LOG_OVERHEAD_BYTES: usize = 12;
 const MIN_BATCH_LENGTH: i32 = 49;
-const CRC_START: usize = 21;
-const MAGIC_V2: u8 = 2;
+pub const CRC_START: usize = 21;
+pub const MAGIC_V2: u8 = 2;
 const MAX_CODEC: i16 = 4;
 const KNOWN_ATTRIBUTES: i16 = 0x7f;
 

@@ -3,7 +3,7 @@
 //! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
 //! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
 //! From the entry down: lib, in_order, pieces, lines, records, bodies, java_utf8; window;
-//! record_columns, json_text; batch.
+//! record_columns, json_text; made_batches; batch.
 
 mod batch;
 mod bodies;
@@ -11,6 +11,7 @@ mod in_order;
 mod java_utf8;
 mod json_text;
 mod lines;
+mod made_batches;
 mod pieces;
 mod record_columns;
 mod records;
@@ -26,17 +27,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use batch::Neighbours;
 use bodies::Bodies;
 use in_order::{Done, Reader};
 use lines::LineOptions;
+use made_batches::{Cut, Stamp};
 use pieces::{Job, Place, Task};
 use window::{COLUMN_COUNT, Columns, Headers};
 
 /// Changes with what a function takes or gives: `storage/kernels/select.py` asks for one number.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// Something that the definition has to look at.
 #[derive(Debug)]
@@ -320,6 +322,101 @@ fn json_lines<'py>(
     })
 }
 
+/// Base offset, leader epoch, producer id, producer epoch, base sequence.
+type StampFields = (i64, i32, i64, i16, i32);
+
+fn stamp_of(fields: StampFields) -> Stamp {
+    let (base_offset, leader_epoch, producer_id, producer_epoch, base_sequence) = fields;
+    Stamp {
+        base_offset,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+    }
+}
+
+/// Cut full batches from values[start:end], at most `limit` of them; see `ValueBatches`.
+///
+/// Returns their bytes and their records.
+#[pyfunction]
+#[pyo3(signature = (values, range, limit, *, batch_bytes, batch_records))]
+fn cut_values(
+    values: &Bound<'_, PyList>,
+    range: (usize, usize),
+    limit: usize,
+    batch_bytes: usize,
+    batch_records: usize,
+) -> PyResult<(Vec<usize>, Vec<usize>)> {
+    guarded(|| {
+        let mut cut = Cut::new(batch_bytes, batch_records);
+        let (mut sizes, mut counts) = (Vec::new(), Vec::new());
+        for at in range.0..range.1.min(values.len()) {
+            let value = values.get_item(at)?;
+            if let Some((bytes, count)) = cut.take(value.cast::<PyBytes>()?.as_bytes().len()) {
+                sizes.push(bytes);
+                counts.push(count);
+                if sizes.len() >= limit {
+                    break;
+                }
+            }
+        }
+        Ok((sizes, counts))
+    })
+}
+
+/// Encode batches that `cut_values` found, the first of which has the stamp.
+#[pyfunction]
+#[pyo3(signature = (values, start, batches, stamp, *, timestamp_ms, is_transactional))]
+fn encode_values<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyList>,
+    start: usize,
+    batches: Vec<(usize, usize)>,
+    stamp: StampFields,
+    timestamp_ms: i64,
+    is_transactional: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    guarded(|| {
+        let mut found = Vec::new();
+        for at in start..start + batches.iter().map(|batch| batch.1).sum::<usize>() {
+            found.push(values.get_item(at)?.cast_into::<PyBytes>()?);
+        }
+        let size = batches.iter().map(|batch| batch.0).sum();
+        PyBytes::new_with(py, size, |data| {
+            let values = found.iter().map(|value| value.as_bytes());
+            let stamp = stamp_of(stamp);
+            made_batches::encode(
+                data,
+                &batches,
+                values,
+                timestamp_ms,
+                is_transactional,
+                stamp,
+            )
+            .ok_or_else(|| PyRuntimeError::new_err("values that do not fill the batches"))
+        })
+    })
+}
+
+/// Stamp batches that lie one behind the other in a buffer; see `copied_batch.stamp_run`.
+#[pyfunction]
+fn stamp_batches<'py>(
+    py: Python<'py>,
+    data: PyBuffer<u8>,
+    batch_bytes: PyBuffer<i64>,
+    stamp: StampFields,
+) -> PyResult<Bound<'py, PyBytes>> {
+    guarded(|| {
+        let batch_bytes = batch_bytes.to_vec(py)?;
+        PyBytes::new_with(py, data.item_count(), |stamped| {
+            data.copy_to_slice(py, stamped)?;
+            made_batches::stamp(stamped, &batch_bytes, stamp_of(stamp))
+                .ok_or_else(|| PyRuntimeError::new_err("sizes that are not those of the batches"))
+        })
+    })
+}
+
 /// How far a log is printed; see `in_order::Done`. Places are (position, last offset, leader epoch).
 #[pyclass(frozen, get_all)]
 struct Printed {
@@ -475,11 +572,18 @@ fn eoctl_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("INTERFACE", INTERFACE)?;
     module.add_class::<Printed>()?;
-    module.add_function(wrap_pyfunction!(scan_window, module)?)?;
-    module.add_function(wrap_pyfunction!(read_headers, module)?)?;
-    module.add_function(wrap_pyfunction!(print_log, module)?)?;
-    module.add_function(wrap_pyfunction!(kafka_text, module)?)?;
-    module.add_function(wrap_pyfunction!(decode_records, module)?)?;
-    module.add_function(wrap_pyfunction!(json_lines, module)?)?;
+    for each in [
+        wrap_pyfunction!(scan_window, module)?,
+        wrap_pyfunction!(read_headers, module)?,
+        wrap_pyfunction!(print_log, module)?,
+        wrap_pyfunction!(kafka_text, module)?,
+        wrap_pyfunction!(decode_records, module)?,
+        wrap_pyfunction!(json_lines, module)?,
+        wrap_pyfunction!(cut_values, module)?,
+        wrap_pyfunction!(encode_values, module)?,
+        wrap_pyfunction!(stamp_batches, module)?,
+    ] {
+        module.add_function(each)?;
+    }
     Ok(())
 }

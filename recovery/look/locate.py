@@ -17,7 +17,7 @@ from storage.kernels.protocol import in_words
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
@@ -69,7 +69,7 @@ class Search:
         self.notes: list[str] = []
         self.is_unreadable = False
         self.is_damaged = False
-        self._entries: dict[int, tuple[list[OffsetIndexEntry], list[TimeIndexEntry]]] = {}
+        self._entries: dict[int, tuple[Sequence[OffsetIndexEntry], Sequence[TimeIndexEntry]]] = {}
 
     def by_offset(self, offset: int) -> Location | None:
         """Find the record with an offset; without one, the next batch above it, and a note."""
@@ -254,7 +254,9 @@ class Search:
             )
         return entry.timestamp_ms, files.base_offset + entry.relative_offset, holds
 
-    def _indexes(self, files: SegmentFiles) -> tuple[list[OffsetIndexEntry], list[TimeIndexEntry]]:
+    def _indexes(
+        self, files: SegmentFiles
+    ) -> tuple[Sequence[OffsetIndexEntry], Sequence[TimeIndexEntry]]:
         """Entries of both indexes, read once: a key may be found thousands of times."""
         if files.base_offset not in self._entries:
             self._entries[files.base_offset] = (

@@ -34,7 +34,7 @@ from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from storage.dirs.acknowledged import Acknowledged, Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -246,13 +246,13 @@ class Partition:
         entries = self.index_entries(files)
         return lookup.find_start(segment, entries, offset, **self.bounds(files))
 
-    def index_entries(self, files: SegmentFiles) -> list[OffsetIndexEntry]:
+    def index_entries(self, files: SegmentFiles) -> Sequence[OffsetIndexEntry]:
         """Entries of a segment's `.index`, good or not; [] if missing or unreadable."""
         from storage.formats.offset_index import parse_entries
 
         return parse_entries(self.read_file(files.offset_index) or b"")
 
-    def time_index_entries(self, files: SegmentFiles) -> list[TimeIndexEntry]:
+    def time_index_entries(self, files: SegmentFiles) -> Sequence[TimeIndexEntry]:
         """Entries of a segment's `.timeindex`, good or not; [] if missing or unreadable."""
         from storage.formats.time_index import parse_entries
 

@@ -7,5 +7,5 @@ share_group_state, transaction_state, api_message_frame, consumer_protocol, cont
 coordinator_record, legacy_message, metadata_records, compression, message, meta_properties,
 producer_snapshot, quorum_state, time_index, checkpoint, clean_shutdown, lz4_frame, message_codec,
 offset_index, partition_metadata, record, record_batch, java_text, java_utf8, message_json,
-producer_id_record, txn_index, varint, zero_tail.
+producer_id_record, txn_index, varint, entry_sequence, zero_tail.
 """

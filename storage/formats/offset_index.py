@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
+from storage.formats.entry_sequence import EntrySequence
 from storage.formats.zero_tail import first_data_pos, used_entry_count
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def encode_entry(entry: OffsetIndexEntry) -> bytes:
     return ENTRY.pack(*entry)
 
 
-def parse_entries(buf: Buf) -> list[OffsetIndexEntry]:
+def parse_entries(buf: Buf) -> Sequence[OffsetIndexEntry]:
     """Read all entries up to the logical end, in file order, good or not; never raises."""
     end_pos = logical_entry_count(buf) * ENTRY_BYTES
-    return list(map(OffsetIndexEntry._make, ENTRY.iter_unpack(memoryview(buf)[:end_pos])))
+    return EntrySequence(ENTRY, OffsetIndexEntry._make, memoryview(buf)[:end_pos])
 
 
 def encode_entries(entries: Iterable[OffsetIndexEntry], *, file_bytes: int = 0) -> bytes:

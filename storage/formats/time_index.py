@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.bounds import require_bytes
 from storage.errors import CorruptError, FormatError, TruncatedError
+from storage.formats.entry_sequence import EntrySequence
 from storage.formats.offset_index import DEFAULT_INDEX_BYTES
 from storage.formats.zero_tail import first_data_pos, used_entry_count
 
@@ -72,10 +73,10 @@ def encode_entry(entry: TimeIndexEntry) -> bytes:
     return ENTRY.pack(*entry)
 
 
-def parse_entries(buf: Buf) -> list[TimeIndexEntry]:
+def parse_entries(buf: Buf) -> Sequence[TimeIndexEntry]:
     """Read all entries up to the logical end, in file order, good or not; never raises."""
     end_pos = logical_entry_count(buf) * ENTRY_BYTES
-    return list(map(TimeIndexEntry._make, ENTRY.iter_unpack(memoryview(buf)[:end_pos])))
+    return EntrySequence(ENTRY, TimeIndexEntry._make, memoryview(buf)[:end_pos])
 
 
 def encode_entries(entries: Iterable[TimeIndexEntry], *, file_bytes: int = 0) -> bytes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
-NATIVE_INTERFACE = 2  # of its functions; one of another number is none of ours
+NATIVE_INTERFACE = 3  # of its functions; one of another number is none of ours
 
 KernelName = Literal["pure", "numpy", "native"]
 
@@ -34,6 +34,8 @@ Place = tuple[int, int, int]
 # Rows, end of the walk, last offset, leader epoch, columns.
 Walked = tuple[int, int, int, int, tuple[bytes, ...]]
 ReadHeaders = tuple[Walked, bytes]  # with the control batches
+# Base offset, leader epoch, producer id, producer epoch, base sequence.
+Stamp = tuple[int, int, int, int, int]
 
 
 class Printed(Protocol):
@@ -122,6 +124,32 @@ class Native(Protocol):
 
     def kafka_text(self, data: bytes) -> bytes:
         """Decode bytes as Java does and encode the text."""
+
+    def cut_values(
+        self,
+        values: list[bytes],
+        bounds: tuple[int, int],
+        limit: int,
+        *,
+        batch_bytes: int,
+        batch_records: int,
+    ) -> tuple[list[int], list[int]]:
+        """Cut full batches from values: their bytes and their records."""
+
+    def encode_values(
+        self,
+        values: list[bytes],
+        start: int,
+        batches: Sequence[tuple[int, int]],
+        stamp: Stamp,
+        *,
+        timestamp_ms: int,
+        is_transactional: bool,
+    ) -> bytes:
+        """Encode batches of values."""
+
+    def stamp_batches(self, data: memoryview, batch_bytes: Column, stamp: Stamp) -> bytes:
+        """Stamp batches that lie one behind the other."""
 
 
 def select_kernel() -> KernelName:

@@ -11,7 +11,13 @@ Source: LogSegment.append. `recovery.rebuild.index_builder` does the same for ta
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
 from storage.formats import offset_index, time_index
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class SegmentIndexes:
@@ -35,11 +41,25 @@ class SegmentIndexes:
 
     def add(self, pos: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Take the next batch."""
-        if max_timestamp_ms > self._max_timestamp_ms:
-            self._max_timestamp_ms = max_timestamp_ms
-            self._max_timestamp_offset = last_offset
-        if pos - self._last_indexed_pos <= self.interval_bytes:
-            return
+        self.add_run((pos,), (last_offset,), (max_timestamp_ms,))
+
+    def add_run(
+        self, pos: Sequence[int], last_offsets: Sequence[int], timestamps_ms: Sequence[int]
+    ) -> None:
+        """Take the next batches; most of small ones get no entry, and no line is run for them."""
+        count, done = len(pos), 0
+        while done < count:
+            row = bisect_right(pos, self._last_indexed_pos + self.interval_bytes, done, count)
+            behind = min(row + 1, count)
+            newest_ms = max(timestamps_ms[done:behind])
+            if newest_ms > self._max_timestamp_ms:
+                self._max_timestamp_ms = newest_ms
+                self._max_timestamp_offset = last_offsets[timestamps_ms.index(newest_ms, done)]
+            if row < count:
+                self._add_entry(pos[row], last_offsets[row])
+            done = behind
+
+    def _add_entry(self, pos: int, last_offset: int) -> None:
         self._offset_entries += offset_index.ENTRY.pack(last_offset - self.base_offset, pos)
         self.offset_entries_count += 1
         self._last_indexed_pos = pos

@@ -12,6 +12,8 @@ from storage.files.uris import Uri, is_uri, local_path
 from storage.formats import offset_index, time_index
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from storage.formats.time_index import TimeIndexEntry
@@ -49,7 +51,7 @@ def offset_entries(place: SegmentPlace) -> NDArray[np.int32]:
     return np.frombuffer(data, ">i4", 2 * count).astype(np.int32).reshape(-1, 2)
 
 
-def time_entries(place: SegmentPlace) -> list[TimeIndexEntry]:
+def time_entries(place: SegmentPlace) -> Sequence[TimeIndexEntry]:
     """Return the entries of a segment's `.timeindex`, good or not; [] if it cannot be read.
 
     Empty too if it breaks a rule of its own (TIM-1): one that lacks an entry looks like a good one.

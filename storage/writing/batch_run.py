@@ -6,6 +6,7 @@ A run is made as it will be in the log, with offsets and leader epoch, and writt
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -24,6 +25,7 @@ from storage.formats.record_batch import (
     BatchHeader,
     increment_sequence,
 )
+from storage.kernels.select import load_native
 from storage.producers.producer_state import CACHED_BATCHES_COUNT
 from storage.writing.value_records import (
     LONG_DELTAS,
@@ -36,9 +38,11 @@ from storage.writing.value_records import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from storage.kernels.select import Native
     from storage.writing.record_builder import ProducerIdentity
     from storage.writing.value_records import ValueRecords
 
+FIRST_CUT_COUNT = 8  # batches
 _PARTS_COUNT = 4  # of a record: head, offset delta, value head, value
 
 
@@ -61,7 +65,7 @@ class BatchRun(NamedTuple):
 
     headers: Sequence[BatchHeader]
     columns: RunColumns
-    data: bytearray | memoryview
+    data: bytes | bytearray | memoryview
 
 
 def headers_needed(batches_count: int) -> list[int]:
@@ -95,41 +99,157 @@ class ValueSizes:
         return list(accumulate(map(records.record_bytes.__getitem__, self.sizes), initial=0))
 
 
-class ValueBatches:
+class Values:
+    """Values that are taken at once: values[start:end]."""
+
+    def __init__(self, values: list[bytes], start: int, end: int) -> None:
+        self.values = values
+        self.start = start
+        self.end = end
+
+    @cached_property
+    def sizes(self) -> ValueSizes:
+        """What all runs of them share."""
+        return ValueSizes(self.values[self.start : self.end])
+
+
+class ValueBatches(ABC):
     """The batches that `BatchBuilder.add_values` and `build` make of values from one on.
 
-    Only uncompressed ones that are full: what comes behind them has to wait for more values. Each
-    is cut when it is asked for, so that a run costs as much as what it writes.
+    Only uncompressed ones that are full: what comes behind them has to wait for more values. They
+    are cut when they are asked for, so that a run costs as much as what it writes.
 
     Args:
-        of: the values.
-        start: the first one.
         batch_bytes, batch_records: as of a `BatchBuilder`.
         timestamp_ms: of all records.
     """
 
-    def __init__(
-        self,
-        of: ValueSizes,
-        start: int,
-        *,
-        batch_bytes: int,
-        batch_records: int,
-        timestamp_ms: int,
-    ) -> None:
-        self._of = of
-        self._room_bytes = batch_bytes - HEADER_BYTES
-        self._max_records = batch_records
+    def __init__(self, *, batch_bytes: int, batch_records: int, timestamp_ms: int) -> None:
+        self._batch_bytes = batch_bytes
+        self._batch_records = batch_records
         self._timestamp_ms = timestamp_ms
-        self._edges = [start]
-        self._batch_sizes: list[int] = []
+        self._sizes: list[int] = []  # of those that were cut
+        self._counts: list[int] = []
 
-    def rows(self) -> Iterator[tuple[int, int, int]]:
-        """Cut one batch after the other, and give of each its row of `RunColumns`; for one call."""
-        of, room_bytes, max_records = self._of, self._room_bytes, self._max_records
-        short, count, stop = of.short, len(of.sizes), SHORT_DELTAS.stop
-        start = self._edges[0]
+    def parts(self) -> Iterator[RunColumns]:
+        """Cut some batches, then twice as many, and so on; for one call."""
+        limit = FIRST_CUT_COUNT
         while True:
+            sizes, counts = self._cut(limit)
+            if not sizes:
+                return
+            self._sizes += sizes
+            self._counts += counts
+            yield RunColumns(sizes, counts, [self._timestamp_ms] * len(sizes))
+            limit *= 2
+
+    def encode(
+        self,
+        count: int,
+        identity: ProducerIdentity,
+        base_offset: int,
+        leader_epoch: int,
+        *,
+        is_transactional: bool,
+    ) -> BatchRun:
+        """Encode the first `count` batches that were cut; `identity` is that of the first one."""
+        sizes, counts = self._sizes[:count], self._counts[:count]
+        first = BatchHeader(  # by place: this is done for every run
+            base_offset,
+            0,  # length
+            leader_epoch,
+            MAGIC_V2,
+            0,  # crc
+            TRANSACTIONAL_MASK if is_transactional else 0,
+            0,  # last offset delta
+            self._timestamp_ms,
+            self._timestamp_ms,
+            *identity,
+            0,  # records
+        )
+        starts = [0, *accumulate(counts)]
+        needed = headers_needed(count)
+        headers = [_header_of(first, sizes[n], starts[n], counts[n]) for n in needed]
+        data = self._encode(sizes, counts, first)
+        return BatchRun(headers, RunColumns(sizes, counts, [self._timestamp_ms] * count), data)
+
+    @abstractmethod
+    def _cut(self, limit: int) -> tuple[list[int], list[int]]:
+        """Cut the next batches: their bytes and their records."""
+
+    @abstractmethod
+    def _encode(
+        self, sizes: Sequence[int], counts: Sequence[int], first: BatchHeader
+    ) -> bytes | bytearray:
+        """Encode the first batches; `first` has what follows from none of them."""
+
+
+def value_batches(
+    values: Values, start: int, *, batch_bytes: int, batch_records: int, timestamp_ms: int
+) -> ValueBatches:
+    """Return the batches of values from `start` on, made by the kernel that there is."""
+    native = load_native()
+    options = {
+        "batch_bytes": batch_bytes,
+        "batch_records": batch_records,
+        "timestamp_ms": timestamp_ms,
+    }
+    if native is not None:
+        return _NativeBatches(native, values, start, **options)
+    return _PlainBatches(values.sizes, start - values.start, **options)
+
+
+class _NativeBatches(ValueBatches):
+    def __init__(self, native: Native, values: Values, start: int, **options: int) -> None:
+        super().__init__(**options)
+        self._native = native
+        self._values = values
+        self._start = self._next = start
+
+    def _cut(self, limit: int) -> tuple[list[int], list[int]]:
+        sizes, counts = self._native.cut_values(
+            self._values.values,
+            (self._next, self._values.end),
+            limit,
+            batch_bytes=self._batch_bytes,
+            batch_records=self._batch_records,
+        )
+        self._next += sum(counts)
+        return sizes, counts
+
+    def _encode(
+        self, sizes: Sequence[int], counts: Sequence[int], first: BatchHeader
+    ) -> bytes | bytearray:
+        return self._native.encode_values(
+            self._values.values,
+            self._start,
+            list(zip(sizes, counts, strict=True)),
+            (
+                first.base_offset,
+                first.partition_leader_epoch,
+                first.producer_id,
+                first.producer_epoch,
+                first.base_sequence,
+            ),
+            timestamp_ms=first.base_timestamp_ms,
+            is_transactional=first.is_transactional,
+        )
+
+
+class _PlainBatches(ValueBatches):
+    def __init__(self, of: ValueSizes, start: int, **options: int) -> None:
+        super().__init__(**options)
+        self._of = of
+        self._start = self._next = start
+
+    def _cut(self, limit: int) -> tuple[list[int], list[int]]:
+        of, max_records = self._of, self._batch_records
+        room_bytes = self._batch_bytes - HEADER_BYTES
+        short, count, stop = of.short, len(of.sizes), SHORT_DELTAS.stop
+        start = self._next
+        sizes: list[int] = []
+        counts: list[int] = []
+        while len(sizes) < limit:
             end = bisect_right(short, short[start] + room_bytes, start) - 1
             # A record that is too large is a batch of its own.
             end = min(max(end, start + 1), start + max_records)
@@ -142,68 +262,57 @@ class ValueBatches:
                 end = min(bisect_right(long, room_bytes - first_bytes) - 1, start + max_records)
                 body_bytes = first_bytes + long[end]
             if end >= count or end - start > LONG_DELTAS.stop:
-                return
-            self._edges.append(end)
-            self._batch_sizes.append(HEADER_BYTES + body_bytes)
-            yield self._batch_sizes[-1], end - start, self._timestamp_ms
+                break
+            sizes.append(HEADER_BYTES + body_bytes)
+            counts.append(end - start)
             start = end
+        self._next = start
+        return sizes, counts
 
-    def encode(
-        self,
-        count: int,
-        identity: ProducerIdentity,
-        base_offset: int,
-        leader_epoch: int,
-        *,
-        is_transactional: bool,
-    ) -> BatchRun:
-        """Encode the first `count` batches that were cut; `identity` is that of the first one."""
-        edges = [each - self._edges[0] for each in self._edges[: count + 1]]
-        values = self._of.values[self._edges[0] : self._edges[count]]
-        sizes = self._of.sizes[self._edges[0] : self._edges[count]]
-        parts = [b""] * (_PARTS_COUNT * len(sizes) + 1)
-        parts[0:-1:_PARTS_COUNT] = map(SHORT_DELTAS.heads.__getitem__, sizes)
-        parts[2::_PARTS_COUNT] = map(VALUE_HEADS.__getitem__, sizes)
+    def _encode(
+        self, sizes: Sequence[int], counts: Sequence[int], first: BatchHeader
+    ) -> bytes | bytearray:
+        edges = [0, *accumulate(counts)]
+        values = self._of.values[self._start : self._start + edges[-1]]
+        value_sizes = self._of.sizes[self._start : self._start + edges[-1]]
+        parts = [b""] * (_PARTS_COUNT * len(values) + 1)
+        parts[0:-1:_PARTS_COUNT] = map(SHORT_DELTAS.heads.__getitem__, value_sizes)
+        parts[2::_PARTS_COUNT] = map(VALUE_HEADS.__getitem__, value_sizes)
         parts[3::_PARTS_COUNT] = values
         parts[-1] = NO_HEADERS
-        columns = RunColumns(
-            self._batch_sizes[:count],
-            [end - start for start, end in pairwise(edges)],
-            [self._timestamp_ms] * count,
-        )
-        headers = []
-        needed = headers_needed(count)
         behind_bytes = len(NO_HEADERS)  # a head begins with the end of the record before
         for number, (start, end) in enumerate(pairwise(edges)):
-            records_count = columns.records_count[number]
-            header = BatchHeader(  # by place: this is done for every batch
-                base_offset + start,
-                columns.batch_bytes[number] - LOG_OVERHEAD_BYTES,
-                leader_epoch,
-                MAGIC_V2,
-                0,  # crc
-                TRANSACTIONAL_MASK if is_transactional else 0,
-                records_count - 1,
-                self._timestamp_ms,
-                self._timestamp_ms,
-                identity.producer_id,
-                identity.producer_epoch,
-                increment_sequence(identity.base_sequence, start),
-                records_count,
-            )
-            if number in needed:
-                headers.append(header)
-            first, behind = _PARTS_COUNT * start, _PARTS_COUNT * end
-            parts[first + 1 : behind : _PARTS_COUNT] = VARINTS[:records_count]
+            header = _header_of(first, sizes[number], start, counts[number])
+            place, behind = _PARTS_COUNT * start, _PARTS_COUNT * end
+            parts[place + 1 : behind : _PARTS_COUNT] = VARINTS[: counts[number]]
             long_start = start + SHORT_DELTAS.stop
             if long_start < end:
-                heads = map(LONG_DELTAS.heads.__getitem__, sizes[long_start:end])
+                heads = map(LONG_DELTAS.heads.__getitem__, value_sizes[long_start:end])
                 parts[_PARTS_COUNT * long_start : behind : _PARTS_COUNT] = heads
             ending = NO_HEADERS if number else b""
-            parts[first] = ending + HEADER.pack(*header) + parts[first][behind_bytes:]
+            parts[place] = ending + HEADER.pack(*header) + parts[place][behind_bytes:]
         data = bytearray().join(parts)
-        _set_checksums(data, columns.batch_bytes)
-        return BatchRun(headers, columns, data)
+        _set_checksums(data, sizes)
+        return data
+
+
+def _header_of(first: BatchHeader, size: int, start: int, count: int) -> BatchHeader:
+    """The header of a batch of `count` records, `start` records behind the first; crc is 0."""
+    return BatchHeader(  # by place: this is done for every batch
+        first.base_offset + start,
+        size - LOG_OVERHEAD_BYTES,
+        first.partition_leader_epoch,
+        MAGIC_V2,
+        0,  # crc
+        first.attributes,
+        count - 1,
+        first.base_timestamp_ms,
+        first.max_timestamp_ms,
+        first.producer_id,
+        first.producer_epoch,
+        increment_sequence(first.base_sequence, start),
+        count,
+    )
 
 
 def _set_checksums(data: bytearray, batch_sizes: Sequence[int]) -> None:

@@ -17,7 +17,9 @@ minimum of replicas) has no trace in these files. Source: UnifiedLog.append, Loc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from enum import Enum
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import RefusedError
@@ -53,13 +55,13 @@ from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import build_marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_tail import LogTail
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import CompletedTransaction
-    from storage.writing.batch_run import BatchRun
+    from storage.writing.batch_run import BatchRun, RunColumns
     from storage.writing.partition_store import PlannedStore
 
 WRITEBACK_BYTES = 8 << 20  # so that the sync of a whole segment finds little left to do
@@ -202,12 +204,12 @@ class PartitionWriter:
         self._state = _READY
         return Appended(header.base_offset, header.last_offset, is_duplicate=False)
 
-    def room_for(self, rows: Iterable[tuple[int, int, int]]) -> int:
+    def room_for(self, parts: Iterable[RunColumns]) -> int:
         """Tell how many of these batches, from the first on, `append_run` would take now.
 
         None where something has to be done for a single one: a roll, a sync, a timestamp that has
-        to be replaced, or refused. `rows` are of `RunColumns`, and asked for one by one: what there
-        is no room for costs nothing.
+        to be replaced, or refused. `parts` are asked for one by one: what there is no room for
+        costs nothing.
         """
         config, first_ms = self.config, self._first_timestamp_ms
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
@@ -216,20 +218,24 @@ class PartitionWriter:
         slots = self._indexes.free_slots(config.index_max_bytes)
         end_pos, end_offset = self._segment_bytes, self.end_offset - self.base_offset
         oldest_ms, newest_ms = time_bounds(config, self._now_ms())
+        newest_ms = min(newest_ms, first_ms + config.segment_ms)
         count = 0
-        for batch_bytes, records_count, max_ms in rows:
-            end_pos += batch_bytes
-            end_offset += records_count
-            if (
-                count >= slots
-                or batch_bytes > config.max_message_bytes
-                or end_pos > config.segment_bytes
-                or max_ms - first_ms > config.segment_ms
-                or not oldest_ms <= max_ms <= newest_ms
-                or end_offset > MAX_RELATIVE_OFFSET
-            ):
+        for part in parts:
+            ends = [*accumulate(part.batch_bytes, initial=end_pos)]
+            end_offsets = [*accumulate(part.records_count, initial=end_offset)]
+            whole = len(part.batch_bytes)
+            fits = min(
+                whole,
+                slots - count,
+                bisect_right(ends, config.segment_bytes) - 1,
+                bisect_right(end_offsets, MAX_RELATIVE_OFFSET) - 1,
+                _count_within(part.batch_bytes, 0, config.max_message_bytes),
+                _count_within(part.max_timestamp_ms, oldest_ms, newest_ms),
+            )
+            count += max(fits, 0)
+            if fits < whole:
                 break
-            count += 1
+            end_pos, end_offset = ends[-1], end_offsets[-1]
         return count
 
     def append_run(self, run: BatchRun) -> None:
@@ -249,10 +255,10 @@ class PartitionWriter:
             self._state = _READY
             raise
         self.store.append(run.data)
-        for batch_bytes, records_count, max_ms in zip(*run.columns, strict=True):
-            self.end_offset += records_count
-            self._indexes.add(self._segment_bytes, self.end_offset - 1, max_ms)
-            self._segment_bytes += batch_bytes
+        pos = [*accumulate(run.columns.batch_bytes, initial=self._segment_bytes)]
+        last_offsets = [*accumulate(run.columns.records_count, initial=self.end_offset - 1)]
+        self._segment_bytes, self.end_offset = pos.pop(), last_offsets[-1] + 1
+        self._indexes.add_run(pos, last_offsets[1:], run.columns.max_timestamp_ms)
         if self._segment_bytes - self._written_back_bytes >= WRITEBACK_BYTES:
             self._start_writeback()
         self.batches_count += len(run.columns.batch_bytes)
@@ -435,6 +441,13 @@ class PartitionWriter:
         self.store.close_log()
         if state is _READY:
             self.store.end()
+
+
+def _count_within(numbers: Sequence[int], least: int, most: int) -> int:
+    """So many, from the first on, are in a range."""
+    if least <= min(numbers) and max(numbers) <= most:
+        return len(numbers)
+    return next(n for n, each in enumerate(numbers) if not least <= each <= most)
 
 
 def _stamped(header: BatchHeader, batch: bytes | bytearray | memoryview) -> bytearray | memoryview:

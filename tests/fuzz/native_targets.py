@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    from storage.kernels.select import Native
+
 # What a caller may do wrong; anything else would be a panic.
 REFUSED = (OverflowError, ValueError, TypeError)
 PIECES_BYTES = (61, 100, 700, 4096, 256 << 10)
@@ -98,6 +100,7 @@ def _called(data: bytes) -> None:
             max_source_bytes=limits[1],
         )
     )
+    _written(native, data, rnd)
     source = np.frombuffer(data, np.uint8)
     rows = rnd.randrange(6)
     columns = [
@@ -107,6 +110,43 @@ def _called(data: bytes) -> None:
         _call(lambda: native.json_lines(source, columns, "null", is_base64=rnd.random() < 0.5))
     except RuntimeError as error:
         assert str(error) == "columns that do not fit"  # noqa: PT017 - a panic is one too
+
+
+def _written(native: Native, data: bytes, rnd: Random) -> None:
+    values = data.split(b"\0")
+    stamp = _number(rnd), 1, _number(rnd), 2, rnd.choice((-1, 0, 2**31 - 1))
+    sizes = np.array([_number(rnd, len(data)) for _ in range(rnd.randrange(4))], np.int64)
+    batches = [(rnd.randrange(300), rnd.randrange(4)) for _ in range(rnd.randrange(3))]
+    bounds = _number(rnd, len(values)), _number(rnd, len(values))
+    most = rnd.randrange(2000), rnd.randrange(9)
+    _call(
+        lambda: native.cut_values(
+            values, bounds, rnd.randrange(9), batch_bytes=most[0], batch_records=most[1]
+        )
+    )
+    for refused, write in (
+        (
+            ("values that do not fill the batches",),
+            lambda: native.encode_values(
+                values,
+                rnd.randrange(3),
+                batches,
+                stamp,
+                timestamp_ms=_number(rnd),
+                is_transactional=rnd.random() < 0.5,
+            ),
+        ),
+        (
+            ("sizes that are not those of the batches",),
+            lambda: native.stamp_batches(memoryview(data), sizes, stamp),
+        ),
+    ):
+        try:
+            _call(write)
+        except RuntimeError as error:
+            assert str(error) in refused  # noqa: PT017 - a panic is one too
+        except IndexError:
+            continue
 
 
 def _number(rnd: Random, size: int = 0) -> int:

@@ -11,7 +11,7 @@ itself puts its own clock there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,14 +33,13 @@ from storage.formats.record_batch import (
     parse_header,
 )
 from storage.kernels.numpy_kernel import batch_at, checksums, headers_in, rows_of
+from storage.kernels.select import load_native
 from storage.limits import INT32_MAX
 from storage.writing.batch_run import BatchRun, RunColumns, headers_needed
 from storage.writing.record_builder import BatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
     from eoctl.clients.log.batch_reader import LogBatch, TableBatches
     from storage.kernels.protocol import HeaderTable
@@ -90,7 +89,7 @@ def stamp(
 def stamp_run(
     source: TableBatches, identity: ProducerIdentity, base_offset: int, leader_epoch: int
 ) -> BatchRun:
-    """Make batches that follow each other out of some that were read, whose bytes are overwritten.
+    """Make batches that follow each other out of some that were read.
 
     Args:
         source: one behind the other.
@@ -101,39 +100,51 @@ def stamp_run(
     table = source.table
     counts = table.records_count.astype(np.int64)
     before = counts.cumsum() - counts
-    pos = table.pos - source.first_pos
     base_offsets = base_offset + before
     table = table._replace(
         base_offset=base_offsets,
         last_offset=base_offsets + counts - 1,
-        partition_leader_epoch=np.full(len(pos), leader_epoch, np.int32),
+        partition_leader_epoch=np.full(len(counts), leader_epoch, np.int32),
         attributes=table.attributes & ~np.int16(TRANSACTIONAL_MASK),
-        producer_id=np.full(len(pos), identity.producer_id),
-        producer_epoch=np.full(len(pos), identity.producer_epoch, np.int16),
+        producer_id=np.full(len(counts), identity.producer_id),
+        producer_epoch=np.full(len(counts), identity.producer_epoch, np.int16),
         base_sequence=((identity.base_sequence + before) & MAX_SEQUENCE).astype(np.int32),
     )
-    headers = headers_in(source.data)
+    start = int(table.pos[0]) - source.first_pos
+    data = source.data[start : start + int(table.batch_bytes.sum())]
+    native = load_native()
+    stamped: bytes | memoryview = data
+    if native is None:
+        _stamp_all(data, table)
+    else:
+        stamp = (base_offset, leader_epoch, *identity)
+        stamped = native.stamp_batches(data, np.ascontiguousarray(table.batch_bytes), stamp)
+    found = [batch_at(table, row).header for row in headers_needed(table.row_count)]
+    return BatchRun(found, run_columns(table), stamped)
+
+
+def _stamp_all(data: memoryview, table: HeaderTable) -> None:
+    """Write what a table says into the bytes of its batches, which lie one behind the other."""
+    pos = table.pos - table.pos[0]
+    headers = headers_in(data)
     rows = headers[pos]
     for name in STAMPED:
         rows[name] = getattr(table, name)
     headers[pos] = rows
-    rows["crc"] = checksums(source.data, pos, table.batch_bytes)
+    rows["crc"] = checksums(data, pos, table.batch_bytes)
     headers[pos] = rows
-    found = [batch_at(table, row).header for row in headers_needed(table.row_count)]
-    end = int(pos[-1] + table.batch_bytes[-1])
-    columns = RunColumns(*(each.tolist() for each in _run_columns(table)))
-    return BatchRun(found, columns, source.data[int(pos[0]) : end])
 
 
-def run_rows(table: HeaderTable) -> Iterator[tuple[int, int, int]]:
-    """What of batches that were read has to be known before they are appended, one by one."""
+def run_parts(table: HeaderTable) -> Iterator[RunColumns]:
+    """What of batches that were read has to be known before they are appended."""
     for start in range(0, table.row_count, ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        yield from zip(*(each[rows].tolist() for each in _run_columns(table)), strict=True)
+        yield run_columns(rows_of(table, start, min(start + ROWS_AT_ONCE, table.row_count)))
 
 
-def _run_columns(table: HeaderTable) -> tuple[NDArray[Any], ...]:
-    return table.batch_bytes, table.records_count, table.max_timestamp_ms
+def run_columns(table: HeaderTable) -> RunColumns:
+    """The same, of all of them."""
+    columns = (table.batch_bytes, table.records_count, table.max_timestamp_ms)
+    return RunColumns(*(each.tolist() for each in columns))
 
 
 def _encoded(source: LogBatch, identity: ProducerIdentity) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.copying.compare import CopiedRange
-from eoctl.clients.copying.copied_batch import run_rows, stamp, stamp_run
+from eoctl.clients.copying.copied_batch import run_parts, stamp, stamp_run
 from eoctl.clients.copying.resume import Destination, last_batch, resume
 from eoctl.clients.copying.session import Anchor, CopySession, PartitionOf, own_id
 from eoctl.clients.log.batch_reader import LeftOut, TableBatches
@@ -298,7 +298,7 @@ class Copier:
         """Send the first one, or as many as can be sent at once; returns how many."""
         writer, count = self.opened.writer, 0
         if self.producer_epoch != NO_EPOCH and not self.opened.config.is_compacted:
-            count = writer.room_for(run_rows(batches.table))
+            count = writer.room_for(run_parts(batches.table))
             count = batches[:count].joined_count if count >= MIN_RUN_BATCHES else 0
         if count < MIN_RUN_BATCHES:
             self._send(batches[0])

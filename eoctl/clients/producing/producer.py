@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.identity import NOWHERE, LogPlace
@@ -11,11 +10,11 @@ from eoctl.clients.producing.sender import Sender
 from storage.formats.record_batch import increment_sequence
 from storage.producers.producer_state import AppendError
 from storage.shell_words import pasted
-from storage.writing.batch_run import ValueBatches, ValueSizes
+from storage.writing.batch_run import Values, value_batches
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from eoctl.clients.partitions.identity import Identities
     from eoctl.clients.producing.link import Faults
@@ -63,20 +62,6 @@ class Sending(NamedTuple):
     in_flight: int = 1
     faults: Faults | None = None
     on_ack: Callable[[PartitionWriter, SentBatch, Appended], None] | None = None
-
-
-class _Values:
-    """Values that are taken at once: values[start:end]."""
-
-    def __init__(self, values: Sequence[bytes], start: int, end: int) -> None:
-        self.values = values
-        self.start = start
-        self.end = end
-
-    @cached_property
-    def sizes(self) -> ValueSizes:
-        """What all runs of them share."""
-        return ValueSizes(self.values[self.start : self.end])
 
 
 class PartitionProducer:
@@ -195,11 +180,11 @@ class PartitionProducer:
             builder.add(key, value, time_ms, headers)
         self.count += 1
 
-    def add_values(self, values: Sequence[bytes], start: int, end: int) -> None:
+    def add_values(self, values: list[bytes], start: int, end: int) -> None:
         """Take values[start:end] as records without key: `add` for each, but faster."""
         self.in_log = None
         builder = self._builder
-        rest = _Values(values, start, end)
+        rest = Values(values, start, end)
         while start < end:
             if not len(builder):
                 self._start_batch()
@@ -210,7 +195,7 @@ class PartitionProducer:
             if start < end:
                 self.send()
 
-    def _send_run(self, rest: _Values, start: int) -> int:
+    def _send_run(self, rest: Values, start: int) -> int:
         """Send the full batches from `start` on at once, if that can be; returns how many values.
 
         Some values are always left, for the batch behind them. Before the first answer the log may
@@ -222,14 +207,14 @@ class PartitionProducer:
         identity = self.identities.at(self.transaction, self.count)
         if identity != self._next_in_log(identity.producer_id):
             return 0
-        batches = ValueBatches(
-            rest.sizes,
-            start - rest.start,
+        batches = value_batches(
+            rest,
+            start,
             batch_bytes=builder.batch_bytes,
             batch_records=builder.batch_records,
             timestamp_ms=self._batch_ms,
         )
-        count = writer.room_for(batches.rows())
+        count = writer.room_for(batches.parts())
         if count < MIN_RUN_BATCHES:
             return 0
         run = batches.encode(
@@ -246,7 +231,7 @@ class PartitionProducer:
         self.count += records_count
         return records_count
 
-    def _is_short(self, rest: _Values, start: int) -> bool:
+    def _is_short(self, rest: Values, start: int) -> bool:
         """Whether so few batches are left, by the first value, that a run does not pay."""
         builder, count = self._builder, rest.end - start
         return (

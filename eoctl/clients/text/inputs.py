@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     OnBytes = Callable[[int], None] | None
     ReadFields = Callable[[Any], Fields]
 
-BLOCK_BYTES = 1 << 18
+BLOCK_BYTES = 1 << 20
 MAX_RECORD_BYTES = 100 << 20  # the most that a broker takes in a request (socket.request.max.bytes)
 PLAIN_BYTES = 1 << 20
 MAX_ITEMS_COUNT = 1 << 17  # names, values and brackets of a record that is larger than that

@@ -15,14 +15,16 @@ from storage.dirs.log_config import LogConfig
 from storage.formats.compression import Codec
 from storage.formats.record_batch import MAX_SEQUENCE
 from storage.producers.producer_state import AppendError
+from storage.writing import batch_run
 from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+from tests.bulk_kernels import BULK_KERNELS, demanded
 from tests.writing import NOW_MS, NoSyncFileSystem, content, make_log_dir, open_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
+    from storage.kernels.select import KernelName
     from storage.writing.writer import PartitionWriter
 
 FIRST = ProducerIdentity(7, 0, 0)
@@ -66,7 +68,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def send(
     producer: PartitionProducer,
-    values: Sequence[bytes],
+    values: list[bytes],
     cuts: list[int],
     *,
     is_fast: bool,
@@ -132,7 +134,7 @@ def test_values_are_sent_at_once_as_one_by_one(
 ) -> None:
     values = [b"%d" % n + b"x" * size for n, size in enumerate(sizes * repeat)]
     found = []
-    for is_fast in (True, False):
+    for kernel, is_fast in [*((kernel, True) for kernel in BULK_KERNELS), ("numpy", False)]:
         directory = make_log_dir(tmp_path_factory.mktemp("run") / "log-dir") / "t-0"
         writer = open_writer(directory, config, fs=NoSyncFileSystem())
         first = ProducerIdentity(7, 0, 0 if transactions == 2 else base_sequence)
@@ -146,12 +148,13 @@ def test_values_are_sent_at_once_as_one_by_one(
         )
         kafka_error = None
         try:
-            send(producer, values, cuts, is_fast=is_fast, transactions=transactions)
+            with demanded(kernel):
+                send(producer, values, cuts, is_fast=is_fast, transactions=transactions)
         except AppendError as exc:
             kafka_error = exc.kafka_error
         files = content(directory) if directory.exists() else {}
         found.append((files, producer.outcome, kafka_error))
-    assert found[0] == found[1]
+    assert all(each == found[-1] for each in found)
 
 
 def test_many_batches_are_one_write(tmp_path: Path, runs: list[int]) -> None:
@@ -188,19 +191,37 @@ class CountedValues(list[bytes]):
         (LARGE._replace(segment_bytes=800), FlushPolicy.NEVER, {"batch_records": 1}),
     ],
 )
+@pytest.mark.parametrize("kernel", BULK_KERNELS)
 def test_no_value_is_looked_at_for_each_batch(
-    tmp_path: Path, config: LogConfig, flush: FlushPolicy, options: dict
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: KernelName,
+    config: LogConfig,
+    flush: FlushPolicy,
+    options: dict,
 ) -> None:
     """Whatever bounds a batch: what is before and behind it costs nothing."""
+    cut_count = 0
+    cut = batch_run._NativeBatches._cut
+
+    def counting(self: Any, limit: int) -> tuple[list[int], list[int]]:
+        nonlocal cut_count
+        found = cut(self, limit)
+        cut_count += sum(found[1])
+        return found
+
+    monkeypatch.setattr(batch_run._NativeBatches, "_cut", counting)
     directory = make_log_dir(tmp_path / "log-dir") / "t-0"
     writer = open_writer(directory, config, flush=flush, fs=NoSyncFileSystem())
     producer = producer_of(writer, **{"batch_bytes": 16_384, **options})
     values = CountedValues(b"%050d" % each for each in range(2000))
-    producer.add_values(values, 0, len(values))
+    with demanded(kernel):
+        producer.add_values(values, 0, len(values))
     producer.flush()
     assert producer.outcome.records == 2000
     assert producer.outcome.batches >= 200
     assert values.looks <= 10 * len(values)
+    assert cut_count <= 10 * len(values)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from storage.formats.compression import Codec
 from storage.formats.producer_snapshot import ProducerEntry, parse_snapshot
 from storage.formats.record_batch import CRC, CRC_POS, HEADER, MAX_SEQUENCE, compute_crc
 from storage.producers.producer_state import AppendError, ProducerStateManager
+from storage.writing.batch_run import RunColumns
 from storage.writing.partition_store import FileAction, FileStore, FlushPolicy, PlannedStore
 from storage.writing.writer import Appended, PartitionWriter
 from tests.crash.faults import FailingFileSystem
@@ -311,8 +312,8 @@ def test_times_that_a_broker_does_not_take(directory: Path) -> None:
     assert refused(writer, batch(1, timestamp_ms=NOW_MS + HOUR_MS + 1)) == "INVALID_TIMESTAMP"
     for each_ms in (NOW_MS + HOUR_MS, 0, -1):
         writer.append(batch(1, timestamp_ms=each_ms))
-    assert writer.room_for([(80, 1, NOW_MS + HOUR_MS)]) == 1
-    assert writer.room_for([(80, 1, NOW_MS + HOUR_MS + 1)]) == 0
+    assert writer.room_for([RunColumns([80], [1], [NOW_MS + HOUR_MS])]) == 1
+    assert writer.room_for([RunColumns([80], [1], [NOW_MS + HOUR_MS + 1])]) == 0
 
 
 def test_times_that_the_topic_takes(directory: Path) -> None:

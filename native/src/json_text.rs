@@ -1,4 +1,5 @@
-//! Consumed records as JSON Lines (`eoctl/clients/text/record_writers.py` is their definition).
+//! Records as JSON Lines: consumed ones (`eoctl/clients/text/record_writers.py` is their definition),
+//! and exported ones (`recovery/export/json_lines.py`).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -84,6 +85,91 @@ pub fn json_lines(
     Ok(out)
 }
 
+/// A column of exported records; nothing of it depends on another one.
+pub enum Column<'a> {
+    /// Behind the name and a colon.
+    Numbers(&'a str, &'a [i64]),
+    /// One of these texts, which have the name in them.
+    Choices(&'a [String], &'a [i64]),
+    Bytes(Named<'a>),
+    /// How many each record has, their keys and their values.
+    Headers(&'a str, &'a [i64], Named<'a>, Named<'a>),
+}
+
+/// A column of bytes that says by its name how they are written.
+pub struct Named<'a> {
+    pub name: &'a str,
+    pub source: &'a [u8],
+    pub fields: Fields<'a>,
+}
+
+impl Named<'_> {
+    fn push(&self, out: &mut Vec<u8>, row: usize, is_text: bool) -> Result<(), Misfit> {
+        let data = self.fields.get(self.source, row)?;
+        let is_string = data.is_none_or(|data| std::str::from_utf8(data).is_ok());
+        out.push(b'"');
+        out.extend_from_slice(self.name.as_bytes());
+        if is_text && is_string {
+            out.extend_from_slice(b"\":");
+            match data {
+                Some(data) => push_string(out, data),
+                None => out.extend_from_slice(b"null"),
+            }
+        } else {
+            out.extend_from_slice(b"_base64\":");
+            push_base64(out, data);
+        }
+        Ok(())
+    }
+}
+
+/// Return an object a line, of all columns in their order.
+pub fn object_lines(
+    columns: &[Column],
+    row_count: usize,
+    is_text: bool,
+) -> Result<Vec<u8>, Misfit> {
+    let mut out = Vec::new();
+    let mut first_header = 0; // of the row, in the column of headers, of which there is one
+    for row in 0..row_count {
+        out.push(b'{');
+        for (place, column) in columns.iter().enumerate() {
+            if place > 0 {
+                out.push(b',');
+            }
+            match column {
+                Column::Numbers(prefix, values) => {
+                    out.extend_from_slice(prefix.as_bytes());
+                    push_number(&mut out, *values.get(row).ok_or(Misfit)?);
+                }
+                Column::Choices(texts, values) => {
+                    let choice = usize::try_from(*values.get(row).ok_or(Misfit)?);
+                    let text = choice.ok().and_then(|choice| texts.get(choice));
+                    out.extend_from_slice(text.ok_or(Misfit)?.as_bytes());
+                }
+                Column::Bytes(named) => named.push(&mut out, row, is_text)?,
+                Column::Headers(prefix, counts, keys, values) => {
+                    let count = usize::try_from(*counts.get(row).ok_or(Misfit)?);
+                    let behind = first_header + count.map_err(|_| Misfit)?;
+                    out.extend_from_slice(prefix.as_bytes());
+                    out.push(b'[');
+                    for header in first_header..behind {
+                        out.extend_from_slice(if header > first_header { b",{" } else { b"{" });
+                        keys.push(&mut out, header, is_text)?;
+                        out.push(b',');
+                        values.push(&mut out, header, is_text)?;
+                        out.push(b'}');
+                    }
+                    out.push(b']');
+                    first_header = behind;
+                }
+            }
+        }
+        out.extend_from_slice(b"}\n");
+    }
+    Ok(out)
+}
+
 fn push_base64(out: &mut Vec<u8>, data: Option<&[u8]>) {
     let Some(data) = data else {
         return out.extend_from_slice(b"null");
@@ -109,6 +195,11 @@ fn push_text(out: &mut Vec<u8>, data: Option<&[u8]>) {
         out.push(b'}');
         return;
     }
+    push_string(out, data);
+}
+
+/// Append valid UTF-8 as a JSON string.
+fn push_string(out: &mut Vec<u8>, data: &[u8]) {
     out.push(b'"');
     let mut start = 0;
     for (place, &byte) in data.iter().enumerate() {

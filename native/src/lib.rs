@@ -3,13 +3,14 @@
 //! The contract is that of the numpy kernel: only healthy batches are walked and printed. Any other,
 //! and any that is odd, ends the work at its start; the definition in plain Python goes on there.
 //! From the entry down: lib, in_order, pieces, lines, records, bodies, java_utf8; window;
-//! record_columns, json_text; made_batches; batch.
+//! record_columns, line_columns, json_text; made_batches; batch.
 
 mod batch;
 mod bodies;
 mod in_order;
 mod java_utf8;
 mod json_text;
+mod line_columns;
 mod lines;
 mod made_batches;
 mod pieces;
@@ -32,13 +33,14 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use batch::Neighbours;
 use bodies::Bodies;
 use in_order::{Done, Reader};
+use line_columns::{CopiedColumn, LineColumn};
 use lines::LineOptions;
 use made_batches::{Cut, Stamp};
 use pieces::{Job, Place, Task};
 use window::{COLUMN_COUNT, Columns, Headers};
 
 /// Changes with what a function takes or gives: `storage/kernels/select.py` asks for one number.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 4;
 
 /// Something that the definition has to look at.
 #[derive(Debug)]
@@ -322,6 +324,29 @@ fn json_lines<'py>(
     })
 }
 
+/// Print rows of columns as JSON Lines; see `recovery/export/json_lines.py`.
+#[pyfunction]
+#[pyo3(signature = (columns, row_count, *, is_text))]
+fn object_lines<'py>(
+    py: Python<'py>,
+    columns: Vec<LineColumn>,
+    row_count: usize,
+    is_text: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
+    guarded(|| {
+        let mut copies = Vec::with_capacity(columns.len());
+        for column in columns {
+            copies.push(column.copied(py)?);
+        }
+        let text = py.detach(|| {
+            let columns: Vec<_> = copies.iter().map(CopiedColumn::column).collect();
+            json_text::object_lines(&columns, row_count, is_text)
+        });
+        let text = text.map_err(|_| PyRuntimeError::new_err("columns that do not fit"))?;
+        Ok(PyBytes::new(py, &text))
+    })
+}
+
 /// Base offset, leader epoch, producer id, producer epoch, base sequence.
 type StampFields = (i64, i32, i64, i16, i32);
 
@@ -579,6 +604,7 @@ fn eoctl_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(kafka_text, module)?,
         wrap_pyfunction!(decode_records, module)?,
         wrap_pyfunction!(json_lines, module)?,
+        wrap_pyfunction!(object_lines, module)?,
         wrap_pyfunction!(cut_values, module)?,
         wrap_pyfunction!(encode_values, module)?,
         wrap_pyfunction!(stamp_batches, module)?,

@@ -13,10 +13,15 @@ import json
 from binascii import b2a_base64
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+
+from storage.kernels.select import load_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
 
 CHUNK_ROWS = 8192
 
@@ -30,6 +35,8 @@ class JsonLines:
 
     def __init__(self, target: _Target, schema: pa.Schema, *, is_text: bool) -> None:
         self._target = target
+        self._native = load_native()
+        self._is_text = is_text
         self._named = _as_text if is_text else _as_base64
         self._texts: dict[str, str] = {}  # of strings, of which there are few
         self._names = schema.names
@@ -38,9 +45,13 @@ class JsonLines:
         """Write a line per record."""
         for start in range(0, batch.num_rows, CHUNK_ROWS):
             part = batch.slice(start, CHUNK_ROWS)
+            if self._native is not None:
+                columns = [_native_column(name, part.column(name)) for name in self._names]
+                lines = self._native.object_lines(columns, part.num_rows, is_text=self._is_text)
+                self._target.write(lines)
+                continue
             fields = [self._fields(name, part.column(name)) for name in self._names]
-            lines = map(",".join, zip(*fields, strict=True))
-            text = "}\n{".join(lines)
+            text = "}\n{".join(map(",".join, zip(*fields, strict=True)))
             self._target.write(f"{{{text}}}\n".encode())
 
     def close(self) -> None:
@@ -75,6 +86,47 @@ class JsonLines:
             f"{{{named('key', each['key'])},{named('value', each['value'])}}}" for each in headers
         )
         return f"[{inside}]"
+
+
+def _native_column(name: str, column: Any) -> tuple[Any, ...]:
+    """Return a column as `object_lines` takes it: see native/src/json_text.rs."""
+    prefix = f'"{name}":'
+    if pa.types.is_binary(column.type):
+        return _native_bytes(name, column)
+    if pa.types.is_list(column.type):
+        ends = column.offsets.to_numpy().astype(np.int64)
+        inside = column.values.slice(ends[0], ends[-1] - ends[0])
+        fields = tuple(_native_bytes(each, inside.field(each)) for each in ("key", "value"))
+        return prefix, np.diff(ends), fields
+    if pa.types.is_boolean(column.type):
+        return [prefix + "false", prefix + "true"], _numbers(column)
+    if pa.types.is_integer(column.type):
+        return prefix, _numbers(column)
+    encoded = column.dictionary_encode()
+    words = [*encoded.dictionary.to_pylist(), None]
+    places = encoded.indices.fill_null(len(words) - 1)
+    return [prefix + json.dumps(word) for word in words], _numbers(places)
+
+
+def _native_bytes(
+    name: str, column: Any
+) -> tuple[str, NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Name, bytes, and where each value lies in them: positions and sizes, -1 for null."""
+    _, offsets, data = column.buffers()
+    row_count = len(column)
+    if not row_count:
+        return name, np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
+    ends = np.frombuffer(offsets, np.int32, row_count + 1, 4 * column.offset).astype(np.int64)
+    source = np.frombuffer(data or b"", np.uint8)[ends[0] : ends[-1]]
+    size = np.diff(ends)
+    if column.null_count:
+        size[column.is_null().to_numpy(zero_copy_only=False)] = -1
+    return name, source, ends[:-1] - ends[0], size
+
+
+def _numbers(column: Any) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def _as_base64(name: str, value: bytes | None) -> str:

@@ -11,7 +11,7 @@ import os
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from storage.errors import KernelError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 KERNEL_VARIABLE = "EOCTL_KERNEL"
 NATIVE_MODULE = "eoctl_native"
-NATIVE_INTERFACE = 3  # of its functions; one of another number is none of ours
+NATIVE_INTERFACE = 4  # of its functions; one of another number is none of ours
 
 KernelName = Literal["pure", "numpy", "native"]
 
@@ -121,6 +121,11 @@ class Native(Protocol):
         is_base64: bool,
     ) -> bytes:
         """Print records as JSON Lines."""
+
+    def object_lines(
+        self, columns: Sequence[tuple[Any, ...]], row_count: int, *, is_text: bool
+    ) -> bytes:
+        """Print rows of columns as JSON Lines."""
 
     def kafka_text(self, data: bytes) -> bytes:
         """Decode bytes as Java does and encode the text."""

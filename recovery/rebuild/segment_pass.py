@@ -32,7 +32,7 @@ class SegmentJob(NamedTuple):
 
     Attributes:
         ranges: only these parts of the file count.
-        threads: that may read it.
+        threads: with several, one reads ahead.
     """
 
     path: str

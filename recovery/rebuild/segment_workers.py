@@ -46,11 +46,11 @@ def paying_jobs(jobs: int, sizes_bytes: Iterable[int], *, least_bytes: int = 0) 
 def run_passes(work: Sequence[SegmentJob], jobs: int = 1) -> Iterator[Iterator[Block | PassEnd]]:
     """Give the messages of each segment, in order; exceptions come where they belong.
 
-    With several jobs by as many processes; few bytes are read in this one, and few segments in it
-    by as many threads, where the kernel has them.
+    With several jobs by as many processes; few bytes are read in this one, and a single segment in
+    it, with a thread that reads ahead, where the kernel has it.
     """
     jobs = paying_jobs(jobs, map(_size_bytes, work))
-    if jobs > 1 and len(work) <= jobs and load_native() is not None:
+    if jobs > 1 and len(work) == 1 and load_native() is not None:
         work, jobs = [each._replace(threads=jobs) for each in work], 1
     return stream_in_order(
         pass_over, work, jobs, weight_of=_rows_count, max_weight=MAX_WAITING_ROWS

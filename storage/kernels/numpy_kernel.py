@@ -272,8 +272,8 @@ class BulkScan(Scan):
     ) -> None:
         """Take the options of `Segment.scan`.
 
-        Without bodies, windows may come with those of their control batches alone, and `threads`
-        may read them.
+        Without bodies, windows may come with those of their control batches alone; with several
+        `threads`, what is behind them is read meanwhile.
         """
         super().__init__(segment.file, segment.known_base_offset, **options)
         left = max(self.end_pos - self.start_pos, 0)

@@ -106,10 +106,23 @@ def _called(data: bytes) -> None:
     columns = [
         np.array([_number(rnd, len(data)) for _ in range(rows)], np.int64) for _ in range(12)
     ]
-    try:
-        _call(lambda: native.json_lines(source, columns, "null", is_base64=rnd.random() < 0.5))
-    except RuntimeError as error:
-        assert str(error) == "columns that do not fit"  # noqa: PT017 - a panic is one too
+    named = "value", source, columns[0], columns[1]
+    lines = [
+        ("n", columns[2]),
+        (["a", "b"], columns[3]),
+        named,
+        ("h", columns[4], (named, ("key", source, columns[5], columns[6]))),
+    ]
+    for write in (
+        lambda: native.json_lines(source, columns, "null", is_base64=rnd.random() < 0.5),
+        lambda: native.object_lines(
+            rnd.sample(lines, rnd.randrange(5)), rows + rnd.randrange(2), is_text=rnd.random() < 0.5
+        ),
+    ):
+        try:
+            _call(write)
+        except RuntimeError as error:
+            assert str(error) == "columns that do not fit"  # noqa: PT017 - a panic is one too
 
 
 def _written(native: Native, data: bytes, rnd: Random) -> None:

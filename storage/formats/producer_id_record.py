@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 VERSION = 1
 # A controller hands out ids from 0 up, in blocks of 1000 to each broker: at a million producers a
-# second it comes here in nine years. `eoctl produce` takes ids of its own from 2^62 on.
+# second it comes here in nine years. From the end on `produce` and `copy` have ids of their own.
 FIRST_ID = 2**48
-END_ID = 2**62
+END_ID = 2**52
 MAX_GENERATION = 32766  # as transaction coordinators: 32767 is not given to a producer
 
 Key = tuple[str | int, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
+from eoctl.clients.partitions.identity import COPY_IDS
 from storage.checksum import crc32c
 from storage.formats.compression import Codec
 from storage.formats.record_batch import LOG_APPEND_TIME_MASK, parse_header
@@ -135,7 +137,8 @@ def test_batches_go_as_bytes(copy: Copy) -> None:
     stamped = {"producer_id": 0, "producer_epoch": 0, "base_sequence": 0, "crc": 0}
     for one, other in zip(originals, copies, strict=True):
         assert other._replace(**stamped) == one._replace(**stamped)  # both are dense
-        assert other.producer_id == row["producer_id"] >= 2**62
+        assert other.producer_id == row["producer_id"]
+        assert other.producer_id in COPY_IDS
     bodies = [
         [data[pos + 61 : pos + each.batch_bytes] for pos, each in _places(data)]
         for data in (_log_bytes(copy.source), _log_bytes(copy.destination))
@@ -296,6 +299,27 @@ def test_a_lost_session_is_proved_or_refused(copy: Copy, eoctl: Eoctl) -> None:
     before = len(read_log(copy.destination).records)
     assert copy.report("--producer-id", 5)["records"] == 20  # all of it once more, as asked for
     assert len(read_log(copy.destination).records) == before + 20
+
+
+def test_a_copy_of_an_earlier_release_goes_on_under_its_id(copy: Copy) -> None:
+    """That of a lost session was above 2^53; the log of the destination still knows it."""
+    new = copy.report("--producer-id", 1)["producer_id"]
+    assert new == 1
+    shutil.rmtree(copy.destination)
+    copy.session.unlink()
+    first = copy.report()["producer_id"]
+    place = (first - COPY_IDS.start) / len(COPY_IDS)
+    shutil.rmtree(copy.destination)
+    copy.session.unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eoctl.clients.copying.session.COPY_IDS", range(3 << 61, 1 << 63))
+        earlier = copy.report()["producer_id"]
+    assert earlier == pytest.approx((3 << 61) + place * 2**61)  # the same digest
+    assert earlier > 2**53
+    copy.session.unlink()
+    write(copy.source, None)
+    row = copy.report()
+    assert (row["producer_id"], row["verified_records"], row["records"]) == (earlier, 30, 10)
 
 
 def test_an_older_copier_is_fenced(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:

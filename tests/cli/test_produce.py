@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.clients.partitions.identity import (
-    FIRST_OWN_PRODUCER_ID,
-    choose_identity,
-    own_producer_id,
-)
+from eoctl.clients.partitions.identity import choose_identity, own_producer_id
 from eoctl.runs.clients.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
@@ -120,7 +117,7 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
         "base_offset": 179,
         "last_offset": 181,
         "segments_rolled": 0,
-        "producer_id": FIRST_OWN_PRODUCER_ID + 179,
+        "producer_id": own_producer_id((), ["plain-0"], 179),
         "producer_epoch": 0,
         "base_sequence": 0,
         "last_sequence": 2,
@@ -154,7 +151,10 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
 
     # A second run: the marker is gone, the partition is closed all the same.
     again = report_of(eoctl(*call, "--apply"))
-    assert (again["base_offset"], again["producer_id"]) == (182, FIRST_OWN_PRODUCER_ID + 182)
+    assert (again["base_offset"], again["producer_id"]) == (
+        182,
+        own_producer_id((), ["plain-0"], 182),
+    )
     for path in (log_dir / "plain-0").iterdir():
         assert eoctl("dump-segment", path).status == 0
 
@@ -176,7 +176,7 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
         179,
         179,
         0,
-        FIRST_OWN_PRODUCER_ID + 179,
+        own_producer_id((), ["plain-0"], 179),
         0,
         0,
         0,
@@ -333,9 +333,9 @@ def test_a_known_producer_goes_on(given: dict[str, int], wanted: tuple[int, int,
 
 
 def test_a_new_producer_has_an_id_that_nobody_knows() -> None:
-    assert own_producer_id([manager_with(5, 3, 41)], 10) == 2**62 + 10
-    known = [manager_with(2**62 + 10, 0, 1), manager_with(2**62 + 11, 0, 1)]
-    assert own_producer_id(known, 10) == 2**62 + 12
+    first = own_producer_id([manager_with(5, 3, 41)], ["t-0"], 10)
+    known = [manager_with(first, 0, 1), manager_with(first + 1, 0, 1)]
+    assert own_producer_id(known, ["t-0"], 10) == first + 2
 
 
 def test_what_follows_the_last_sequence_number() -> None:
@@ -377,7 +377,10 @@ def test_what_the_log_refuses_ends_it(
     assert [each.value for each in records_of(path / SEGMENT, 179)] == [b"a"]
     before = inventory(log_dir)
     for more, kafka_error in [
-        (("--producer-id", FIRST_OWN_PRODUCER_ID + 179, "--base-sequence", 5), "OUT_OF_ORDER"),
+        (
+            ("--producer-id", own_producer_id((), ["plain-0"], 179), "--base-sequence", 5),
+            "OUT_OF_ORDER",
+        ),
         (("--producer-id", 9, "--producer-epoch", 3), ""),
     ]:
         found = eoctl("produce", path, lines(b"x"), *NOW, *more)
@@ -434,6 +437,22 @@ def test_partitions_that_are_not_written_to(
     before = inventory(log_dir)
     refused(eoctl("produce", log_dir / name, lines(b"v"), *NOW, "--apply"), words)
     assert inventory(log_dir) == before
+
+
+def test_a_refusal_names_all_that_is_missing_and_the_call_that_works(
+    eoctl: Callable[..., Outcome], tmp_path: Path, lines: Callable[..., Path]
+) -> None:
+    log_dir = tmp_path / "log dir"
+    log_dir.mkdir()
+    outcome = eoctl("produce", log_dir / "t-0", lines(b"v"), *NOW, "--apply")
+    refused(outcome, "its replication factor is unknown")
+    refused(outcome, "; it does not exist, and without the cluster's metadata the id")
+    first, _, call = outcome.errors.splitlines()[-1].partition(": eoctl ")
+    assert "--metadata-dir DIR" in first
+    assert "no cluster has the topic" in first
+    again = eoctl(*shlex.split(call))
+    assert again.status == 0, again.errors
+    assert [each.value for each in records_of(log_dir / "t-0" / SEGMENT)] == [b"v"]
 
 
 def test_no_partition_at_all(

@@ -136,7 +136,10 @@ class Copier:
         """The one place that decides who the copier is: the id, and whether it is new to it."""
         session = self.keeper.session
         if session is None:
-            return own_id(self._source, self._destination) if given is None else given, True
+            if given is not None:
+                return given, True
+            ids = {each.producer_id for each in self.opened.tail.producers}
+            return own_id(self._source, self._destination, ids), True
         self._require_same(session)
         known = session.last_anchor
         if given in (None, known.producer_id):

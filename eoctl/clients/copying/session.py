@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.clients.partitions.identity import FIRST_OWN_PRODUCER_ID
+from eoctl.clients.partitions.identity import COPY_IDS, derived_id
 from eoctl.clients.partitions.session_file import SessionFormat
 from recovery.changes.journals.backups import default_place
 from storage.dirs.discovery import require_outside_log_dirs
@@ -27,6 +27,8 @@ from storage.limits import INT64_MAX
 from storage.producers.producer_state import NO_EPOCH, AppendError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from recovery.changes.append_journal import AppendJournal
     from storage.dirs.partition import Partition
     from storage.files.fsio import FileSystem
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 MAX_ANCHORS = 32  # the first one, which is always good for a proof, and the latest
 PLACE_NAME = "copies"
 NAME_CHARS = 200  # of the partition in the name of a file
-_ID_BITS = 61
+_EARLIER_IDS = range(3 << 61, INT64_MAX + 1)
 NEXT_STEP = "name another --session, or give the arguments that this one was begun with"
 
 
@@ -137,14 +139,20 @@ def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
     return str(place / f"{name[:NAME_CHARS]}.from-{digest}.session")
 
 
-def own_id(source: PartitionOf, destination: PartitionOf) -> int:
+def own_id(source: PartitionOf, destination: PartitionOf, known: Container[int]) -> int:
     """Return the producer id of a copy, which no broker hands out.
 
-    It is in the range of `identity.random_producer_id`: new in every log but that of the copy.
+    It follows from the two, so that a session that was lost finds what it had written.
+
+    Args:
+        source: what is copied.
+        destination: where it goes.
+        known: ids that the destination knows. An earlier release took one above 2^53: what has it
+            goes on with it.
     """
-    digest = hashlib.sha256(repr((tuple(source), tuple(destination))).encode()).digest()
-    number = int.from_bytes(digest[:8], "big") >> (64 - _ID_BITS)
-    return FIRST_OWN_PRODUCER_ID + (1 << _ID_BITS) + number
+    of = (tuple(source), tuple(destination))
+    earlier = derived_id(of, _EARLIER_IDS)
+    return earlier if earlier in known else derived_id(of, COPY_IDS)
 
 
 class CopySessionKeeper:

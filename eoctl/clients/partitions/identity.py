@@ -12,10 +12,12 @@ are compared with the log, which alone tells what has been written.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.errors import UsageError
+from storage.formats.producer_id_record import END_ID as LEASED_END_ID
 from storage.formats.record_batch import MAX_SEQUENCE, NO_PRODUCER_ID, increment_sequence
 from storage.producers.producer_state import MAX_PRODUCER_EPOCH
 from storage.writing.record_builder import ProducerIdentity
@@ -27,25 +29,40 @@ if TYPE_CHECKING:
     from storage.producers.producer_state import ProducerStateManager
 
 # Brokers hand out producer ids from 0 up, in blocks. An id of theirs would one day be given to a
-# client, whose first batches would then be taken for duplicates of ours and be dropped.
-FIRST_OWN_PRODUCER_ID = 2**62
+# client, whose first batches would then be taken for duplicates of ours and be dropped. Leased ids
+# end where ours begin. All are below 2^53: what reads JSON numbers as floats (jq, JavaScript) loses
+# digits above it.
+OWN_IDS = range(LEASED_END_ID, LEASED_END_ID + 2**50)  # of a run without a session
+SESSION_IDS = range(OWN_IDS.stop, OWN_IDS.stop + 2**50)
+COPY_IDS = range(SESSION_IDS.stop, 2**53)
 
 SEQUENCES_COUNT = MAX_SEQUENCE + 1
 EPOCHS_COUNT = MAX_PRODUCER_EPOCH  # those of data: the last one is for a marker
 
 
-def own_producer_id(states: Iterable[ProducerStateManager], end_offset: int) -> int:
+def own_producer_id(
+    states: Iterable[ProducerStateManager], names: Iterable[str], end_offset: int
+) -> int:
     """Return an id that no broker hands out, and that no earlier run used in these partitions.
+
+    Runs on other partitions of the log dir get others; a plan and its run get the same.
 
     Args:
         states: what the partitions know.
+        names: of the partitions.
         end_offset: the highest log end offset of them.
     """
     known = {each for state in states for each in state.producers}
-    producer_id = FIRST_OWN_PRODUCER_ID + end_offset
+    producer_id = derived_id((sorted(names), end_offset), OWN_IDS)
     while producer_id in known:
         producer_id += 1
     return producer_id
+
+
+def derived_id(of: object, ids: range) -> int:
+    """Return one of these ids, which follows from something by a digest of how Python shows it."""
+    digest = hashlib.sha256(repr(of).encode()).digest()
+    return ids[int.from_bytes(digest[:8], "big") * len(ids) >> 64]
 
 
 def choose_identity(
@@ -76,11 +93,11 @@ def choose_identity(
 
 
 def random_producer_id() -> int:
-    """Return an id for a session: above those of brokers and of runs without one.
+    """Return an id for a session.
 
     Drawn, since it must be new also in a log that was cut or made anew.
     """
-    return FIRST_OWN_PRODUCER_ID + (1 << 61) + secrets.randbelow(1 << 61)
+    return secrets.choice(SESSION_IDS)
 
 
 class LogPlace(NamedTuple):

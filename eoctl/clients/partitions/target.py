@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.call import again
 from eoctl.clients.partitions.topic_partitions import require_legal
 from recovery.changes.plans.changeable import require_live
 from recovery.changes.plans.confinement import require_in_reach
@@ -32,16 +33,22 @@ from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
     format_uuid,
+    new_topic_id,
     parse_partition_metadata,
     parse_uuid,
 )
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_dir import LogDir
     from storage.file_names import PartitionName
+
+
+METADATA_FIRST = "--metadata-dir DIR with the cluster's metadata"
 
 
 class TargetOptions(NamedTuple):
@@ -122,7 +129,8 @@ def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
     if replica is not None and image is not None:
         _require_replica_here(path, replica, log_dir)
         factor = None if image.problems else len(replica.replicas)
-    _require_single_copy(path, factor, options)
+    topic_id, lacks_id = _topic_id_to_write(directory, name, image, options.topic_id)
+    _require_given(path, [_lacking_single_copy(factor, options), lacks_id])
     found = PartitionDir(str(directory), name)
     meta = None if log_dir is None else log_dir.meta
     config = read_log_config(image, name.topic, broker_id=None if meta is None else meta.node_id)
@@ -131,7 +139,7 @@ def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
         name=name,
         log_dir=log_dir,
         partition=Partition(found, log_dir) if directory.is_dir() else None,
-        topic_id=_topic_id_to_write(directory, name, image, options.topic_id),
+        topic_id=topic_id,
         config=config,
         replication_factor=factor,
         leader_epoch=None if replica is None else replica.leader_epoch,
@@ -198,27 +206,59 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
         )
 
 
-def _require_single_copy(path: str, factor: int | None, options: TargetOptions) -> None:
+class _Lacking(NamedTuple):
+    """What must be given and is not.
+
+    Attributes:
+        why: it must.
+        options: that give it.
+        meaning: of these.
+        first: what is better done.
+    """
+
+    why: str
+    options: tuple[str, ...]
+    meaning: str
+    first: str = ""
+
+
+def _require_given(path: str, lacking: Sequence[_Lacking | None]) -> None:
+    """Name all that is missing at once, with the call that has it."""
+    found = [each for each in lacking if each is not None]
+    if not found:
+        return
+    call = again(*(option for each in found for option in each.options))
+    first = [f"{each.first}; " for each in found if each.first][-1:]
+    meaning = " and ".join(each.meaning for each in found)
+    raise RefusedError(
+        f"{path}: {'; '.join(each.why for each in found)}",
+        next_step=f"{''.join(first)}if {meaning}: {call}",
+    )
+
+
+def _lacking_single_copy(factor: int | None, options: TargetOptions) -> _Lacking | None:
     """Replicas that diverge below the high watermark are never found by Kafka (FIX-9)."""
     if factor == 1 or options.single_copy:
-        return
+        return None
     if factor is None:
-        raise RefusedError(
-            f"{path}: its replication factor is unknown; other replicas would lack what is"
-            " appended here",
-            next_step="--metadata-dir DIR with the cluster's metadata, or --single-copy if this"
-            " directory is the only replica that counts",
+        return _Lacking(
+            why="its replication factor is unknown: other replicas would lack what is appended"
+            " here",
+            options=("--single-copy",),
+            meaning="this directory is the only replica that counts",
+            first=METADATA_FIRST,
         )
-    raise RefusedError(
-        f"{path}: has {factor} replicas, and the others would lack what is appended here",
-        next_step="--single-copy if this directory will be the only one that survives",
+    return _Lacking(
+        why=f"it has {factor} replicas, and the others would lack what is appended here",
+        options=("--single-copy",),
+        meaning="this directory will be the only one that survives",
     )
 
 
 def _topic_id_to_write(
     directory: Path, name: PartitionName, image: ClusterImage | None, option: str | None
-) -> bytes | None:
-    """Find the id that `partition.metadata` has to get; None if it has the right one."""
+) -> tuple[bytes | None, _Lacking | None]:
+    """Find the id that `partition.metadata` has to get (None if it has the right one), or lacks."""
     given = None
     if option is not None:
         try:
@@ -241,21 +281,26 @@ def _topic_id_to_write(
                 f"{directory}: its topic id is {format_uuid(on_disk)}, that of {name.topic} is"
                 f" {format_uuid(known)}: of an earlier topic of that name [DIR-4]"
             )
-        return None
-    if known is None:
-        what = "does not exist" if not directory.exists() else "has no topic id"
-        if image is None:
-            raise RefusedError(
-                f"{directory}: {what}, and without the cluster's metadata the id of its topic is"
-                " unknown: a broker would set the directory aside if it had another one",
-                next_step="--metadata-dir DIR with the cluster's metadata, or --topic-id ID",
-            )
-        raise RefusedError(
-            f"{directory}: {what}, and the cluster's metadata does not know the topic: a broker"
-            " would set the directory aside",
-            next_step="create the topic first, or --topic-id ID",
+        return None, None
+    if known is not None:
+        return known, None
+    what = "does not exist" if not directory.exists() else "has no topic id"
+    fresh = ("--topic-id", new_topic_id())
+    if image is None:
+        return None, _Lacking(
+            why=f"it {what}, and without the cluster's metadata the id of its topic is unknown: a"
+            " broker would set the directory aside if it had another one",
+            options=fresh,
+            meaning="no cluster has the topic, so that a new id will do",
+            first=METADATA_FIRST,
         )
-    return known
+    return None, _Lacking(
+        why=f"it {what}, and the cluster's metadata does not know the topic: a broker would set the"
+        " directory aside",
+        options=fresh,
+        meaning="no broker of that cluster will have it",
+        first="create the topic first",
+    )
 
 
 def read_topic_id(directory: Path) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError
+from storage.formats.record_batch import parse_header
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
@@ -37,11 +38,15 @@ class AckFile:
 
     def write(self, writer: PartitionWriter, sent: SentBatch, appended: Appended) -> None:
         """Note a batch. Raises AccessError."""
+        header = parse_header(sent.batch, 0)
         row = {
             "partition": Path(writer.store.directory).name,
             "base_offset": appended.base_offset,
             "last_offset": appended.last_offset,
-            "base_sequence": sent.first_sequence,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "last_sequence": header.last_sequence,
             "records": sent.records_count,
             "duplicate": appended.is_duplicate,
         }

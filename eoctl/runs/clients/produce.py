@@ -166,7 +166,8 @@ class _ProduceRun:
             return random_producer_id()
         writers = [each.writer for each in self.opened]
         end_offset = max(each.end_offset for each in writers)
-        return own_producer_id((each.producers for each in writers), end_offset)
+        names = (Path(each.store.directory).name for each in writers)
+        return own_producer_id((each.producers for each in writers), names, end_offset)
 
     def _add_id(self) -> None:
         """Take one more producer id; a session must know it before it is used."""

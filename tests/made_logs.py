@@ -132,3 +132,13 @@ def with_right_checksums(data: bytes) -> bytes:
         CRC.pack_into(out, pos + CRC_POS, compute_crc(out[pos:end]))
         pos = end
     return bytes(out)
+
+
+def many_batches(count: int) -> bytes:
+    """Return healthy batches of one record, 70 bytes each, from offset 0 on."""
+    body = encode_record(Record(0, 0, 0, None, b"xx", ()))
+    assert len(body) == 9
+    return b"".join(
+        encode_batch(BatchHeader(offset, 0, 0, 2, 0, 0, 0, 5, 5, -1, -1, -1, 1), body)
+        for offset in range(count)
+    )

@@ -86,26 +86,31 @@ pub fn json_lines(
 }
 
 /// A column of exported records; nothing of it depends on another one.
-pub enum Column<'a> {
+pub enum Column {
     /// Behind the name and a colon.
-    Numbers(&'a str, &'a [i64]),
+    Numbers(String, Vec<i64>),
     /// One of these texts, which have the name in them.
-    Choices(&'a [String], &'a [i64]),
-    Bytes(Named<'a>),
+    Choices(Vec<String>, Vec<i64>),
+    Bytes(Named),
     /// How many each record has, their keys and their values.
-    Headers(&'a str, &'a [i64], Named<'a>, Named<'a>),
+    Headers(String, Vec<i64>, Named, Named),
 }
 
-/// A column of bytes that says by its name how they are written.
-pub struct Named<'a> {
-    pub name: &'a str,
-    pub source: &'a [u8],
-    pub fields: Fields<'a>,
+/// A column of bytes that says by its name how they are written; see `Fields`.
+pub struct Named {
+    pub name: String,
+    pub source: Vec<u8>,
+    pub pos: Vec<i64>,
+    pub size: Vec<i64>,
 }
 
-impl Named<'_> {
+impl Named {
     fn push(&self, out: &mut Vec<u8>, row: usize, is_text: bool) -> Result<(), Misfit> {
-        let data = self.fields.get(self.source, row)?;
+        let fields = Fields {
+            pos: &self.pos,
+            size: &self.size,
+        };
+        let data = fields.get(&self.source, row)?;
         let is_string = data.is_none_or(|data| std::str::from_utf8(data).is_ok());
         out.push(b'"');
         out.extend_from_slice(self.name.as_bytes());

@@ -33,7 +33,7 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use batch::Neighbours;
 use bodies::Bodies;
 use in_order::{Done, Reader};
-use line_columns::{CopiedColumn, LineColumn};
+use line_columns::LineColumn;
 use lines::LineOptions;
 use made_batches::{Cut, Stamp};
 use pieces::{Job, Place, Task};
@@ -338,10 +338,7 @@ fn object_lines<'py>(
         for column in columns {
             copies.push(column.copied(py)?);
         }
-        let text = py.detach(|| {
-            let columns: Vec<_> = copies.iter().map(CopiedColumn::column).collect();
-            json_text::object_lines(&columns, row_count, is_text)
-        });
+        let text = py.detach(|| json_text::object_lines(&copies, row_count, is_text));
         let text = text.map_err(|_| PyRuntimeError::new_err("columns that do not fit"))?;
         Ok(PyBytes::new(py, &text))
     })

@@ -117,7 +117,7 @@ class OffsetIndexCheck(_IndexFile):
 
     def take(self, table: HeaderTable) -> None:
         """Look up the entries that point to the next batches."""
-        end_pos = int(table.pos[-1] + table.batch_bytes[-1])
+        end_pos = table.end_pos
         start, stop = np.searchsorted(self._pos, (int(table.pos[0]), end_pos))
         entries = np.arange(start, stop)
         if len(entries):

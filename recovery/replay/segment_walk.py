@@ -203,6 +203,6 @@ class SegmentWalk:
         self.batches_count += table.row_count
         self.last_offset = int(table.last_offset[-1])
         self.max_timestamp_ms = max(self.max_timestamp_ms, int(table.max_timestamp_ms.max()))
-        self.valid_bytes = int(table.pos[-1] + table.batch_bytes[-1])
+        self.valid_bytes = table.end_pos
         if self._row_count >= MIN_TABLE_ROWS:
             self.flush()

@@ -164,7 +164,7 @@ class _Reading:
     ) -> None:
         is_misplaced = self._misplaced(table)
         is_lost = table.crc_ok & np.isin(table.pos, list(self._lost.positions))
-        self._walked_end_pos = int(table.pos[-1] + table.batch_bytes[-1])
+        self._walked_end_pos = table.end_pos
         epochs = table.partition_leader_epoch[table.crc_ok & (table.partition_leader_epoch >= 0)]
         if len(epochs):
             lowest, highest = self._epochs

@@ -13,6 +13,7 @@ from storage.kernels.offset_order import LOOK_COUNT
 from storage.kernels.protocol import HeaderTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from numpy.typing import NDArray
@@ -49,11 +50,15 @@ def scan_window(
     neighbours.last_offset, neighbours.leader_epoch = last_offset, leader_epoch
     if not row_count:
         return empty_table(), start_pos
-    table = HeaderTable._make(
-        np.frombuffer(column, dtype)
+    return _table_of(columns, row_count), start_pos + stop
+
+
+def _table_of(columns: Sequence[bytes], row_count: int) -> HeaderTable:
+    """Return the first rows of columns that the kernel gave."""
+    return HeaderTable._make(
+        np.frombuffer(column, dtype)[:row_count]
         for column, dtype in zip(columns, COLUMN_DTYPES.values(), strict=True)
     )
-    return table, start_pos + stop
 
 
 class _Stretch(NamedTuple):
@@ -108,20 +113,15 @@ class HeaderReader:
         )
         (row_count, _, _, _, columns), controls = self._take(stretch)
         sure_count = max(row_count - LOOK_COUNT, 0)
-        table = HeaderTable._make(
-            np.frombuffer(column, dtype)[:sure_count]
-            for column, dtype in zip(columns, COLUMN_DTYPES.values(), strict=True)
-        )
-        end = int(table.pos[-1] + table.batch_bytes[-1]) if sure_count else pos
+        table = _table_of(columns, sure_count)
+        end = table.end_pos if sure_count else pos
         if 2 * (end - pos) < stretch.walk_to_pos - pos:
             self._next_pos = end + self._pause_bytes
             self._pause_bytes *= 2
         else:
             self._pause_bytes = STRETCH_BYTES
         if sure_count:
-            neighbours.last_offset = int(table.last_offset[-1])
-            epoch = int(table.partition_leader_epoch.max())
-            neighbours.leader_epoch = max(neighbours.leader_epoch, epoch)
+            neighbours.pass_over(table)
             if (watcher := read_watch.watcher()) is not None:
                 watcher.read(self._path, pos, end - pos)
             if end >= self._next_pos and stretch.walk_to_pos - pos == STRETCH_BYTES:
@@ -178,7 +178,7 @@ def decode_columns(
 ) -> DecodedColumns:
     """Decode the records of the first rows of `table`, at least one; see `decode_records`."""
     start = int(table.pos[0]) - file_pos
-    end = int(table.pos[-1] + table.batch_bytes[-1]) - file_pos
+    end = table.end_pos - file_pos
     with memoryview(buf) as view, view[start:end] as window:
         is_whole, columns, source = native.decode_records(
             window,

@@ -95,8 +95,7 @@ def scan_window(
             return empty_table(), start_pos
         next_pos = int(pos[row_count - 1] + table.batch_bytes[row_count - 1])
         table = rows_of(table, 0, row_count)
-    neighbours.last_offset = int(table.last_offset[-1])
-    neighbours.leader_epoch = max(neighbours.leader_epoch, int(table.partition_leader_epoch.max()))
+    neighbours.pass_over(table)
     return table._replace(pos=pos[:row_count] + file_pos), next_pos
 
 
@@ -293,7 +292,7 @@ class BulkScan(Scan):
         window, neighbours, wanted_bytes = self._window, self._neighbours, HEADER_BYTES
         while True:
             if (stretch := self._stretch(pos)) is not None:
-                pos, wanted_bytes = _end_pos_of(stretch.table), HEADER_BYTES
+                pos, wanted_bytes = stretch.table.end_pos, HEADER_BYTES
                 self._search.seen_v2 = True
                 self._passed(pos)
                 yield [stretch]
@@ -309,9 +308,7 @@ class BulkScan(Scan):
                 table = rows_of(table, 0, doubted)
                 neighbours.last_offset, neighbours.leader_epoch = last_offset, leader_epoch
                 if doubted:
-                    neighbours.last_offset = int(table.last_offset[-1])
-                    epoch = int(table.partition_leader_epoch.max())
-                    neighbours.leader_epoch = max(leader_epoch, epoch)
+                    neighbours.pass_over(table)
             if stop > start:
                 self._search.seen_v2 = True
                 pos = window.pos + stop
@@ -394,10 +391,6 @@ def _is_cut(buf: bytearray, pos: int, end_pos: int) -> bool:
     return bool(
         pos + _BATCH_LENGTH.unpack_from(buf, pos + LENGTH_POS)[0] > end_pos - LOG_OVERHEAD_BYTES
     )
-
-
-def _end_pos_of(table: HeaderTable) -> int:
-    return int(table.pos[-1] + table.batch_bytes[-1])
 
 
 class TableScan:

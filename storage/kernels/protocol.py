@@ -85,3 +85,8 @@ class HeaderTable(NamedTuple):
     def row_count(self) -> int:
         """Number of batches (len() of a NamedTuple is its number of columns)."""
         return len(self.pos)
+
+    @property
+    def end_pos(self) -> int:
+        """Where the last batch ends in the file; there is one."""
+        return int(self.pos[-1] + self.batch_bytes[-1])

@@ -45,6 +45,8 @@ from storage.limits import MAX_OFFSET, MAX_RELATIVE_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from storage.kernels.protocol import HeaderTable
+
 LEGACY_HEADER = Struct(">qiIbbq")  # offset, length, crc, magic, attributes, v1: timestamp
 LEGACY_CRC_START_POS = 16
 PREFIX = Struct(">qiib")  # what the broker's file reader looks at
@@ -96,6 +98,11 @@ class Neighbours:
     def before(self) -> int:
         """Highest offset that is taken, or is none of the segment's."""
         return max(self.last_offset, self.min_offset - 1)
+
+    def pass_over(self, table: HeaderTable) -> None:
+        """Let healthy v2 batches be those before; there is one."""
+        self.last_offset = int(table.last_offset[-1])
+        self.leader_epoch = max(self.leader_epoch, int(table.partition_leader_epoch.max()))
 
     def is_in_range(self, header: BatchHeader) -> bool:
         """Tell whether the segment may hold a batch, by its offsets."""

@@ -209,7 +209,7 @@ class BatchReader(LogWalk[BatchBlock]):
         if not table.row_count:
             return
         first_pos = int(table.pos[0])
-        end_pos = int(table.pos[-1] + table.batch_bytes[-1])
+        end_pos = table.end_pos
         data = memoryview(window.buf)[first_pos - window.file_pos : end_pos - window.file_pos]
         is_odd = table.records_count != table.last_offset - table.base_offset + 1
         is_odd |= (table.attributes & DELETE_HORIZON_MASK) != 0

@@ -30,7 +30,7 @@ def batches_of(window: BulkWindow, segment: Segment) -> TableBatches:
     """Those of a window, in bytes of their own."""
     table = window.table
     first_pos = int(table.pos[0])
-    end = int(table.pos[-1] + table.batch_bytes[-1]) - window.file_pos
+    end = table.end_pos - window.file_pos
     data = memoryview(bytearray(window.buf[first_pos - window.file_pos : end]))
     return TableBatches(table, first_pos, data, segment)
 

@@ -18,7 +18,7 @@ from storage.kernels.protocol import VerdictKind
 from storage.kernels.record_table import decode_records
 from storage.kernels.select import KERNEL_VARIABLE
 from storage.log.segment import open_segment
-from tests.made_logs import damaged_logs, logs
+from tests.made_logs import damaged_logs, logs, many_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -157,14 +157,3 @@ def test_what_brings_little_is_read_in_vain_for_a_share_of_the_file_only(
     with opened(bytes(data), tmp_path) as segment:
         check(segment, threads=2)
     assert 0 < read_bytes <= len(data) / 4
-
-
-def many_batches(count: int) -> bytes:
-    from storage.formats.record import Record, encode_record
-    from storage.formats.record_batch import BatchHeader, encode_batch
-
-    body = encode_record(Record(0, 0, 0, None, b"xx", ()))
-    return b"".join(
-        encode_batch(BatchHeader(offset, 0, 0, 2, 0, 0, 0, 5, 5, -1, -1, -1, 1), body)
-        for offset in range(count)
-    )

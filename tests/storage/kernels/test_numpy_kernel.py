@@ -19,7 +19,7 @@ from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable, ScannedBatch
 from storage.kernels.record_table import RecordTable, decode_records
 from storage.log.segment import LogRecord, open_segment
 from tests.bulk_kernels import BULK_KERNELS, NATIVE_SCANS, demanded
-from tests.made_logs import damaged_logs, logs, with_right_checksums
+from tests.made_logs import damaged_logs, logs, many_batches, with_right_checksums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -144,7 +144,7 @@ def test_every_rule_stops_at_the_same_place(edit: dict[str, int], place: int) ->
     from storage.formats.record_batch import encode_batch, parse_header
 
     parts = []
-    healthy = _many_batches(10)
+    healthy = many_batches(10)
     for number in range(10):
         batch = healthy[number * 70 : number * 70 + 70]
         header = parse_header(batch, 0)._replace(partition_leader_epoch=2 * (number > 4))
@@ -167,7 +167,7 @@ def test_every_rule_stops_at_the_same_place(edit: dict[str, int], place: int) ->
 
 @pytest.mark.parametrize("length", [0, 8, 9, 14, 36, 48])
 def test_a_batch_shorter_than_its_header_stops_both(length: int) -> None:
-    healthy = _many_batches(3)
+    healthy = many_batches(3)
     short = bytearray(healthy[70 : 70 + 12 + length])
     short[8:12] = length.to_bytes(4, "big")
     for verify_crc in (True, False):
@@ -182,7 +182,7 @@ def test_a_batch_shorter_than_its_header_stops_both(length: int) -> None:
 def test_many_bad_places_do_not_make_bulk_work_pointless(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is walked in bulk stays in proportion to the file, even if every other batch is odd."""
     with tempfile.TemporaryDirectory() as directory:
-        data = bytearray(_many_batches(2000))
+        data = bytearray(many_batches(2000))
         for pos in range(0, len(data), 2 * 70):
             data[pos + 17] ^= 1
         walked_bytes = 0
@@ -199,18 +199,6 @@ def test_many_bad_places_do_not_make_bulk_work_pointless(monkeypatch: pytest.Mon
             rows = sum(each.row_count for each in scan_tables(segment, resume=False))
     assert rows == 2000
     assert walked_bytes <= 6 * len(data)
-
-
-def _many_batches(count: int) -> bytes:
-    from storage.formats.record import Record, encode_record
-    from storage.formats.record_batch import BatchHeader, encode_batch
-
-    body = encode_record(Record(0, 0, 0, None, b"xx", ()))
-    assert len(body) == 9
-    return b"".join(
-        encode_batch(BatchHeader(offset, 0, 0, 2, 0, 0, 0, 5, 5, -1, -1, -1, 1), body)
-        for offset in range(count)
-    )
 
 
 # --- records
@@ -386,7 +374,7 @@ def test_odd_records_are_the_same_or_left_to_the_plain_path(
         for timestamp_ms in (5, 2**63 - 1, -(2**63)):
             header = BatchHeader(9, 0, 0, 2, 0, 0, 9, timestamp_ms, 5, 7, 0, 2**31 - 2, count)
             data = encode_batch(header, body)
-            taken, left = check_records(data + _many_batches(100)[70 * 50 :])
+            taken, left = check_records(data + many_batches(100)[70 * 50 :])
             assert taken >= 50
             if name in USUAL and timestamp_ms == 5:
                 assert (taken, left) == (51, 0), name
@@ -409,7 +397,7 @@ def test_varints_of_any_length(value: int) -> None:
 
 def test_a_claim_of_many_records_allocates_nothing() -> None:
     """2^31 - 1 records in a batch of 70 bytes."""
-    data = bytearray(_many_batches(1))
+    data = bytearray(many_batches(1))
     data[57:61] = (2**31 - 1).to_bytes(4, "big")
     data[23:27] = (2**31 - 1).to_bytes(4, "big")
     assert check_records(with_right_checksums(bytes(data))) == (0, 0)

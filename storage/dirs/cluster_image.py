@@ -32,12 +32,21 @@ BROKER_RESOURCE = 4
 ALL_BROKERS = ""  # resource name of the settings that hold for every broker
 
 LEADER_UNCHANGED = -2
-ZERO_UUID = bytes(16)
+RECOVERY_UNCHANGED = -1  # LeaderRecoveryState
+RECOVERING = 1
+# Ids of directories that are no directories (Kafka's DirectoryId)
+ZERO_UUID = bytes(16)  # MIGRATING: not known
+UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
+LOST_DIRECTORY = bytes(15) + b"\x02"
 MAX_PROBLEMS_COUNT = 100
 
 
 class PartitionImage(NamedTuple):
-    """Where a partition lies and who leads it. `directories` go with `replicas`."""
+    """Where a partition lies and who leads it. `directories` go with `replicas`.
+
+    `elr`: may lead although out of the ISR, as they have all that was acknowledged (KIP-966).
+    `last_known_elr`: the last leader, of a partition that has neither ISR nor ELR.
+    """
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -47,6 +56,9 @@ class PartitionImage(NamedTuple):
     leader_epoch: int
     partition_epoch: int
     directories: tuple[bytes, ...]  # 16 bytes each; zeros if never assigned
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    is_recovering: bool = False  # its leader came by an unclean election, and has not recovered
 
 
 class TopicImage(NamedTuple):
@@ -57,6 +69,14 @@ class TopicImage(NamedTuple):
     partitions: dict[int, PartitionImage]
 
 
+class Endpoint(NamedTuple):
+    """Where a node listens."""
+
+    name: str
+    host: str
+    port: int
+
+
 class BrokerImage(NamedTuple):
     """A registered broker."""
 
@@ -65,6 +85,18 @@ class BrokerImage(NamedTuple):
     is_fenced: bool
     rack: str | None
     log_dirs: tuple[bytes, ...]
+    in_controlled_shutdown: bool = False
+    cordoned_log_dirs: tuple[bytes, ...] = ()  # given no new replicas (KIP-1066)
+    incarnation_id: bytes = ZERO_UUID  # drawn at each start of the broker
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class ControllerImage(NamedTuple):
+    """A registered controller."""
+
+    controller_id: int
+    incarnation_id: bytes
+    endpoints: tuple[Endpoint, ...]
 
 
 class ClusterImage:
@@ -76,6 +108,7 @@ class ClusterImage:
         configs: settings by (resource type, resource name), then by key.
         features: levels by name.
         brokers: by id.
+        controllers: by id, as they registered themselves (metadata version 3.7 and above).
         next_producer_id: above every block of producer ids handed out; None if none was.
         snapshot_offset: end offset of the snapshot it starts with; 0 without one.
         end_offset: one above the last record that was replayed.
@@ -89,6 +122,7 @@ class ClusterImage:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
         self.brokers: dict[int, BrokerImage] = {}
+        self.controllers: dict[int, ControllerImage] = {}
         self.next_producer_id: int | None = None
         self.snapshot_offset = 0
         self.end_offset = 0
@@ -188,6 +222,9 @@ class ClusterImage:
             leader_epoch=data["leaderEpoch"],
             partition_epoch=data["partitionEpoch"],
             directories=_directories(data.get("directories") or (), len(replicas)),
+            elr=tuple(data.get("eligibleLeaderReplicas") or ()),
+            last_known_elr=tuple(data.get("lastKnownElr") or ()),
+            is_recovering=data["leaderRecoveryState"] == RECOVERING,
         )
 
     def _partition_change(self, data: dict[str, Any]) -> None:
@@ -197,10 +234,12 @@ class ClusterImage:
             return
 
         def changed(key: str, value: tuple[int, ...]) -> tuple[int, ...]:
-            return value if data[key] is None else tuple(data[key])
+            told = data.get(key)
+            return value if told is None else tuple(told)
 
         replicas = changed("replicas", before.replicas)
         directories = data.get("directories")
+        recovery_state = data["leaderRecoveryState"]
         has_new_leader = data["leader"] != LEADER_UNCHANGED
         topic.partitions[data["partitionId"]] = PartitionImage(
             replicas=replicas,
@@ -213,7 +252,24 @@ class ClusterImage:
             directories=_directories(
                 before.directories if directories is None else directories, len(replicas)
             ),
+            elr=changed("eligibleLeaderReplicas", before.elr),
+            last_known_elr=changed("lastKnownElr", before.last_known_elr),
+            is_recovering=(
+                before.is_recovering
+                if recovery_state == RECOVERY_UNCHANGED
+                else recovery_state == RECOVERING
+            ),
         )
+
+    def _clear_elr(self, data: dict[str, Any]) -> None:
+        """No topic name: of all topics. It is a change of each partition that has any."""
+        name = data["topicName"]
+        for topic in [self.topics.get(name)] if name else list(self.topics.values()):
+            for number, before in () if topic is None else topic.partitions.items():
+                if topic is not None and (before.elr or before.last_known_elr):
+                    topic.partitions[number] = before._replace(
+                        partition_epoch=before.partition_epoch + 1, elr=(), last_known_elr=()
+                    )
 
     def _config(self, data: dict[str, Any]) -> None:
         resource = self.configs.setdefault((data["resourceType"], data["resourceName"]), {})
@@ -238,6 +294,15 @@ class ClusterImage:
             is_fenced=data["fenced"],
             rack=data["rack"],
             log_dirs=tuple(data.get("logDirs") or ()),
+            in_controlled_shutdown=data.get("inControlledShutdown", False),
+            cordoned_log_dirs=tuple(data.get("cordonedLogDirs") or ()),
+            incarnation_id=data["incarnationId"],
+            endpoints=_endpoints(data),
+        )
+
+    def _register_controller(self, data: dict[str, Any]) -> None:
+        self.controllers[data["controllerId"]] = ControllerImage(
+            data["controllerId"], data["incarnationId"], _endpoints(data)
         )
 
     def _unregister_broker(self, data: dict[str, Any]) -> None:
@@ -253,8 +318,12 @@ class ClusterImage:
         changes: dict[str, Any] = {}
         if data["fenced"]:  # 1 fence, -1 unfence, 0 leave
             changes["is_fenced"] = data["fenced"] > 0
+        if data.get("inControlledShutdown"):  # 1 begins; nothing ends it but a new registration
+            changes["in_controlled_shutdown"] = True
         if data.get("logDirs"):
-            changes["log_dirs"] = tuple(data.get("logDirs") or ())
+            changes["log_dirs"] = tuple(data["logDirs"])
+        if data.get("cordonedLogDirs") is not None:
+            changes["cordoned_log_dirs"] = tuple(data["cordonedLogDirs"])
         self._change_broker(data["brokerId"], **changes)
 
     def _change_broker(self, broker_id: int, **changes: Any) -> None:
@@ -275,12 +344,18 @@ class ClusterImage:
         records.FENCE_BROKER: _fence_broker,
         records.UNFENCE_BROKER: _unfence_broker,
         records.BROKER_REGISTRATION_CHANGE: _registration_change,
+        records.REGISTER_CONTROLLER: _register_controller,
+        records.CLEAR_ELR: _clear_elr,
     }
 
 
 def _directories(directories: list[bytes] | tuple[bytes, ...], count: int) -> tuple[bytes, ...]:
     """One directory id for each replica: zeros (migrating) where the record has none."""
     return tuple(directories) if len(directories) == count else (ZERO_UUID,) * count
+
+
+def _endpoints(data: dict[str, Any]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(each["name"], each["host"], each["port"]) for each in data["endPoints"])
 
 
 class MetadataLog(Protocol):

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.dirs.cluster_image import ClusterImage, load_cluster_image
+from storage.dirs.cluster_image import (
+    BrokerImage,
+    ClusterImage,
+    Endpoint,
+    PartitionImage,
+    load_cluster_image,
+)
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import CorruptError
@@ -107,6 +113,30 @@ def test_three_nodes(golden: Callable[[str], Path]) -> None:
             assert partition.replicas == (1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    ("node", "leader", "epochs", "fenced"),
+    [(1, 1, (0, 2), {1: False, 2: True, 3: True}), (2, 2, (1, 3), {1: True, 2: False, 3: True})],
+)
+def test_who_led_and_was_in_sync(
+    golden: Callable[[str], Path],
+    node: int,
+    leader: int,
+    epochs: tuple[int, int],
+    fenced: dict[int, bool],
+) -> None:
+    root = golden("kafka-4.3.1-three-brokers")
+    image = metadata_of(root / "diverged" / f"broker-{node}")
+    found = image.partition("div", 0)
+    assert found is not None
+    assert (found.leader, found.isr, found.elr, found.last_known_elr) == (leader, (leader,), (), ())
+    assert (found.leader_epoch, found.partition_epoch) == epochs
+    assert {each.broker_id: each.is_fenced for each in image.brokers.values()} == fenced
+    of_broker = image.brokers[node]
+    assert found.directories[node - 1 : node] == of_broker.log_dirs
+    assert [(each.name, each.host) for each in of_broker.endpoints] == [("PLAINTEXT", "127.0.0.1")]
+    assert list(image.controllers) == [100]
+
+
 # --- record by record -----------------------------------------------------------------------------
 
 
@@ -157,6 +187,88 @@ def test_partition_changes() -> None:
     assert image.replication_factor("t", 0) == 3
     assert (found.leader, found.leader_epoch) == (2, 4)
     assert found.directories == (bytes(16),) * 3  # not told: as the broker, not assigned
+
+
+def elr_change(**changes: Any) -> MetadataRecord:
+    return record(records.PARTITION_CHANGE, 2, partitionId=0, topicId=TOPIC_ID, **changes)
+
+
+def test_eligible_leader_replicas() -> None:
+    image = replay(
+        topic("t", TOPIC_ID),
+        partition(TOPIC_ID, [1, 2, 3]),
+        elr_change(isr=[3], leader=3, eligibleLeaderReplicas=[1, 2]),
+    )
+
+    def found() -> PartitionImage:
+        value = image.partition("t", 0)
+        assert value is not None
+        return value
+
+    assert (found().isr, found().elr, found().last_known_elr) == ((3,), (1, 2), ())
+    image.replay(elr_change(isr=[], leader=-1, eligibleLeaderReplicas=[1], lastKnownElr=[3]))
+    assert (found().isr, found().elr, found().last_known_elr) == ((), (1,), (3,))
+    # A change that says nothing of them leaves them; one of an older version knows none.
+    image.replay(elr_change(leader=2, isr=[2], leaderRecoveryState=1))
+    assert (found().elr, found().last_known_elr, found().is_recovering) == ((1,), (3,), True)
+    epochs = (found().leader_epoch, found().partition_epoch)
+    image.replay(record(records.CLEAR_ELR, topicName="other"))
+    assert (found().elr, found().partition_epoch) == ((1,), epochs[1])
+    image.replay(record(records.CLEAR_ELR, topicName=""))
+    assert (found().elr, found().last_known_elr, found().is_recovering) == ((), (), True)
+    assert (found().leader_epoch, found().partition_epoch) == (epochs[0], epochs[1] + 1)
+    image.replay(record(records.CLEAR_ELR, topicName="t"))  # nothing to clear: no change
+    assert found().partition_epoch == epochs[1] + 1
+    image.replay(elr_change(leaderRecoveryState=0))
+    assert not found().is_recovering
+
+
+def test_a_partition_with_eligible_leader_replicas() -> None:
+    made = {
+        "topicId": TOPIC_ID,
+        "replicas": [1, 2],
+        "eligibleLeaderReplicas": [2],
+        "partitionId": 0,
+    }
+    image = replay(topic("t", TOPIC_ID), record(records.PARTITION, 2, lastKnownElr=[1], **made))
+    found = image.partition("t", 0)
+    assert found is not None
+    assert (found.elr, found.last_known_elr, found.isr, found.leader) == ((2,), (1,), (), -1)
+
+
+def test_the_way_of_a_broker() -> None:
+    registered = record(
+        records.REGISTER_BROKER,
+        4,
+        brokerId=1,
+        brokerEpoch=7,
+        incarnationId=OTHER_ID,
+        rack=None,
+        fenced=True,
+        logDirs=[DIRECTORY],
+        endPoints=[{"name": "P", "host": "h", "port": 9092, "securityProtocol": 0}],
+    )
+    image = replay(registered, record(records.UNFENCE_BROKER, id=1, epoch=7))
+    assert image.brokers[1] == BrokerImage(
+        broker_id=1,
+        broker_epoch=7,
+        is_fenced=False,
+        rack=None,
+        log_dirs=(DIRECTORY,),
+        incarnation_id=OTHER_ID,
+        endpoints=(Endpoint("P", "h", 9092),),
+    )
+    change = records.BROKER_REGISTRATION_CHANGE
+    image.replay(record(change, 1, brokerId=1, brokerEpoch=7, inControlledShutdown=1))
+    image.replay(record(change, 3, brokerId=1, brokerEpoch=7, cordonedLogDirs=[DIRECTORY]))
+    image.replay(record(records.FENCE_BROKER, id=1, epoch=7))
+    broker = image.brokers[1]
+    assert (broker.is_fenced, broker.in_controlled_shutdown) == (True, True)
+    assert broker.cordoned_log_dirs == (DIRECTORY,)
+    image.replay(record(change, 3, brokerId=1, brokerEpoch=7, cordonedLogDirs=[]))
+    assert image.brokers[1].cordoned_log_dirs == ()
+    image.replay(registered)  # started again
+    assert not image.brokers[1].in_controlled_shutdown
 
 
 def test_a_topic_deleted_and_created_again() -> None:

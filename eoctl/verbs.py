@@ -47,6 +47,9 @@ COMMANDS = {
     "txn": CommandEntry(
         "eoctl.commands.txn", "Find open, hanging and torn transactions, and abort them."
     ),
+    "groups": CommandEntry(
+        "eoctl.commands.groups", "Show consumer groups of dead brokers, and bring offsets over."
+    ),
     "replicas": CommandEntry(
         "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
     ),

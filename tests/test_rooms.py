@@ -62,6 +62,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.changes.journals": {"recovery.changes.plans"},
     "recovery.changes": {"recovery.changes.journals", "recovery.changes.plans"},
     "recovery.cluster": set(),
+    "recovery.groups": {"recovery.cluster"},
     "recovery.replay": set(),
     "recovery.rules": set(),
     "recovery.work": set(),
@@ -166,6 +167,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.clients": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
+    "eoctl.runs.groups": {"eoctl", "eoctl.runs", "recovery.*"},
     "eoctl.runs.reports": {
         "eoctl", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
@@ -177,6 +179,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.spark",
         "recovery.*", "recovery.changes.*",
     },
+    "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*"},
     "eoctl.commands.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",
     },

@@ -1,6 +1,6 @@
 """The command line of each verb: options, help, and the call of its run.
 
-`txn`, which has most, is a room of its own.
+`txn` and `groups`, which have most, are rooms of their own.
 
 From the entry down: apply, check, consume, copy, describe, dump_segment, duplicates, export,
 journal, lease_pid, locate, loss, produce, producers, rebuild, recover_state, repair, replicas,

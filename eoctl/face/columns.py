@@ -61,6 +61,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
 # What operators write for it, where the name would take the room of two other columns.
 _HEADINGS = {
     "high_watermark": "HW",
+    "lag_offsets": "lag",
     "last_stable_offset": "LSO",
     "log_bytes": "log size",
     "price": "effect",

@@ -41,6 +41,12 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                           "partitions", "last_update_timestamp_ms")),
     ("hanging", (*PLACE, "transactional_id", "verdict", "last_timestamp_ms",
                  "held_offsets_count", "first_offset")),
+    # groups
+    ("group", ("group", "type", "state", "members_count", "offsets_count", "lag_offsets",
+               "outside_count", "last_commit_timestamp_ms")),
+    ("committed_offset", ("group", *PLACE, "status", "committed_offset", "log_end_offset",
+                          "lag_offsets", "place")),
+    ("member", ("group", "client_id", "host", "assigned_partitions", "member_id")),
     # duplicates
     ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",
                    "repeat_last_offset")),

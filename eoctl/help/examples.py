@@ -93,6 +93,18 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl truncate {_LOG} --to-hw --single-copy --apply",
         ),
     ),
+    "groups": (
+        Example("Which groups are behind, and by how much", f"eoctl groups list {_DIR}"),
+        Example("Where one goes on", f"eoctl groups describe {_DIR} --group billing"),
+    ),
+    "groups list": (
+        Example("Which groups are behind, and by how much", f"eoctl groups list {_DIR}"),
+        Example("Of one topic, for a program", f"eoctl groups list {_DIR} --topic orders -o jsonl"),
+    ),
+    "groups describe": (
+        Example("Every committed offset against its log", f"eoctl groups describe {_DIR}"),
+        Example("Where one group goes on", f"eoctl groups describe {_DIR} --group billing"),
+    ),
     "txn": (
         Example("What is open", f"eoctl txn list {_DIR}"),
         Example("What hangs, since when, and why", f"eoctl txn hanging {_DIR}"),

@@ -50,6 +50,8 @@ _OF_CALLS = {
     },
     "copy": {"producer-id": Panel.ADVANCED},
     "locate": {"key": Panel.WHAT},
+    "groups list": {"group": Panel.RECORDS},
+    "groups describe": {"group": Panel.RECORDS},
     "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
     "txn abort": {"producer-id": Panel.WHAT},
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},

@@ -58,6 +58,13 @@ def tell(lines: Iterable[Line]) -> None:
         line(shown)
 
 
+def tell_first(texts: Iterable[str], output: OutputFormat) -> None:
+    """Say to people what the rows come to, before them; nothing is asked of `texts` otherwise."""
+    if is_for_people(output):
+        tell(map(Line, texts))
+        line("")
+
+
 def _styled(word: str, style: str) -> str:
     from rich.color import ColorSystem
     from rich.style import Style

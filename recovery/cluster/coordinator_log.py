@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.internal_topics import (
+    add_problem,
     find_copies,
     furthest,
     partitions_count,
-    reading_problems,
+    read_batches,
 )
-from storage.errors import AccessError, FormatError
+from storage.errors import FormatError
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.formats.transaction_state import TransactionState, parse_record
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from storage.dirs.partition import Partition
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
-
-MAX_PROBLEMS_COUNT = 100
 
 
 class IdRecord(NamedTuple):
@@ -109,22 +108,11 @@ class CoordinatorLog:
                 break
 
     def _read(self, number: int, source: Partition) -> None:
-        reading = source.read(source.local_log_start_offset or 0)
-        for _, segment, batch in reading:
-            if batch.crc_ok is False or batch.header.is_control:
-                continue  # there is a verdict about the first ones
-            try:
+        def take(segment: Segment, batch: ScannedBatch) -> None:
+            if not batch.header.is_control:
                 self._take_batch(number, segment, batch)
-            except FormatError as exc:
-                self._add_problem(exc if exc.path else exc.located(segment.path, batch.pos))
-            except AccessError as exc:
-                self._add_problem(exc)
-        for each in reading_problems(source, reading):
-            self._add_problem(each)
 
-    def _add_problem(self, problem: Problem) -> None:
-        if len(self.problems) < MAX_PROBLEMS_COUNT:
-            self.problems.append(problem.without_frames())
+        read_batches(source, take, self.problems)
 
     def _take_batch(self, number: int, segment: Segment, batch: ScannedBatch) -> None:
         for record in segment.records(batch):
@@ -134,7 +122,7 @@ class CoordinatorLog:
                     _ = state.status  # COO-4
             except FormatError as exc:
                 exc.pos = 0  # a place in the key or the value is no place in the file
-                self._add_problem(exc.located(segment.path, batch.pos))
+                add_problem(self.problems, exc.located(segment.path, batch.pos))
                 continue
             newest = self.ids.get(transactional_id)
             is_home = newest is not None and newest.partition == number

@@ -17,15 +17,17 @@ right checksum, is not noticed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from recovery.cluster.internal_topics import (
+    MAX_PROBLEMS_COUNT,
+    add_problem,
     find_copies,
     furthest,
     partitions_count,
-    reading_problems,
+    read_batches,
 )
-from storage.errors import AccessError, FormatError
+from storage.errors import FormatError
 from storage.file_names import GROUPS_TOPIC, TopicPartition
 from storage.formats.consumer_offsets import OFFSET_TYPES
 from storage.formats.coordinator_record import parse_key, parse_value
@@ -43,7 +45,8 @@ if TYPE_CHECKING:
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import LogRecord, Segment
 
-MAX_PROBLEMS_COUNT = 100
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 WINDOW_BYTES = 1 << 20
 
 
@@ -113,9 +116,48 @@ def _replay_furthest(copies: list[Partition], wanted: TopicPartition) -> _Replay
     return replay
 
 
-class _Commit(NamedTuple):
-    record_offset: int  # of the commit itself, in `__consumer_offsets`
-    offset: int
+class CommitRecord(NamedTuple, Generic[Value]):
+    """A commit, and the offset of its record in `__consumer_offsets`."""
+
+    record_offset: int
+    value: Value
+
+
+class Commits(Generic[Key, Value]):
+    """What counts, and what waits for a marker, by the rules above.
+
+    Attributes:
+        settled: what counts, by what it is committed for.
+        pending: by producer id, what counts once that commits.
+    """
+
+    def __init__(self) -> None:
+        self.settled: dict[Key, CommitRecord[Value]] = {}
+        self.pending: dict[int, dict[Key, CommitRecord[Value]]] = {}
+
+    def add(self, key: Key, commit: CommitRecord[Value], producer_id: int) -> None:
+        """Take a commit; a coordinator does not ask for the transactional flag."""
+        if producer_id == NO_PRODUCER_ID:
+            self.settled[key] = commit
+        else:
+            self.pending.setdefault(producer_id, {})[key] = commit
+
+    def forget(self, key: Key) -> None:
+        """Take a tombstone."""
+        for commits in (self.settled, *self.pending.values()):
+            commits.pop(key, None)
+
+    def end_transaction(self, segment: Segment, batch: ScannedBatch) -> None:
+        """Take a control batch."""
+        producer_id = batch.header.producer_id
+        if producer_id not in self.pending:
+            return
+        is_commit = marker_is_commit(segment, batch)
+        waiting = {} if is_commit is None else self.pending.pop(producer_id)
+        for key, commit in waiting.items():
+            settled = self.settled.get(key)
+            if is_commit and (settled is None or commit.record_offset > settled.record_offset):
+                self.settled[key] = commit
 
 
 class _Replay:
@@ -127,39 +169,24 @@ class _Replay:
         # What becomes of a name that is none does not matter: no key has it.
         name = wanted.topic.encode(errors="replace")[:MAX_STRING_BYTES]
         self._needle = INT16.pack(len(name)) + name + INT32.pack(wanted.partition)
-        self._settled: dict[str, _Commit] = {}  # by group
-        self._pending: dict[int, dict[str, _Commit]] = {}  # by producer id, then by group
-        self._read(source)
+        self._commits: Commits[str, int] = Commits()  # by group
+        self._window: _Window | None = None
+        read_batches(source, self._take_batch, self.problems)
         self.is_whole = bool(source.segments) and not self.problems  # there was a log at all
 
     def offsets(self) -> Iterator[CommittedOffset]:
-        for by_group in (self._settled, *self._pending.values()):
+        settled = self._commits.settled
+        for by_group in (settled, *self._commits.pending.values()):
             for group, commit in by_group.items():
-                yield CommittedOffset(group, commit.offset, by_group is not self._settled)
+                yield CommittedOffset(group, commit.value, by_group is not settled)
 
-    def _read(self, source: Partition) -> None:
-        reading = source.read(source.local_log_start_offset or 0)
-        window = None
-        for _, segment, batch in reading:
-            if batch.crc_ok is False:
-                continue  # there is a verdict about it
-            if window is None or window.segment is not segment:
-                window = _Window(segment)
-            try:
-                if batch.header.is_control:
-                    self._end_transaction(segment, batch)
-                elif window.may_hold(self._needle, batch):
-                    self._replay_batch(segment, batch)
-            except FormatError as exc:
-                self._add_problem(exc if exc.path else exc.located(segment.path, batch.pos))
-            except AccessError as exc:
-                self._add_problem(exc)
-        for each in reading_problems(source, reading):
-            self._add_problem(each)
-
-    def _add_problem(self, problem: Problem) -> None:
-        if len(self.problems) < MAX_PROBLEMS_COUNT:
-            self.problems.append(problem.without_frames())
+    def _take_batch(self, segment: Segment, batch: ScannedBatch) -> None:
+        if self._window is None or self._window.segment is not segment:
+            self._window = _Window(segment)
+        if batch.header.is_control:
+            self._commits.end_transaction(segment, batch)
+        elif self._window.may_hold(self._needle, batch):
+            self._replay_batch(segment, batch)
 
     def _replay_batch(self, segment: Segment, batch: ScannedBatch) -> None:
         for record in segment.records(batch):
@@ -168,7 +195,7 @@ class _Replay:
                     self._replay_record(record, record.key, batch.header.producer_id)
             except FormatError as exc:
                 exc.pos = 0  # a place in the key or the value is no place in the file
-                self._add_problem(exc.located(segment.path, batch.pos))
+                add_problem(self.problems, exc.located(segment.path, batch.pos))
 
     def _replay_record(self, record: LogRecord, key: bytes, producer_id: int) -> None:
         record_type, fields = parse_key(RECORD_TYPES, key)
@@ -177,25 +204,10 @@ class _Replay:
             return
         group = fields["group"]
         if record.value is None:
-            for commits in (self._settled, *self._pending.values()):
-                commits.pop(group, None)
+            self._commits.forget(group)
             return
-        commit = _Commit(record.offset, parse_value(record_type, record.value)[2]["offset"])
-        if producer_id == NO_PRODUCER_ID:  # the coordinator does not ask for the transactional flag
-            self._settled[group] = commit
-        else:
-            self._pending.setdefault(producer_id, {})[group] = commit
-
-    def _end_transaction(self, segment: Segment, batch: ScannedBatch) -> None:
-        producer_id = batch.header.producer_id
-        if producer_id not in self._pending:
-            return
-        is_commit = marker_is_commit(segment, batch)
-        waiting = {} if is_commit is None else self._pending.pop(producer_id)
-        for group, commit in waiting.items():
-            settled = self._settled.get(group)
-            if is_commit and (settled is None or commit.record_offset > settled.record_offset):
-                self._settled[group] = commit
+        offset = parse_value(record_type, record.value)[2]["offset"]
+        self._commits.add(group, CommitRecord(record.offset, offset), producer_id)
 
 
 class _Window:

@@ -9,15 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, CorruptError
+from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, Problem
     from storage.dirs.partition import RangeRead
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log.segment import Segment
+
+MAX_PROBLEMS_COUNT = 100
 
 
 def find_copies(
@@ -60,6 +64,33 @@ def partitions_count(image: ClusterImage | None, topic: str, highest: int) -> in
     numbers = image.topics[topic].partitions.keys()
     is_likely = highest in numbers and numbers == set(range(len(numbers)))
     return len(numbers) if is_likely else None
+
+
+def read_batches(
+    source: Partition, take: Callable[[Segment, ScannedBatch], None], problems: list[Problem]
+) -> None:
+    """Hand over the batches of a partition from its log start on, but for damaged ones.
+
+    What cannot be read, and what `take` raises of a batch, joins `problems`.
+    """
+    reading = source.read(source.local_log_start_offset or 0)
+    for _, segment, batch in reading:
+        if batch.crc_ok is False:
+            continue  # there is a verdict about the first ones
+        try:
+            take(segment, batch)
+        except FormatError as exc:
+            add_problem(problems, exc if exc.path else exc.located(segment.path, batch.pos))
+        except AccessError as exc:
+            add_problem(problems, exc)
+    for each in reading_problems(source, reading):
+        add_problem(problems, each)
+
+
+def add_problem(problems: list[Problem], problem: Problem) -> None:
+    """Keep a problem, unless there are very many."""
+    if len(problems) < MAX_PROBLEMS_COUNT:
+        problems.append(problem.without_frames())
 
 
 def reading_problems(source: Partition, reading: RangeRead) -> Iterator[Problem]:

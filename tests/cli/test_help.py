@@ -58,7 +58,7 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     assert [line for line in lines if len(line) > 80] == []
     headings = re.findall(r"^(\w[\w ]+):$", outcome.text, re.MULTILINE)
     panels = [each for each in headings if each in [*Panel]]
-    if call in ("", "txn", "lease-pid"):
+    if call in ("", "txn", "lease-pid", "groups"):
         assert headings == ["Options", "Commands", "Examples"]
     else:
         assert panels == [each for each in Panel if each in panels]
@@ -275,7 +275,9 @@ def test_one_topic_of_a_log_dir(eoctl: Callable, kafka: Path) -> None:
 # What examples need to have been done.
 _CUT = "truncate /var/lib/kafka/orders-0 --to-offset 311 --single-copy"
 _LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 --single-copy"
+_COMMITTED = "consume /var/lib/kafka/orders-0 --group billing --max-messages 3 --apply"
 BEFORE = {
+    **dict.fromkeys(("groups", "groups describe"), _COMMITTED),
     "apply": f"{_CUT} --save-plan plan.json",
     "undo": f"{_CUT} --apply",
     "journal": f"{_CUT} --apply",

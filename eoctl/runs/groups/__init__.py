@@ -1,0 +1,4 @@
+"""One call of each command of `groups`: look, hand over, bring in.
+
+From the entry down: look, world.
+"""

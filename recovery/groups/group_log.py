@@ -1,0 +1,286 @@
+"""All groups of a cluster, by `__consumer_offsets`: members, committed offsets, what is pending.
+
+Each partition of the topic is replayed as a coordinator does when it loads it; the rules of commits
+are in `recovery.cluster.group_offsets`. Records of a group in another partition than its own (the
+number of partitions was raised) are no coordinator's, and left out where that number is known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.cluster.group_offsets import CommitRecord, Commits
+from recovery.cluster.internal_topics import (
+    add_problem,
+    find_copies,
+    furthest,
+    partitions_count,
+    read_batches,
+)
+from recovery.groups.members import GroupState
+from storage.errors import AccessError, FormatError
+from storage.file_names import GROUPS_TOPIC, TopicPartition
+from storage.formats.consumer_offsets import OFFSET_TYPES, OffsetCommit, OffsetKey
+from storage.formats.coordinator_record import parse_key, parse_value
+from storage.formats.group_records import RECORD_TYPES
+from storage.formats.message_codec import ZERO_UUID
+from storage.producers.java_hash import coordinator_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir, Problem
+    from storage.dirs.partition import Partition
+    from storage.kernels.protocol import ScannedBatch
+    from storage.log.segment import LogRecord, Segment
+
+UNKNOWN_TYPE = "COO-2"
+NAMED_PARTITIONS = 5
+
+
+class GroupCommit(NamedTuple):
+    """A committed offset, where it was found, and whose transaction it waits for; None: it counts.
+
+    `record_offset` is in partition `partition` of `__consumer_offsets`.
+    """
+
+    key: OffsetKey
+    value: OffsetCommit
+    partition: int
+    record_offset: int
+    pending_producer_id: int | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        """What it is an offset of."""
+        return TopicPartition(self.key.topic, self.key.partition)
+
+
+class GroupLog:
+    """What the coordinators of one cluster know.
+
+    Args:
+        log_dirs: where to look, all of one cluster.
+        image: its state; None if nothing tells how many partitions the topic has.
+
+    Attributes:
+        groups: by name.
+        partitions: those of the topic that were read, and whether each was whole.
+        partitions_count: how many there are; None: unknown.
+        lagging: partitions of which not all replicas were given: others may have newer records.
+        misplaced_count: records that are in another partition than their group's.
+        unknown_count: records of a type that is not known: no group is known by them.
+        never_had_any: the metadata say that the cluster has no such topic.
+        problems: what could not be read or parsed.
+    """
+
+    def __init__(self, log_dirs: Iterable[LogDir], image: ClusterImage | None = None) -> None:
+        self.groups: dict[str, GroupState] = {}
+        self.partitions: dict[int, bool] = {}
+        self.lagging: list[int] = []
+        self.misplaced_count = self.unknown_count = 0
+        self.problems: list[Problem] = []
+        self.never_had_any = False
+        self._commits: dict[int, Commits[OffsetKey, OffsetCommit]] = {}
+        copies, problems = find_copies(log_dirs, GROUPS_TOPIC)
+        self.problems += problems
+        if image is not None and not copies:
+            self.never_had_any = image.is_complete and GROUPS_TOPIC not in image.topics
+        highest = max(copies, default=-1)
+        self.partitions_count = partitions_count(image, GROUPS_TOPIC, highest)
+        for number in sorted(copies):
+            self._read_furthest(number, copies[number])
+            replicas = image and image.replication_factor(GROUPS_TOPIC, number)
+            if replicas and len(copies[number]) < replicas:
+                self.lagging.append(number)
+
+    def _read_furthest(self, number: int, copies: list[Partition]) -> None:
+        """Of several copies that reach equally far, go by the last one only if no one is whole."""
+        for source in furthest(copies):
+            before = len(self.problems)
+            for name in [each.group for each in self.groups.values() if each.partition == number]:
+                del self.groups[name]
+            self._commits[number] = Commits()
+            read_batches(source, lambda *found: self._take_batch(number, *found), self.problems)
+            self.partitions[number] = bool(source.segments) and len(self.problems) == before
+            if self.partitions[number]:
+                break
+
+    def _take_batch(self, number: int, segment: Segment, batch: ScannedBatch) -> None:
+        if batch.header.is_control:
+            self._commits[number].end_transaction(segment, batch)
+            return
+        for record in segment.records(batch):
+            try:
+                self._take_record(number, record, batch.header.producer_id)
+            except FormatError as exc:
+                if exc.check_id == UNKNOWN_TYPE:  # a broker passes it over
+                    self.unknown_count += 1
+                    continue
+                exc.pos = 0  # a place in the key or the value is no place in the file
+                add_problem(self.problems, exc.located(segment.path, batch.pos))
+
+    def _take_record(self, number: int, record: LogRecord, producer_id: int) -> None:
+        record_type, key = parse_key(RECORD_TYPES, record.key or b"")
+        name = key.get("group", key.get("groupId", ""))
+        if not self._belongs(name, number):
+            self.misplaced_count += 1
+            return
+        value = None
+        if record.value is not None:
+            value = parse_value(record_type, record.value)[2]
+        if record_type.type in OFFSET_TYPES:
+            self._take_commit(number, record.offset, producer_id, key, value)
+            return
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = GroupState(group=name, partition=number)
+        group.take(record_type.type, key, value)
+
+    def _belongs(self, name: str, number: int) -> bool:
+        count = self.partitions_count
+        if count is not None:
+            return coordinator_partition(name, count) == number
+        known = self.groups.get(name)
+        return known is None or known.partition == number
+
+    def _take_commit(
+        self,
+        number: int,
+        offset: int,
+        producer_id: int,
+        key: Mapping[str, Any],
+        value: Mapping[str, Any] | None,
+    ) -> None:
+        place = OffsetKey(key["group"], key["topic"], key["partition"])
+        if value is None:
+            self._commits[number].forget(place)
+            return
+        if place.group not in self.groups:
+            self.groups[place.group] = GroupState(group=place.group, partition=number)
+        found = OffsetCommit(
+            version=-1,
+            offset=value["offset"],
+            leader_epoch=value.get("leaderEpoch", -1),
+            metadata=value["metadata"],
+            commit_timestamp_ms=value["commitTimestamp"],
+            expire_timestamp_ms=value.get("expireTimestamp", -1),
+            topic_id=value.get("topicId", ZERO_UUID),
+        )
+        self._commits[number].add(place, CommitRecord(offset, found), producer_id)
+
+    # --- what is known
+
+    @property
+    def is_complete(self) -> bool:
+        """All partitions, by a known number of them, were read whole."""
+        count = self.partitions_count
+        return count is not None and all(self.partitions.get(each) for each in range(count))
+
+    @property
+    def missing(self) -> list[int]:
+        """Partitions that are not here, by a known number of them."""
+        return [each for each in range(self.partitions_count or 0) if each not in self.partitions]
+
+    def home_of(self, group: str) -> int | None:
+        """The partition of a group; None: unknown."""
+        known = self.groups.get(group)
+        if known is not None:
+            return known.partition
+        count = self.partitions_count
+        return None if count is None else coordinator_partition(group, count)
+
+    def commits_of(self, group: GroupState) -> list[GroupCommit]:
+        """What a group has committed, what counts before what is pending, by topic-partition."""
+        found = [each for each in self._all_of(group.partition) if each.key.group == group.group]
+        return sorted(found, key=lambda each: (each.key, each.pending_producer_id or -1))
+
+    def all_commits(self) -> dict[str, list[GroupCommit]]:
+        """The same of each group that is there, in the order of their names."""
+        found: dict[str, list[GroupCommit]] = {name: [] for name in sorted(self.living())}
+        for number in self._commits:
+            for each in self._all_of(number):
+                if each.key.group in found:
+                    found[each.key.group].append(each)
+        for commits in found.values():
+            commits.sort(key=lambda each: (each.key, each.pending_producer_id or -1))
+        return found
+
+    def living(self) -> set[str]:
+        """Groups that a coordinator knows: with offsets, members, or a record of their own."""
+        with_offsets = {each.key.group for number in self._commits for each in self._all_of(number)}
+        return with_offsets | {
+            name for name, each in self.groups.items() if each.members or each.epoch is not None
+        }
+
+    def _all_of(self, number: int) -> Iterator[GroupCommit]:
+        commits = self._commits[number]
+        for key, commit in commits.settled.items():
+            yield _group_commit(number, key, commit)
+        for producer_id, waiting in commits.pending.items():
+            for key, commit in waiting.items():
+                yield _group_commit(number, key, commit, producer_id)
+
+    def told(self) -> Iterator[str]:
+        """Sentences for people, of what may be missing in all this."""
+        if self.never_had_any:
+            yield f"the cluster has no {GROUPS_TOPIC}: no group has ever committed an offset"
+        elif not self.partitions:
+            yield f"no partition of {GROUPS_TOPIC} is here: nothing is known of any group"
+        elif self.partitions_count is None:
+            yield (
+                f"how many partitions {GROUPS_TOPIC} has is not known: of groups in others nothing"
+                " is said; --metadata-dir DIR tells"
+            )
+        for numbers, what in (
+            (self.missing, "partitions are not here, and nothing is said of the groups in them"),
+            (self.lagging, "partitions have replicas that were not given, and may know more"),
+        ):
+            if numbers:
+                names = ", ".join(f"{GROUPS_TOPIC}-{each}" for each in numbers[:NAMED_PARTITIONS])
+                more = ", ..." if len(numbers) > NAMED_PARTITIONS else ""
+                yield f"{len(numbers)} {what}: {names}{more}"
+        if self.misplaced_count:
+            yield (
+                f"{self.misplaced_count} records of {GROUPS_TOPIC} are in a partition that their"
+                " group does not belong to: no coordinator answers them"
+            )
+        if self.unknown_count:
+            yield (
+                f"{self.unknown_count} records of {GROUPS_TOPIC} have a type that is not known, and"
+                f" were passed over [{UNKNOWN_TYPE}]"
+            )
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether partitions are not here, by their number or, where it is unknown, by the rest."""
+        if self.partitions_count is None:
+            return len(self.partitions) <= max(self.partitions, default=-1)
+        return bool(self.missing)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether a file, or a part of one, could not be read."""
+        return any(isinstance(each, AccessError) for each in self.problems)
+
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether something was read that cannot be right."""
+        return any(not isinstance(each, AccessError) for each in self.problems)
+
+
+def _group_commit(
+    number: int,
+    key: OffsetKey,
+    commit: CommitRecord[OffsetCommit],
+    pending_producer_id: int | None = None,
+) -> GroupCommit:
+    return GroupCommit(
+        key=key,
+        value=commit.value,
+        partition=number,
+        record_offset=commit.record_offset,
+        pending_producer_id=pending_producer_id,
+    )

@@ -13,6 +13,9 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
+    "init": CommandEntry(
+        "eoctl.commands.init", "Make a log dir from nothing, with topics, ready for a broker."
+    ),
     "dump-segment": CommandEntry(
         "eoctl.commands.dump_segment", "Print any file of a log directory as kafka-dump-log does."
     ),

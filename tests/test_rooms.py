@@ -108,6 +108,9 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks.log_dirs", "recovery.replay", "recovery.rules", "recovery.start",
         "recovery.truncate",
     },
+    "recovery.begin": {
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.checks.grounds",
+    },
     "recovery.replicas": {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
@@ -156,6 +159,10 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.runs": {
         "eoctl", "eoctl.face", "recovery.changes", "recovery.changes.plans", "recovery.rules",
+    },
+    "eoctl.runs.begin": {
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "recovery.*",
+        "recovery.changes.*", "recovery.checks.grounds",
     },
     "eoctl.runs.changes": {
         "eoctl", "eoctl.dump", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",

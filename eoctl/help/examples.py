@@ -29,6 +29,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl dump-segment {_LOG} --offsets 100..120 --print-data-log",
         ),
     ),
+    "init": (
+        Example("What it would make", "eoctl init ./new --topic orders:12"),
+        Example(
+            "A log dir for a broker of an older release",
+            "eoctl init ./new --topic orders:3 --broker-version 3.9 --apply",
+        ),
+    ),
     "describe": (
         Example("Offsets, sizes and open transactions of a log dir", f"eoctl describe {_DIR}"),
         Example("Every segment of one topic", f"eoctl describe {_DIR} --topic orders --segments"),

@@ -57,6 +57,7 @@ _OF_CALLS = {
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
     "lease-pid acquire": {"topic": Panel.WHAT},
     "replicas": {"unclean": Panel.SAFETY},
+    "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from the journal, and `undo` takes it back. A plan that is applied already stays
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from recovery.changes.plans.plan import (
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
 from storage.errors import RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC
+from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME, METADATA_TOPIC
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.files.file_attributes import require_owner
@@ -55,9 +56,12 @@ def writing(
     selected: Sequence[Selected],
     fs: FileSystem,
     *,
+    begun: Sequence[str] = (),
     broker_is_stopped: bool = False,
 ) -> Iterator[list[str]]:
     """Keep brokers away from the log dirs of these partitions for the length of the block.
+
+    And from those that are `begun`, which have none yet.
 
     Everything is refused before anything is touched: the metadata log, owners that cannot be
     kept, a held lock.
@@ -73,9 +77,27 @@ def writing(
         if each.partition.name.topic == METADATA_TOPIC:
             raise RefusedError(f"{each.partition.path}: {METADATA_TOPIC} is never changed")
         require_owner(each.partition.path)
-    log_dirs = sorted({str(Path(absolute_path(each.partition.path)).parent) for each in selected})
+    for each_begun in begun:
+        require_owner(each_begun)
+    around = {str(Path(absolute_path(each.partition.path)).parent) for each in selected}
+    log_dirs = sorted(around | {*begun})
     with take(log_dirs, broker_is_stopped=broker_is_stopped, fs=fs):
         yield log_dirs
+
+
+def begin_log_dirs(fs: FileSystem, plan: Plan) -> None:
+    """Make the log dirs that a plan begins, as far as they are not there: their lock needs them.
+
+    An empty one begins nothing; it stays when the plan is taken back.
+
+    Raises:
+        AccessError, RefusedError: one could not be made.
+    """
+    for step in plan.steps:
+        if Path(step.path).name == META_PROPERTIES_NAME and not os.path.lexists(step.log_dir):
+            parent = Path(step.log_dir).parent
+            fsio.make_dir_like(fs, step.log_dir, parent)
+            fsio.sync_dir(fs, parent)
 
 
 def apply_plan(
@@ -108,7 +130,9 @@ def apply_plan(
             if _is_of(begun, plan):
                 return _finish(fs, begun)
     unfinished.require_finished(plan.log_dirs)
-    place = backups.choose_place(plan.log_dirs, backup_dir)
+    # A plan that only makes files has nothing to keep but itself.
+    is_small = all(each.before is None for each in plan.steps)
+    place = backups.choose_place(plan.log_dirs, backup_dir, is_small=is_small)
     directory = str(Path(place, plan.plan_id))
     if journal.has_journal(directory):
         earlier = journal.read_journal(directory)
@@ -124,7 +148,8 @@ def apply_plan(
     with stating("nothing was changed"):
         require_fresh(plan)
         for each in plan.directories:
-            require_owner(each)
+            if each not in plan.made_directories:
+                require_owner(each)
         require_owners(plan)
         backups.require_room(plan, place, has_backup=has_backup)
         made = prepare(fs, plan, directory, has_backup=has_backup, on_bytes=on_bytes)
@@ -228,7 +253,8 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
             raise _changed(found, step.path, "was changed since the plan was begun")
     touched = {each.path for each in found.steps}
     for directory, before in found.directories.items():
-        now = list_files(directory)
+        is_not_made = directory in found.made_directories and not os.path.lexists(directory)
+        now = {} if is_not_made else list_files(directory)
         for name in sorted(now.keys() | before.files.keys()):
             path = str(Path(directory, name))
             if path in touched:
@@ -250,16 +276,19 @@ def _changed(found: Journal, path: str, what: str) -> RefusedError:
 # --- the changes ----------------------------------------------------------------------------------
 
 
+_WITH_CONTENT = frozenset({Action.REPLACE, Action.LINK})
+
+
 def _contents(plan: Plan, found: Journal) -> dict[str, bytes | Pieces]:
     """New contents by path, as the journal says that they are.
 
     Raises:
         RefusedError: the plan beside the journal is another one.
     """
-    planned = {each.path: each for each in plan.steps if each.action is Action.REPLACE}
+    planned = {each.path: each for each in plan.steps if each.action in _WITH_CONTENT}
     contents: dict[str, bytes | Pieces] = {}
     for step in found.steps:
-        if step.action is Action.REPLACE:
+        if step.action in _WITH_CONTENT:
             wanted = planned.get(step.path)
             if wanted is not None and wanted.after_sha256 == step.after_sha256:
                 contents[step.path] = wanted.pieces or wanted.content or b""
@@ -279,13 +308,23 @@ def _run(fs: FileSystem, plan: Plan, found: Journal, states: Sequence[StepState]
             require_untouched(found, zip(found.steps, states, strict=True))
         contents = _contents(plan, found)
         unfinished.set_unfinished(fs, found)
-        for each in found.directories:
-            fsio.remove_leftovers(fs, each)
+        remove_leftovers(fs, found)
         carry_out(fs, zip(found.steps, states, strict=True), contents)
         found = journal.note_status(fs, found, Status.APPLIED)
     with stating(f"the plan is applied, and eoctl undo {pasted(found.path)} takes it back"):
         unfinished.clear_unfinished(fs, found)
     return Applied(found, was_done=False)
+
+
+def remove_leftovers(fs: FileSystem, found: Journal) -> None:
+    """Remove the temporary files of an interrupted run from all directories that are there.
+
+    Raises:
+        AccessError: a directory cannot be listed, or a file not be removed.
+    """
+    for each in found.directories:
+        if each not in found.made_directories or Path(each).is_dir():
+            fsio.remove_leftovers(fs, each)
 
 
 def carry_out(
@@ -307,7 +346,9 @@ def carry_out(
         # The order of steps is safe for a broker that is started on a half of them, so it must
         # hold on the disk, too: checkpoints before the log, later segments before earlier ones.
         is_log = step.path.endswith(".log")
-        if unsynced and (unsynced != directory or (is_log and has_log)):
+        # Without meta.properties a broker starts on nothing: all else must be certain before.
+        is_last = Path(step.path).name == META_PROPERTIES_NAME
+        if unsynced and (unsynced != directory or (is_log and has_log) or is_last):
             fsio.sync_dir(fs, unsynced)
             has_log = False
         unsynced, has_log = directory, has_log or is_log

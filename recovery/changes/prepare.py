@@ -25,7 +25,7 @@ from recovery.changes.journals.journal import (
 )
 from recovery.changes.journals.order import next_order
 from recovery.changes.plans.file_facts import list_files, listing_digest
-from recovery.changes.plans.plan import encode_plan
+from recovery.changes.plans.plan import Action, encode_plan
 from storage.errors import EoctlError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
 from storage.files import fsio
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Plan, Step
     from storage.files.fsio import FileSystem
 
+_NOTHING_THERE = DirectoryFacts(0, {})  # of a directory that the plan makes
 # The mtime of what we write: even seconds, which every file system can store.
 _MTIME_STEP_NS = 2_000_000_000
 
@@ -140,7 +141,10 @@ def _fill(
         has_backup=has_backup,
         applied_at_ms=now_ns // 1_000_000,
         order=next_order(str(Path(directory).parent), now_ns // 1_000_000),
-        directories={each: directory_facts(each) for each in plan.directories},
+        directories={
+            each: _NOTHING_THERE if each in plan.made_directories else directory_facts(each)
+            for each in plan.directories
+        },
         neighbours=_neighbours(plan),
         steps=tuple(steps),
         status=Status.UNFINISHED,
@@ -160,6 +164,10 @@ def journal_step(step: Step, kept: backups.Backup, now_ns: int) -> JournalStep:
         # When the broker last wrote its checkpoints tells when it stopped: `--now dir`. A second
         # more, so that what copies by size and time (rsync) does not pass the new ones over.
         mtime_ns = step.before.mtime_ns + 1_000_000_000
+    if step.action is Action.LINK and step.pieces is not None:
+        [source] = step.pieces.ranges
+        with os_errors(source.path):
+            mtime_ns = os.lstat(source.path).st_mtime_ns  # of the file, whatever its name
     return JournalStep(
         action=step.action,
         path=step.path,

@@ -59,9 +59,11 @@ def state_of(journal: Journal, step: JournalStep) -> StepState:
             found = os.lstat(step.path)
         except FileNotFoundError:
             return StepState.AFTER if step.action is Action.REMOVE else StepState.CHANGED
+    if step.action is Action.MAKE:
+        return StepState.AFTER if stat.S_ISDIR(found.st_mode) else StepState.CHANGED
     if step.action is Action.REMOVE or not stat.S_ISREG(found.st_mode):
         return StepState.CHANGED
-    if step.action is Action.REPLACE:
+    if step.action in {Action.REPLACE, Action.LINK}:
         is_ours = (found.st_size, found.st_mtime_ns) == (step.after_bytes, step.after_mtime_ns)
         if is_ours and digest_of(step.path, 0, found.st_size) == step.after_sha256:
             return StepState.AFTER
@@ -127,9 +129,16 @@ def do_step(fs: FileSystem, step: JournalStep, content: bytes | Pieces | None) -
         data = read_pieces(content) if isinstance(content, Pieces) else content
         fsio.put_file(fs, step.path, data, attributes=wanted)
         return
+    if step.action is Action.MAKE:
+        fsio.make_dir_like(fs, step.path, Path(step.path).parent)
+        return
     with os_errors(step.path):
         if step.action is Action.REMOVE:
             fs.unlink(step.path)
+            return
+        if step.action is Action.LINK:
+            assert isinstance(content, Pieces)
+            fs.link(content.ranges[0].path, step.path)
             return
         with fsio.open_alone(fs, step.path) as file:
             fs.truncate(file, step.after_bytes)
@@ -149,7 +158,10 @@ def take_back(
     before = step.before
     if before is None:
         with os_errors(step.path):
-            fs.unlink(step.path)
+            if step.action is Action.MAKE:
+                fs.remove_dir(step.path)
+            else:
+                fs.unlink(step.path)
         return
     wanted = FileAttributes(
         uid=before.uid, gid=before.gid, mode=before.mode, mtime_ns=before.mtime_ns

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.changes import undo_appends
-from recovery.changes.apply import require_untouched
+from recovery.changes.apply import remove_leftovers, require_untouched
 from recovery.changes.journals import journal, unfinished
 from recovery.changes.journals.applied import stating
 from recovery.changes.journals.journal import BackupKind, Journal, Status
@@ -83,8 +83,7 @@ def undo(fs: FileSystem, path: str, *, on_bytes: Callable[[int], None] = lambda 
         was_interrupted = found.status is Status.UNDOING
         if not was_interrupted:
             found = journal.note_status(fs, found, Status.UNDOING)
-        for each in found.directories:
-            fsio.remove_leftovers(fs, each)
+        remove_leftovers(fs, found)
         if found.appends is not None:
             undo_appends.restore(fs, found, on_bytes)
             if not unlike:
@@ -134,7 +133,8 @@ def _take_back(
         if not is_sure:
             take_back(fs, found, step, on_bytes)
     for directory in directories:
-        fsio.sync_dir(fs, directory)
+        if directory not in found.made_directories:  # that has gone
+            fsio.sync_dir(fs, directory)
 
 
 def check_undo(found: Journal) -> dict[str, StepState]:
@@ -157,6 +157,8 @@ def check_undo(found: Journal) -> dict[str, StepState]:
         # What is not as it became has been changed, also when somebody has put the old file there.
         steps = [(e, s if s is StepState.AFTER else StepState.CHANGED) for e, s in steps]
     require_untouched(found, steps)
+    for directory in sorted(found.made_directories):
+        undo_appends.require_no_strangers(directory)
     for each in found.steps:
         is_needed = states[each.path] is not StepState.BEFORE or found.status is Status.UNDOING
         if is_needed and not _has_old_bytes(found, each, states[each.path]):
@@ -202,7 +204,7 @@ def _require_newest(found: Journal) -> None:
 def _restore_times(fs: FileSystem, found: Journal) -> None:
     """Give directories their times back, as far as their files are again what they were."""
     for path, facts in found.directories.items():
-        if list_files(path) != facts.files:
+        if path in found.made_directories or list_files(path) != facts.files:
             continue
         real = os.path.realpath(path)
         with os_errors(path), fs.open_dir(real) as directory:

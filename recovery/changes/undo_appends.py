@@ -56,11 +56,7 @@ def check(found: Journal) -> None:
             f" {pasted(found.path)}",
         )
     for each in appends.new_directories:
-        for name in _strangers_in(each):
-            raise RefusedError(
-                f"{Path(each, name)}: is no file of a partition; nothing was touched",
-                next_step="put it elsewhere",
-            )
+        require_no_strangers(each)
     for step in found.steps:
         _require_old_bytes(found, step)
     for step in appends.sessions:
@@ -91,16 +87,25 @@ def _why_changed(found: Journal) -> str:
     return ""
 
 
-def _strangers_in(directory: str) -> list[str]:
+def require_no_strangers(directory: str) -> None:
+    """Refuse to remove a directory with something in it that is no file of a partition.
+
+    Raises:
+        RefusedError: there is something.
+        AccessError: it cannot be listed.
+    """
     if not Path(directory).is_dir():
-        return []
+        return
     with os_errors(directory):
         names = sorted(each.name for each in Path(directory).iterdir())
-    return [
-        each
-        for each in names
-        if classify(each).kind is FileKind.UNKNOWN and not each.endswith(fsio.TEMP_SUFFIX)
-    ]
+    for name in names:
+        is_ours = name.endswith(fsio.TEMP_SUFFIX) and not Path(directory, name).is_dir()
+        is_dir = Path(directory, name).is_dir()
+        if is_dir or (classify(name).kind is FileKind.UNKNOWN and not is_ours):
+            raise RefusedError(
+                f"{Path(directory, name)}: is no file of a partition; nothing was touched",
+                next_step="put it elsewhere",
+            )
 
 
 def _require_old_bytes(found: Journal, step: JournalStep) -> None:

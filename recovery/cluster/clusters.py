@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.dirs.cluster_image import load_cluster_image
+from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, UsageError
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 class Clusters:
     """Cluster images for log dirs: their own `__cluster_metadata`, or one that was given.
 
-    Of several metadata directories of one cluster the one that reaches furthest is used.
+    Of several metadata directories of one cluster the one that reaches furthest is used; without
+    any, a `bootstrap.checkpoint` with topics.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
         self._candidates: dict[str | None, list[tuple[PartitionDir, LogDir]]] = {}
         self._images: dict[str | None, ClusterImage | None] = {}
+        self._bootstraps: dict[str | None, list[str]] = {}
         self._given = None if metadata is None else load_cluster_image(Partition.of(metadata))
         for log_dir in log_dirs:
+            if log_dir.has_bootstrap:
+                self._bootstraps.setdefault(_cluster_id(log_dir), []).append(log_dir.path)
             for each in log_dir.partitions:
                 if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
                     found = self._candidates.setdefault(_cluster_id(log_dir), [])
@@ -50,7 +54,10 @@ class Clusters:
                 images.append(load_cluster_image(Partition(directory, log_dir)))
             except AccessError:
                 continue  # the partition itself is described too, and says so
-        return max(images, key=lambda each: each.end_offset, default=None)
+        if cluster_id in self._candidates:
+            return max(images, key=lambda each: each.end_offset, default=None)
+        begun = map(load_bootstrap_image, self._bootstraps.get(cluster_id, ()))
+        return next((each for each in begun if each is not None), None)
 
 
 def _cluster_id(log_dir: LogDir) -> str | None:

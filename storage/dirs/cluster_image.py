@@ -1,6 +1,7 @@
 """The state of the cluster as `__cluster_metadata-0` tells it: topics, replicas, settings, brokers.
 
 The newest whole `.checkpoint` (KRaft snapshot) is replayed, then the log from its end offset on.
+Where a cluster has not begun its log yet, `bootstrap.checkpoint` may have the topics already.
 Records between BEGIN_TRANSACTION and END_TRANSACTION count together; what is aborted, or still
 open at the end, never does. What follows the quorum's high watermark (stored nowhere on disk) is
 replayed too: the last few records of a controller that was not the leader may never have counted.
@@ -11,9 +12,11 @@ over: an answer may then be incomplete, and `is_complete` says so.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
+from storage.file_names import BOOTSTRAP_NAME
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType, parse_control_key
 from storage.log.segment import open_segment
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from storage.dirs.log_dir import Problem
-    from storage.dirs.partition_files import FileEntry, PartitionFiles, SegmentFiles
+    from storage.dirs.partition_files import PartitionFiles, SegmentFiles
     from storage.kernels.protocol import ScannedBatch, Verdict
     from storage.log.segment import Segment
 
@@ -412,7 +415,7 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     rejected: list[Problem] = []
     image = ClusterImage()
     for entry in reversed(partition.files.checkpoints):
-        attempt = _load_snapshot(entry)
+        attempt = _load_snapshot(entry.path, entry.name.offset or 0)
         if attempt is not None:
             image = attempt
             break
@@ -450,12 +453,22 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     return image
 
 
-def _load_snapshot(entry: FileEntry) -> ClusterImage | None:
+def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
+    """Replay the `bootstrap.checkpoint` of a log dir; None unless it is whole and has topics.
+
+    A controller starts from it where there is no metadata log yet. One that only has features,
+    as most have, says nothing about topics; who took it for the cluster would miss all of them.
+    """
+    image = _load_snapshot(str(Path(log_dir, BOOTSTRAP_NAME)), 0)
+    return image if image is not None and image.topics else None
+
+
+def _load_snapshot(path: str, end_offset: int) -> ClusterImage | None:
     """Replay a `.checkpoint`; None unless it is whole, from header to footer (KRF-2)."""
     image = ClusterImage()
     control_types: list[int] = []
     try:
-        with open_segment(entry.path) as segment:
+        with open_segment(path) as segment:
             scan = segment.scan(is_active=False)
             for batch in scan:
                 control_types += _replay_batch(image, segment, batch, 0)
@@ -466,7 +479,7 @@ def _load_snapshot(entry: FileEntry) -> ClusterImage | None:
     ends = {ControlRecordType.SNAPSHOT_HEADER, ControlRecordType.SNAPSHOT_FOOTER}
     if not control_types or {control_types[0], control_types[-1]} != ends:
         return None
-    image.snapshot_offset = image.end_offset = entry.name.offset or 0
+    image.snapshot_offset = image.end_offset = end_offset
     return image
 
 

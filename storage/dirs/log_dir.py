@@ -130,6 +130,11 @@ class LogDir(NamedTuple):
             return StoppedState.UNKNOWN
         return StoppedState.CLEAN if self.clean_shutdown else StoppedState.UNCLEAN
 
+    @property
+    def has_bootstrap(self) -> bool:
+        """A `bootstrap.checkpoint` is there."""
+        return any(each.file.name == BOOTSTRAP_NAME and not each.is_dir for each in self.others)
+
     def high_watermark(self, partition: PartitionDir) -> int | None:
         """Checkpointed high watermark; None when there is none for this directory."""
         return self._checkpointed(self.high_watermarks, partition)

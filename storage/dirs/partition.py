@@ -528,14 +528,24 @@ class RangeRead:
 
 
 def _own_image(log_dir: LogDir) -> ClusterImage | None:
-    """Return what the metadata log of a log dir says; None: it has none, or none to be read."""
+    """Return what the metadata log of a log dir says; None: it has none, or none to be read.
+
+    Where there is none yet, its `bootstrap.checkpoint` counts.
+    """
     for each in log_dir.partitions_of(METADATA_TOPIC):
         if each.name.state is DirState.LIVE:
             try:
                 return _load_image(each.path, list_partition(each.path).log_bytes)
             except AccessError:
                 return None
-    return None
+    return _load_bootstrap(log_dir.path) if log_dir.has_bootstrap else None
+
+
+@lru_cache(maxsize=4)
+def _load_bootstrap(log_dir: str) -> ClusterImage | None:
+    from storage.dirs.cluster_image import load_bootstrap_image
+
+    return load_bootstrap_image(log_dir)
 
 
 @lru_cache(maxsize=4)  # all partitions of a log dir ask for the same

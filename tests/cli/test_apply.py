@@ -510,7 +510,7 @@ def test_no_file_at_all(plan: Path, kafka: Path, eoctl: Callable) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "version": (lambda value: value.update(schema_version=2), "a plan of version 2, this program"),
+    "version": (lambda value: value.update(schema_version=3), "a plan of version 3, this program"),
     "no_version": (lambda value: value.pop("schema_version"), "is no plan of eoctl"),
     "no_steps": (lambda value: value.update(steps=[]), "has no steps"),
     "steps_text": (lambda value: value.update(steps="abc"), "is no plan of eoctl"),

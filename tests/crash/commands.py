@@ -239,6 +239,7 @@ class Runs:
         shutil.rmtree(root)
 
     def prepare(self, root: Path) -> None:
+        """Make the log dir, with something to do in it."""
         prepare(self.change, self.clean, root)
 
     def call(self, fs: FileSystem, *arguments: object) -> None:

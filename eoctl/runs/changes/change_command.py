@@ -26,7 +26,7 @@ from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, error, line, message
 from eoctl.runs.changes.plan_words import done_lines, plan_lines
 from eoctl.runs.told import is_for_people, tell
-from recovery.changes.apply import resume, writing
+from recovery.changes.apply import begin_log_dirs, resume, writing
 from recovery.changes.journals.applied import SpentTargetError, stating
 from recovery.changes.plans.plan import absolute_path
 from storage.errors import EXIT_OK, EoctlError, UsageError
@@ -102,6 +102,7 @@ class ChangeCommand:
         if_done: of a command with a target: what is shown where an interrupted run was completed
             and nothing can be planned any more, as the target means nothing in what is there now.
             None: that is an error, as what is there must be looked at.
+        begins: the log dir that it makes, by its absolute path; None: none.
         is_by_partition: it has a journal for each partition, so several for a log dir.
         shows_steps: each plan is shown below the rows.
         applied_noun: what a plan has done, as "partitions rebuilt".
@@ -112,6 +113,7 @@ class ChangeCommand:
     arguments: Callable[[], Collection[dict[str, Any]]]
     plan: Callable[[], Planned]
     if_done: Planned | None = None
+    begins: str | None = None
     is_by_partition: bool = False
     shows_steps: bool = True
     applied_noun: str = "log dirs changed"
@@ -213,7 +215,11 @@ class _Applying:
         command, notes = self._command, list[str]()
         selected = command.selected()
         is_stopped = self._change.broker_is_stopped
-        with writing(selected, self._fs, broker_is_stopped=is_stopped) as log_dirs:
+        begun = () if command.begins is None else (command.begins,)
+        if not all(Path(each).is_dir() for each in begun):
+            for plan in command.plan().plans:  # what is refused is so before anything is made
+                begin_log_dirs(self._fs, plan)
+        with writing(selected, self._fs, begun=begun, broker_is_stopped=is_stopped) as log_dirs:
             resumed = resume(self._fs, log_dirs, command.name, command.arguments())
             for each in resumed:
                 message(f"completed what an earlier run began: {self._way_back(each)}")

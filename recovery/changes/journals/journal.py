@@ -28,7 +28,11 @@ from recovery.changes.plans.checked_values import (
     text_of,
     time_ns_of,
 )
-from recovery.changes.plans.confinement import why_no_partition, why_not_confined
+from recovery.changes.plans.confinement import (
+    why_no_partition,
+    why_not_confined,
+    why_not_made,
+)
 from recovery.changes.plans.file_facts import FileFacts
 from recovery.changes.plans.plan import PLAN_ID, Action
 from storage.checksum import crc32c
@@ -160,14 +164,21 @@ class Journal(NamedTuple):
             grown = [*self.directories, *self.appends.new_directories]
         return list(dict.fromkeys([*self.log_dirs, *parents, *grown]))
 
+    @property
+    def made_directories(self) -> frozenset[str]:
+        """The directories that a plan makes."""
+        return frozenset(each.path for each in self.steps if each.action is Action.MAKE)
+
     def backup_path(self, step: JournalStep) -> str:
         """Where the old bytes of a step are."""
         return str(Path(self.path, step.backup))
 
 
 _HOLDS = (Journal, JournalStep, DirectoryFacts, Appends, FileFacts, Status, Action, BackupKind)
-SCHEMA = StateSchema("journal of a plan", 1, _HOLDS)
-APPEND_SCHEMA = StateSchema("journal of a run that appends", 2, _HOLDS)
+SCHEMA = StateSchema("journal of a plan", 3, _HOLDS)
+APPEND_SCHEMA = StateSchema("journal of a run that appends", 4, _HOLDS)
+# 1 and 2 lacked the actions `make` and `link`, which plans of that time had not, and are the same.
+_OF_PLANS, _OF_APPENDS = (1, SCHEMA.version), (2, APPEND_SCHEMA.version)
 
 # --- the file -------------------------------------------------------------------------------------
 
@@ -318,8 +329,8 @@ def _has_entry(data: bytes) -> bool:
 
 def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int) -> Journal:
     begin = entries[0]
-    if begin["entry"] != "begin" or begin["version"] not in (SCHEMA.version, APPEND_SCHEMA.version):
-        known = f"this program knows {SCHEMA.version} and {APPEND_SCHEMA.version}"
+    if begin["entry"] != "begin" or begin["version"] not in (*_OF_PLANS, *_OF_APPENDS):
+        known = f"this program knows up to {APPEND_SCHEMA.version}"
         raise ValueError(f"{begin['entry']} of version {begin['version']!r}, {known}")
     found = Journal(
         path=directory,
@@ -336,7 +347,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
         status=Status.UNFINISHED,
         valid_bytes=valid_bytes,
     )
-    if begin["version"] == APPEND_SCHEMA.version:
+    if begin["version"] in _OF_APPENDS:
         return _with_touches(found, entries[1:])
     count = begin["steps_count"]
     steps = entries[1 : 1 + count]
@@ -413,7 +424,13 @@ def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
     step = _parsed_step(entry)
     # As for a plan: what comes from another hand must not lead to other files.
     is_removed = step.action is Action.REMOVE
-    if reason := why_not_confined(step.path, log_dirs, None, is_removed=is_removed):
+    is_new = step.before is None
+    reason = (
+        why_not_made(step.path, log_dirs)
+        if step.action is Action.MAKE
+        else why_not_confined(step.path, log_dirs, None, is_removed=is_removed, is_new=is_new)
+    )
+    if reason:
         raise ValueError(f"{step.path}, {reason}")
     return step
 

@@ -12,35 +12,42 @@ from typing import TYPE_CHECKING
 
 from storage.errors import FormatError, RefusedError
 from storage.file_names import (
+    BOOTSTRAP_NAME,
     LOG_FILE_KINDS,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
+    DirState,
     FileKind,
     FileSuffix,
     classify,
     parse_partition_name,
 )
+from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import parse_partition_metadata
+from storage.formats.record_batch import parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 _LOG_DIR_KINDS = frozenset({FileKind.OFFSET_CHECKPOINT, FileKind.CLEAN_SHUTDOWN})
+# What a log dir begins with. It names the cluster, so a plan makes it and never changes it.
+_BEGINNING = frozenset({META_PROPERTIES_NAME, BOOTSTRAP_NAME})
 
 
 def log_dir_of(path: str) -> str:
     """The log dir that a file is in, or whose partition it is in, by its name."""
     file = Path(path)
-    is_top_level = classify(file.name).kind in _LOG_DIR_KINDS
+    is_top_level = classify(file.name).kind in _LOG_DIR_KINDS or file.name in _BEGINNING
     return str(file.parent if is_top_level else file.parent.parent)
 
 
 def why_not_confined(
-    path: str, log_dirs: Collection[str], content: bytes | None, *, is_removed: bool
+    path: str, log_dirs: Collection[str], content: bytes | None, *, is_removed: bool, is_new: bool
 ) -> str:
     """Why a step must not change a file, by its name; "": it may.
 
-    The `content` that it gets (None: not at hand) counts for a `partition.metadata`: it is one.
+    The `content` that it gets (None: not at hand) counts for a `partition.metadata` and what a log
+    dir begins with: it is one.
     """
     file = Path(path)
     name = classify(file.name)
@@ -48,6 +55,12 @@ def why_not_confined(
         return "which is no absolute path"
     if is_metadata(file.parent):
         return f"and {METADATA_TOPIC} is never changed"
+    if file.name in _BEGINNING:
+        if not is_new or is_removed:
+            return "which tells what cluster it is, and is never changed"
+        if content is not None and not _begins_a_log_dir(file.name, content):
+            return "which would not be one"
+        return "" if str(file.parent) in log_dirs else "which is in no log dir of the plan"
     if name.kind in _LOG_DIR_KINDS and not name.suffix:
         if name.kind is FileKind.CLEAN_SHUTDOWN and not is_removed:
             return "the clean-shutdown marker, which a plan only removes"
@@ -58,6 +71,14 @@ def why_not_confined(
     if not is_ours or name.suffix is not FileSuffix.NONE:
         return "which is no file that a plan may change"
     return why_no_partition(str(file.parent), log_dirs)
+
+
+def why_not_made(path: str, log_dirs: Collection[str]) -> str:
+    """Why a directory must not be made, by its name; "": it may, as that of a live partition."""
+    name = parse_partition_name(Path(path).name)
+    if name is None or name.state is not DirState.LIVE or not Path(path).is_absolute():
+        return "which is no name of a live partition"
+    return why_no_partition(path, log_dirs)
 
 
 def why_no_partition(path: str, log_dirs: Collection[str]) -> str:
@@ -77,6 +98,15 @@ def _is_topic_id(content: bytes) -> bool:
     except FormatError:
         return False
     return True
+
+
+def _begins_a_log_dir(name: str, content: bytes) -> bool:
+    try:
+        if name == META_PROPERTIES_NAME:
+            return parse_meta_properties(content).cluster_id is not None
+        return parse_header(content, 0).is_control  # of the header that a snapshot begins with
+    except FormatError:
+        return False
 
 
 def is_metadata(directory: str | Path) -> bool:

@@ -24,7 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.plans.checked_values import number_of, plain_object, text_of
-from recovery.changes.plans.confinement import log_dir_of, require_in_reach, why_not_confined
+from recovery.changes.plans.confinement import (
+    log_dir_of,
+    require_in_reach,
+    why_not_confined,
+    why_not_made,
+)
 from recovery.changes.plans.file_facts import (
     FileFacts,
     Range,
@@ -53,21 +58,23 @@ class Action(StrEnum):
     TRUNCATE = "truncate"  # cut it in place
     REPLACE = "replace"  # give the name another content, or make a new file
     REMOVE = "remove"
+    MAKE = "make"  # a directory: a partition that was not there
+    LINK = "link"  # a second name for a closed segment of another directory
     APPEND = "append"  # only in the journal of a run that appends: no plan has it
 
 
 class Step(NamedTuple):
-    """One change of one file.
+    """One change of one file, or a directory that is made.
 
     Attributes:
         path: absolute.
-        before: what it must be; None: there is none (only REPLACE).
-        after_bytes: size afterwards, of TRUNCATE and REPLACE.
+        before: what it must be; None: there is none (REPLACE, and always MAKE and LINK).
+        after_bytes: size afterwards, of TRUNCATE, REPLACE and LINK.
         content: of REPLACE, unless it has pieces.
         backup_bytes: so many bytes a TRUNCATE copies aside, zeros at the end left out; of a whole
             file as many as it has, and none are copied where it can be linked.
         reason: for people.
-        pieces: of REPLACE: the files that its content is copied from.
+        pieces: of REPLACE: the files that its content is copied from; of LINK: all of the one.
     """
 
     action: Action
@@ -82,7 +89,7 @@ class Step(NamedTuple):
     @property
     def log_dir(self) -> str:
         """The log dir that the file is in, or whose partition it is in."""
-        return log_dir_of(self.path)
+        return self.directory if self.action is Action.MAKE else log_dir_of(self.path)
 
     @property
     def directory(self) -> str:
@@ -91,7 +98,7 @@ class Step(NamedTuple):
 
     @property
     def after_sha256(self) -> str:
-        """SHA-256 (hex) of the new content of REPLACE; "" of others."""
+        """SHA-256 (hex) of the content of REPLACE and LINK; "" of others."""
         if self.pieces is not None:
             return self.pieces.sha256
         return "" if self.content is None else sha256(self.content).hexdigest()
@@ -140,10 +147,19 @@ class Plan(NamedTuple):
         """All directories with files that are touched, each once, log dirs included."""
         return list(dict.fromkeys([*self.log_dirs, *(each.directory for each in self.steps)]))
 
+    @property
+    def made_directories(self) -> frozenset[str]:
+        """Those of them that the plan makes."""
+        return frozenset(each.path for each in self.steps if each.action is Action.MAKE)
+
 
 SCHEMA = StateSchema(
-    "eoctl-plan", 1, (Plan, Step, PlanSource, PartitionListing, FileFacts, Action, Pieces, LogSlice)
+    "eoctl-plan", 2, (Plan, Step, PlanSource, PartitionListing, FileFacts, Action, Pieces, LogSlice)
 )
+
+# Version 1 lacked the actions `make` and `link`, and was the same otherwise.
+_READABLE_VERSIONS = (1, SCHEMA.version)
+_WITH_PIECES = frozenset({Action.REPLACE, Action.LINK})
 
 
 def absolute_path(path: str | os.PathLike[str]) -> str:
@@ -198,10 +214,21 @@ def replace_step(path: str, content: bytes, reason: str) -> Step:
     )
 
 
+def make_step(path: str, reason: str) -> Step:
+    """Plan to make the directory of a partition.
+
+    Raises:
+        RefusedError: something has that name.
+    """
+    if os.path.lexists(path):
+        raise RefusedError(f"{path}: is there already", next_step="name another place")
+    return Step(action=Action.MAKE, path=path, before=None, reason=reason)
+
+
 def splice_step(
     path: str, ranges: Sequence[LogSlice], reason: str, digest_range: Range | None = None
 ) -> Step:
-    """Plan to give a `.log` a content that is copied from others, or in part from itself.
+    """Plan to give a file a content that is copied from others, or of a `.log` from itself.
 
     With a `digest_range` only that of it need be readable beside the pieces.
 
@@ -295,7 +322,8 @@ def make_plan(
     _require_confined(plan, "nothing was touched")
     require_in_reach(plan.directories, plan.log_dirs)
     require_owners(plan)
-    partitions = (each for each in plan.directories if each not in log_dirs)
+    new = plan.made_directories
+    partitions = (each for each in plan.directories if each not in log_dirs and each not in new)
     listings = (PartitionListing(each, tuple(sorted(list_files(each)))) for each in partitions)
     return plan._replace(listings=tuple(listings))
 
@@ -416,7 +444,7 @@ def parse_plan(data: bytes, path: str) -> Plan:
             raise UsageError(
                 f"{path}: is no plan of eoctl", next_step="a file that --save-plan wrote"
             )
-        if value["schema_version"] != SCHEMA.version:
+        if value["schema_version"] not in _READABLE_VERSIONS:
             raise UsageError(
                 f"{path}: a plan of version {value['schema_version']!r}, this program knows"
                 f" {SCHEMA.version}",
@@ -454,14 +482,18 @@ def _step_of_json(value: dict[str, Any]) -> Step:
     after_bytes = number_of(value.get("after_bytes", 0))
     before = None if value["before"] is None else FileFacts.from_json(value["before"])
     content, pieces = None, None
-    if action is Action.REPLACE and "pieces" in value:
+    if action in _WITH_PIECES and "pieces" in value:
         pieces = Pieces.from_json(value["pieces"])
         if pieces.total_bytes != after_bytes:
             raise ValueError("pieces of another size than after_bytes")
     elif action is Action.REPLACE:
         content = _content(text_of(value["content"]), after_bytes)
-    if before is None and action is not Action.REPLACE:
+    elif action is Action.LINK:
+        raise ValueError("a link to nothing")
+    if before is None and action in {Action.TRUNCATE, Action.REMOVE}:
         raise ValueError(f"{action} of a file that is not there")
+    if before is not None and action in {Action.MAKE, Action.LINK}:
+        raise ValueError(f"{action} of what is there")
     if before is not None and action is Action.TRUNCATE and after_bytes >= before.file_bytes:
         raise ValueError("a truncation that cuts nothing")
     return Step(
@@ -485,14 +517,24 @@ def _content(text: str, size_bytes: int) -> bytes:
     return content
 
 
+def _why_out_of_bounds(step: Step, log_dirs: Sequence[str]) -> str:
+    if step.action is Action.MAKE:
+        return why_not_made(step.path, log_dirs)
+    return why_not_confined(
+        step.path,
+        log_dirs,
+        step.content or b"",
+        is_removed=step.action is Action.REMOVE,
+        is_new=step.before is None,
+    )
+
+
 def _require_confined(plan: Plan, path: str) -> None:
     """Refuse paths that lead elsewhere; a plan may come from another hand."""
     if not PLAN_ID.fullmatch(plan.plan_id):
         raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
     for each in plan.steps:
-        if reason := why_not_confined(
-            each.path, plan.log_dirs, each.content or b"", is_removed=each.action is Action.REMOVE
-        ):
+        if reason := _why_out_of_bounds(each, plan.log_dirs):
             raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
         if each.pieces is not None and (reason := why_not_readable(each.pieces, each.path)):
             raise RefusedError(f"{path}: a step would write {each.path}, {reason}")

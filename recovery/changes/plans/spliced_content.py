@@ -1,4 +1,6 @@
-"""New content that is put together from ranges of `.log` files: log that is copied as bytes.
+"""New content that is put together from ranges of files of the log: what is copied as bytes.
+
+A `.log` is put together from `.log` files; another file of a segment is a copy of its like.
 
 A plan holds where the bytes are and a digest of all of them, not the bytes: a replica's log may be
 as large as a disk. They are read when the step is done, and compared with the digest before the
@@ -15,14 +17,17 @@ from recovery.changes.plans.checked_values import number_of, text_of
 from recovery.changes.plans.confinement import is_metadata
 from recovery.changes.plans.file_facts import read_chunks
 from storage.errors import RefusedError
-from storage.file_names import FileKind, classify, parse_partition_name
+from storage.file_names import LOG_FILE_KINDS, FileKind, classify, parse_partition_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
+_COPIED = LOG_FILE_KINDS - {FileKind.LEADER_EPOCHS}
+
+
 class LogSlice(NamedTuple):
-    """The bytes [start_pos, end_pos) of a `.log`, by its absolute path."""
+    """The bytes [start_pos, end_pos) of a file of the log, by its absolute path."""
 
     path: str
     start_pos: int
@@ -97,13 +102,14 @@ def _chunks(ranges: Iterable[LogSlice]) -> Iterator[bytes]:
 
 def why_not_readable(pieces: Pieces, target: str) -> str:
     """Why a plan must not copy these into a file; "": it may. A plan may come from another hand."""
-    if classify(Path(target).name).kind is not FileKind.LOG:
-        return "which is no .log, and only that is put together from pieces"
+    kind = classify(Path(target).name).kind
+    if kind not in _COPIED:
+        return "which is no file of a segment, and only these are put together from pieces"
     wanted = parse_partition_name(Path(target).parent.name)
     for each in pieces.ranges:
         file = Path(each.path)
         found = parse_partition_name(file.parent.name)
-        is_log = classify(file.name).kind is FileKind.LOG and file.is_absolute()
-        if not is_log or ".." in file.parts or is_metadata(file.parent) or found != wanted:
-            return f"from {each.path}, which is no .log of the same partition"
+        is_like = classify(file.name).kind is kind and file.is_absolute()
+        if not is_like or ".." in file.parts or is_metadata(file.parent) or found != wanted:
+            return f"from {each.path}, which is no .{kind} of the same partition"
     return ""

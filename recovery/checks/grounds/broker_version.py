@@ -14,6 +14,7 @@ patch level stands for the last patch release of its line; each fact below begin
   3.4.1  coordinator records of unknown types, flexible values           KIP-915
   3.5    remote-log-index-cache is no partition                          LogManager (KIP-405)
   3.5    control records are decoded: types 5 and 6 are not known        RecordsIterator
+  3.6    a controller can begin with any number of records              KIP-868
   3.6.1  names that end with -stray                                      LocalLog (KAFKA-15605)
   3.7    directory.id, replicas have a log dir                           KIP-858
   3.7.1  replicas that are not its own become -stray as they are loaded  LogManager (KAFKA-16234)
@@ -64,6 +65,7 @@ LENIENT_META_PROPERTIES = (3, 4)
 METADATA_LOADER = (3, 4)
 LENIENT_COORDINATORS = (3, 4, 1)
 REMOTE_INDEX_CACHE = (3, 5)
+METADATA_TRANSACTIONS = (3, 6)
 DECODES_CONTROL_RECORDS = (3, 5)
 STRAY_NAMES = (3, 6, 1)
 DIRECTORY_IDS = (3, 7)
@@ -97,6 +99,12 @@ FEATURES: dict[str, Levels] = {
     "eligible.leader.replicas.version": (((4, 0), 1),),
     "share.version": (((4, 1), 1),),
     "streams.version": (((4, 2), 1),),
+}
+
+# Features that a release sets in a new cluster later than it knows them (Feature.defaultLevel).
+SET_SINCE: dict[str, Since] = {
+    "eligible.leader.replicas.version": (4, 1),
+    "share.version": (4, 2),
 }
 
 # Highest version of metadata records; a type that is missing here is there since 3.0, version 0.
@@ -171,6 +179,21 @@ def supported_levels(feature: str, version: BrokerVersion) -> range | None:
     if feature == METADATA_VERSION:
         first = LOWEST_METADATA_VERSION if version >= WITHOUT_ZOOKEEPER else 1
     return range(first, last + 1)
+
+
+def formatted_features(version: BrokerVersion) -> list[tuple[str, int]]:
+    """List what `kafka-storage format` of a release sets, in its order."""
+    found = []
+    for name in sorted(FEATURES, key=lambda each: (each != METADATA_VERSION, each)):
+        level = highest(FEATURES[name], version)
+        if level and version >= SET_SINCE.get(name, (0,)):
+            found.append((name, level))
+    return found
+
+
+def partition_record_version(version: BrokerVersion) -> int:
+    """Return the version of PARTITION that a controller of a release writes (MetadataVersion)."""
+    return highest((((3, 0), 0), ((3, 7), 1), ((4, 0), 2)), version) or 0
 
 
 def unsupported_features(features: Mapping[str, int], version: BrokerVersion | None) -> list[str]:

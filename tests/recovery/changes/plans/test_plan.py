@@ -370,7 +370,53 @@ def test_pieces_that_are_refused(changed: dict[str, object], words: str) -> None
         parse_plan(with_pieces(**changed), "p")
 
 
-def test_only_a_log_is_put_together() -> None:
-    data = with_pieces().replace(b"00000000000000000001.log", b"00000000000000000001.index")
-    with pytest.raises(RefusedError, match="and only that is put together"):
-        parse_plan(data, "p")
+def test_only_files_of_segments_are_put_together() -> None:
+    """Each from its like."""
+    target, source = (f'"{path}"'.encode() for path in (
+        "/d/t-0/00000000000000000001.log", PIECES["ranges"][0]["path"]
+    ))  # fmt: skip
+    index = target.replace(b".log", b".index")
+    with pytest.raises(RefusedError, match=r"no \.index of the same partition"):
+        parse_plan(with_pieces().replace(target, index), "p")
+    like = source.replace(b".log", b".index")
+    parse_plan(with_pieces().replace(target, index).replace(source, like), "p")
+    epochs = b'"/d/t-0/leader-epoch-checkpoint"'
+    with pytest.raises(RefusedError, match="only these are put together"):
+        parse_plan(with_pieces().replace(target, epochs), "p")
+
+
+def made_in(path: str, **changed: object) -> bytes:
+    """A plan that makes a partition with a linked segment."""
+    loaded = json.loads(json.dumps(SAMPLE))
+    loaded["schema_version"] = 2
+    loaded["listings"] = []
+    linked = {
+        "action": "link", "path": f"{path}/00000000000000000007.log", "before": None,
+        "after_bytes": 3, "backup_bytes": 0, "reason": "", "pieces": PIECES,
+    }  # fmt: skip
+    make = {"action": "make", "path": path, "before": None, "backup_bytes": 0, "reason": ""}
+    loaded["steps"] = [make | changed, linked]
+    return json.dumps(loaded).encode()
+
+
+def test_what_a_plan_makes() -> None:
+    plan = parse_plan(made_in("/d/t-0"), "p")
+    assert plan.made_directories == {"/d/t-0"}
+    assert [each.log_dir for each in plan.steps] == ["/d", "/d"]
+    assert parse_plan(encode_plan(plan), "p") == plan
+
+
+@pytest.mark.parametrize(
+    ("path", "changed", "words"),
+    [
+        ("/d/t", {}, "no name of a live partition"),
+        ("/d/t-0.0123456789abcdef0123456789abcdef-delete", {}, "no name of a live partition"),
+        ("/d/__cluster_metadata-0", {}, "is never changed"),
+        ("/e/t-0", {}, "in no partition of its log dirs"),
+        ("/d/t-0/../t-1", {}, "no plain path"),
+        ("/d/t-0", {"before": _FACTS}, "of what is there"),
+    ],
+)
+def test_what_a_plan_must_not_make(path: str, changed: dict[str, object], words: str) -> None:
+    with pytest.raises((UsageError, RefusedError), match=words):
+        parse_plan(made_in(path, **changed), "p")

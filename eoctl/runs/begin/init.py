@@ -1,0 +1,277 @@
+"""From the options of `init` to a plan."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.clock import wall_ms
+from eoctl.output import Report, emit
+from eoctl.runs.changes.change_command import ChangeCommand, Planned
+from eoctl.runs.changes.plan_words import PlanAnswer
+from eoctl.runs.told import counted
+from recovery.begin.empty import NewLogDir, beginning_steps, require_free
+from recovery.begin.records import NodeIdentity, TopicStart, require_begins
+from recovery.changes.plans.plan import absolute_path, make_plan
+from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
+from storage.dirs.setting_values import require_topic_setting
+from storage.errors import FormatError, UsageError
+from storage.file_names import (
+    GROUPS_TOPIC,
+    METADATA_TOPIC,
+    PRODUCER_IDS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
+from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_uuid
+from storage.limits import INT32_MAX
+from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from eoctl.output import OutputFormat
+    from eoctl.runs.changes.change_command import Done
+
+CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_PARTITIONS = 100_000
+
+# What a broker gives these topics as it creates them (AutoTopicCreationManager), with one replica.
+_COORDINATOR_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+INTERNAL_TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    GROUPS_TOPIC: (
+        DEFAULT_PARTITIONS_COUNT,
+        _COORDINATOR_SETTINGS | {"compression.type": "producer"},
+    ),
+    TRANSACTION_STATE_TOPIC: (
+        DEFAULT_PARTITIONS_COUNT,
+        _COORDINATOR_SETTINGS
+        | {
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "unclean.leader.election.enable": "false",
+        },
+    ),
+    PRODUCER_IDS_TOPIC: (1, {"cleanup.policy": "compact"}),
+}
+
+
+class InitOptions(NamedTuple):
+    """What the command line says."""
+
+    topics: tuple[str, ...] = ()
+    node_id: int = 1
+    cluster_id: str | None = None
+    directory_id: str | None = None
+    configs: tuple[str, ...] = ()
+    broker_version: str | None = None
+    has_internal_topics: bool = True
+
+
+class TopicRow(NamedTuple):
+    """A topic of the new log dir."""
+
+    topic: str
+    partitions_count: int
+    topic_id: str
+    settings: str
+    applied: bool
+
+
+def show_ids(output: OutputFormat) -> int:
+    """Print ids that nobody has: for a topic, a cluster, a log dir."""
+    ids = {"topic_id": new_topic_id(), "cluster_id": new_topic_id(), "directory_id": _fresh_id()}
+    emit(Report("ids", tuple(ids), [tuple(ids.values())]), output)
+    return 0
+
+
+def _fresh_id() -> str:
+    while True:
+        found = new_topic_id()
+        if int.from_bytes(parse_uuid(found), "big") >= RESERVED_DIRECTORY_IDS:
+            return found
+
+
+def init_command(path: str, options: InitOptions) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call."""
+    nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
+    return ChangeCommand(
+        name="init",
+        selected=list,
+        arguments=lambda: [_arguments_of(path, options)],
+        plan=lambda: _planned(path, options),
+        if_done=nothing,
+        begins=absolute_path(path),
+        shows_steps=False,
+    )
+
+
+def _arguments_of(path: str, options: InitOptions) -> dict[str, Any]:
+    return {
+        "log_dir": absolute_path(path),
+        **{
+            name: list(each) if isinstance(each, tuple) else each
+            for name, each in options._asdict().items()
+        },
+    }
+
+
+def _planned(path: str, options: InitOptions) -> Planned:
+    beginning = plan_beginning(path, options)
+    require_free(path)
+    timestamp_ms = wall_ms()
+    steps = beginning_steps(beginning, timestamp_ms=timestamp_ms)
+    partitions = sum(len(each.leader_epochs) for each in beginning.topics)
+    price = {
+        "cluster_id": beginning.node.cluster_id,
+        "node_id": beginning.node.node_id,
+        "directory_id": format_uuid(beginning.node.directory_id),
+        "broker_version": str(beginning.version),
+        "topics_count": len(beginning.topics),
+        "partitions_count": partitions,
+    }
+    plan = make_plan("init", _arguments_of(path, options), steps, price)
+
+    def show(done: Done, output: OutputFormat) -> None:
+        rows = [
+            TopicRow(
+                topic=each.name,
+                partitions_count=len(each.leader_epochs),
+                topic_id=format_uuid(each.topic_id),
+                settings=",".join(f"{key}={value}" for key, value in each.settings.items()),
+                applied=done.is_applied,
+            )
+            for each in beginning.topics
+        ]
+        emit(Report("topic", TopicRow._fields, rows), output)
+
+    does = (
+        f"{path} with {counted(len(beginning.topics), 'topic')}, {counted(partitions, 'partition')}"
+    )
+    return Planned(
+        plans=(plan,),
+        show=show,
+        notes=_notes(path, beginning),
+        answer=lambda: PlanAnswer(
+            verbs=("make", "made"), does=(does,), loses=("nothing: there is nothing there",)
+        ),
+    )
+
+
+def _notes(path: str, beginning: NewLogDir) -> list[str]:
+    node = beginning.node
+    settings = f"node.id={node.node_id}, process.roles=broker,controller"
+    words = (
+        f"cluster {node.cluster_id}, for Kafka {beginning.version}; server.properties: {settings},"
+        f" log.dirs={absolute_path(path)}"
+    )
+    return [words]
+
+
+def plan_beginning(path: str, options: InitOptions) -> NewLogDir:
+    """Put together what the options say. UsageError, RefusedError: they cannot be carried out."""
+    version = version_of(options.broker_version)
+    topics = _topics(options)
+    return NewLogDir(
+        log_dir=path,
+        node=identity_of(options.cluster_id, options.node_id, options.directory_id),
+        version=version,
+        topics=tuple(topics),
+    )
+
+
+def version_of(option: str | None) -> BrokerVersion:
+    """The release that will start there; the newest without an option."""
+    version = NEWEST if option is None else parse_broker_version(option)
+    require_begins(version)
+    return version
+
+
+def identity_of(cluster_id: str | None, node_id: int, directory_id: str | None) -> NodeIdentity:
+    """Who the log dir is of; ids that are not given are new. UsageError: one cannot be."""
+    if cluster_id is not None and not CLUSTER_ID.fullmatch(cluster_id):
+        raise UsageError(
+            f"--cluster-id {cluster_id!r}: letters, digits, _ and -, mostly 22 of them",
+            next_step="eoctl init --ids shows new ones",
+        )
+    if directory_id is None:
+        directory_id = _fresh_id()
+    try:
+        parsed = parse_uuid(directory_id)
+    except FormatError as exc:
+        raise UsageError(f"--directory-id: {exc.message}: {directory_id}") from exc
+    if int.from_bytes(parsed, "big") < RESERVED_DIRECTORY_IDS:
+        raise UsageError(f"--directory-id {directory_id}: is one that Kafka has reserved")
+    return NodeIdentity(cluster_id or new_topic_id(), node_id, parsed)
+
+
+def _topics(options: InitOptions) -> list[TopicStart]:
+    counts = _counts(options.topics)
+    internal = INTERNAL_TOPICS if options.has_internal_topics else {}
+    for name, (count, _) in internal.items():
+        counts.setdefault(name, count)
+    total = sum(counts.values())
+    if total > MAX_PARTITIONS:
+        raise UsageError(f"{total} partitions: at most {MAX_PARTITIONS} in one log dir")
+    settings = _settings(options.configs, counts)
+    return [
+        TopicStart(
+            name=name,
+            topic_id=parse_uuid(new_topic_id()),
+            leader_epochs=dict.fromkeys(range(count), 0),
+            settings={**INTERNAL_TOPICS.get(name, (0, {}))[1], **settings.get(name, {})},
+        )
+        for name, count in counts.items()
+    ]
+
+
+def _counts(topics: Sequence[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for text in topics:
+        name, has_count, number = text.partition(":")
+        require_legal(name)
+        if name == METADATA_TOPIC:
+            raise UsageError(f"--topic {text}: the controller makes {METADATA_TOPIC} itself")
+        if name in counts:
+            raise UsageError(f"--topic {name}: is there twice")
+        is_number = number.isdecimal() and number.isascii() and 1 <= int(number) <= INT32_MAX
+        if has_count and not is_number:
+            raise UsageError(
+                f"--topic {text}: {number!r} is no number of partitions",
+                next_step=f"--topic {name}:12, or --topic {name} for one",
+            )
+        counts[name] = int(number) if has_count else 1
+    _require_apart(counts)
+    return counts
+
+
+def _require_apart(names: Mapping[str, int]) -> None:
+    """Names that only differ in . and _ are refused: one in metrics (Topic.hasCollision)."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.replace(".", "_"), name)
+        if other != name:
+            raise UsageError(
+                f"--topic {name}: collides with {other}, as . and _ are one in metrics"
+            )
+
+
+def _settings(configs: Sequence[str], counts: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for text in configs:
+        topic, has_topic, rest = text.partition(":")
+        key, has_value, value = rest.partition("=")
+        if not has_topic or not has_value:
+            raise UsageError(
+                f"--config {text}: TOPIC:KEY=VALUE is needed",
+                next_step="such as --config orders:retention.ms=-1",
+            )
+        if topic not in counts:
+            raise UsageError(
+                f"--config {text}: {topic} is none of the topics",
+                next_step=f"--topic {topic}" if topic else "name a topic before the colon",
+            )
+        require_topic_setting(key, value)
+        found.setdefault(topic, {})[key] = value
+    return found

@@ -1,0 +1,4 @@
+"""A log dir from nothing, or from what is left of others: what a cluster begins with.
+
+From the entry down: empty, records.
+"""

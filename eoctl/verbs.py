@@ -56,6 +56,9 @@ COMMANDS = {
     "replicas": CommandEntry(
         "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
     ),
+    "advise": CommandEntry(
+        "eoctl.commands.advise", "Say which dead broker to start first, and what is lost."
+    ),
     "apply": CommandEntry(
         "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
     ),

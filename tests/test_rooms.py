@@ -115,6 +115,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
     },
+    "recovery.elections": {"recovery.replay", "recovery.replicas", "recovery.truncate"},
     "recovery.loss": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.duplicates",
         "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",
@@ -176,7 +177,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.runs.groups": {"eoctl", "eoctl.runs", "recovery.*"},
     "eoctl.runs.reports": {
-        "eoctl", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
+        "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
     "eoctl.runs.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",

@@ -60,6 +60,15 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                         "lost_acknowledged_records_count")),
     ("change", ("kind", *PLACE, "offset", "key", "differences")),
     ("partition", (*PLACE, "gone", "changed", "new", "equal", "is_whole")),
+    # advise
+    ("order", ("order", "is_recommended", "led_at_first_count", "waits_count", "unclean_count",
+               "lost_acknowledged_offsets_count", "lost_offsets_count")),
+    ("step", ("step", "broker", "led_count", "writable_count", "asked_count")),
+    ("partition", (*PLACE, "isr", "at_once", "unclean_only", "leads", "how", "writable_step")),
+    ("choice", (*PLACE, "broker", "how", "lost_acknowledged_offsets_count",
+                "lost_offsets_count", "lost_transactions_count", "from_broker")),
+    ("topic", ("topic", "replicas_count", "survives_for_writes", "survives_for_data",
+               "survives_power", "faults")),
     # producers
     ("partition", (*PLACE, "producers_count", "live_count", "expired_count",
                    "open_transactions_count", "heap_bytes")),

@@ -180,6 +180,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl replicas rejoin /mnt/broker-2/orders-0 --leader /mnt/broker-1/orders-0",
         ),
     ),
+    "advise": (
+        Example(
+            "Which broker first, and what each order of starting loses",
+            "eoctl advise /mnt/broker-1 /mnt/broker-2 /mnt/broker-3",
+        ),
+        Example("What each topic survives", f"eoctl advise {_DIR} --settings"),
+    ),
     "apply": (
         Example("Apply a plan that was saved and read", "eoctl apply plan.json"),
         Example("Keep the old bytes elsewhere", "eoctl apply plan.json --backup-dir /mnt/backup"),

@@ -11,7 +11,7 @@ cleaner has rewritten (COMP) cannot be compared at all, since each broker cleans
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.audit.replica_check import Copy, compare_copies
 from recovery.summaries.fingerprint import fingerprint, join_fingerprints, no_fingerprint
@@ -44,6 +44,22 @@ if TYPE_CHECKING:
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import Verdict
     from storage.log.segment import Segment
+
+
+class LogEpochs(Protocol):
+    """What of a copy decides what it follows."""
+
+    @property
+    def end_offset(self) -> int:
+        """Of the log."""
+
+    @property
+    def high_watermark(self) -> int | None:
+        """As checkpointed: a lower bound. None: not known."""
+
+    @property
+    def epochs(self) -> tuple[LeaderEpochEntry, ...] | None:
+        """Of leader-epoch-checkpoint; None without one."""
 
 
 class ReplicaLog(NamedTuple):
@@ -334,7 +350,7 @@ def compare_replicas(one: ReplicaLog, other: ReplicaLog) -> Comparison:
     )
 
 
-def find_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int | None:
+def find_follow_offset(follower: LogEpochs, leader: LogEpochs) -> int | None:
     """Tell where a follower cuts itself once the other one is elected (EPOCH-7); None: unknown.
 
     The election begins a new epoch at the end of the leader's log (EPOCH-2), so that it knows an
@@ -357,7 +373,7 @@ def find_follow_offset(follower: ReplicaLog, leader: ReplicaLog) -> int | None:
     return None if found is None else min(found, leader.end_offset)
 
 
-def acknowledged_end_offset(one: ReplicaLog, others: Iterable[ReplicaLog]) -> int | None:
+def acknowledged_end_offset(one: LogEpochs, others: Iterable[LogEpochs]) -> int | None:
     """Below which offset all that a copy has was acknowledged, as far as is known; None: unknown.
 
     High watermarks of other copies count as far as these have the same log.
@@ -377,7 +393,7 @@ def acknowledged_end_offset(one: ReplicaLog, others: Iterable[ReplicaLog]) -> in
 
 
 def price_tail(
-    log: ReplicaLog, offset: int, *, acknowledged_offset: int | None, clock: Clock
+    listed: Partition, offset: int, *, acknowledged_offset: int | None, clock: Clock
 ) -> Tail:
     """Work out what a copy has from an offset on.
 
@@ -385,7 +401,7 @@ def price_tail(
         RefusedError: what is below the offset is damaged, so that it is not known what would stay.
         AccessError: a `.log` cannot be read.
     """
-    partition = Partition(log.partition.directory, log.partition.log_dir)
+    partition = Partition(listed.directory, listed.log_dir)
     target = find_target(partition, TargetRequest(TargetKind.OFFSET, offset))
     return price_target(
         Truncation(

@@ -214,7 +214,9 @@ class CompareRun:
         acknowledged = acknowledged_end_offset(follower, others)
         try:
             offset = require_follow_offset(follower, leader)
-            tail = price_tail(follower, offset, acknowledged_offset=acknowledged, clock=self._clock)
+            tail = price_tail(
+                follower.partition, offset, acknowledged_offset=acknowledged, clock=self._clock
+            )
         except RefusedError as error:
             self.notes.append(str(error))
             return ChoiceRow(

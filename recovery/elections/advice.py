@@ -1,0 +1,381 @@
+"""Which of several dead brokers to start first: for each partition, and for all of them.
+
+What is known of the election comes from the newest metadata, what is lost by it from the copies.
+A broker that is not among the given ones, and is not said to run, does not come back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.elections.copies import cost_of, read_copy
+from recovery.elections.orders import Case, Orders, Surroundings, outcomes
+from recovery.elections.rules import (
+    ELR_FEATURE,
+    PartitionState,
+    Terms,
+    states_after_stop,
+)
+from storage.dirs.topic_settings import (
+    UNCLEAN_LEADER_ELECTION,
+    min_insync_replicas,
+    topic_setting,
+)
+from storage.errors import AccessError, RefusedError
+from storage.file_names import TopicPartition
+from storage.formats.partition_metadata import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from recovery.elections.copies import LeaderCost, LogCopy
+    from recovery.elections.nodes import DeadCluster
+    from recovery.elections.orders import OrderSum, Outcome
+    from storage.dirs.cluster_image import ClusterImage, PartitionImage
+
+
+class StartPlan(NamedTuple):
+    """Who runs, and who can be started.
+
+    Attributes:
+        needed: how many of `voters` have to be started before a controller elects anybody.
+        controllers: nodes to start first that are controllers and no brokers.
+        missing_votes: how many controllers are missing even when all of these run.
+    """
+
+    running: frozenset[int]
+    startable: tuple[int, ...]
+    absent: tuple[int, ...]
+    clean: frozenset[int]
+    voters: frozenset[int]
+    needed: int
+    controllers: tuple[int, ...]
+    missing_votes: int
+
+    @property
+    def setting(self) -> Surroundings:
+        """For orders."""
+        return Surroundings(
+            clean=self.clean, running=self.running, voters=self.voters, needed=self.needed
+        )
+
+
+class Advised(NamedTuple):
+    """A partition.
+
+    Attributes:
+        case: what decides its elections.
+        before: as the metadata have it.
+        at_once: brokers that lead as soon as they are started, whatever else is.
+        perhaps: that do so only if the sessions of others have ended before theirs.
+        unclean: that lead only by an unclean election.
+        costs: by broker that may lead in any way.
+        outcome: of the recommended order.
+    """
+
+    key: TopicPartition
+    case: Case
+    before: PartitionImage
+    at_once: tuple[int, ...]
+    perhaps: tuple[int, ...]
+    unclean: tuple[int, ...]
+    costs: dict[int, LeaderCost]
+    copies: dict[int, LogCopy]
+    outcome: Outcome | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """What is set for it."""
+        return self.case.terms
+
+    def most_in_sync(self, plan: StartPlan) -> int:
+        """How many replicas can be in its ISR at most."""
+        usable = {*plan.startable, *plan.running}
+        return len(usable & {*self.before.replicas})
+
+
+class Advice(NamedTuple):
+    """What to do.
+
+    Attributes:
+        orders: the best one first; empty: there is nothing to start.
+        notes: what is doubtful, in words.
+        is_short: something could not be read.
+    """
+
+    plan: StartPlan
+    partitions: list[Advised]
+    orders: list[OrderSum]
+    notes: list[str]
+    is_short: bool
+
+
+def plan_of(cluster: DeadCluster, running: Collection[int], gone: Collection[int]) -> StartPlan:
+    """Tell who can be started, and what elects."""
+    image = cluster.metadata.image
+    up = {*running, *(each.node_id for each in cluster.nodes.values() if each.is_running)}
+    down = {*cluster.nodes} - up - {*gone}
+    startable = sorted(down & {*image.brokers})
+    clean = [
+        each
+        for each in startable
+        if cluster.nodes[each].stopped_in() == image.brokers[each].broker_epoch
+    ]
+    voters = {*cluster.metadata.voters}
+    controllers = sorted((voters & down) - {*image.brokers})
+    combined = voters & {*image.brokers}
+    # A controller apart that is not among the given ones is none of the dead: it is taken to run.
+    elsewhere = voters - {*image.brokers} - {*gone}
+    majority = len(voters) // 2 + 1 if voters else 0
+    needed = max(majority - len(elsewhere | (voters & up)), 0)
+    return StartPlan(
+        running=frozenset(up & {*image.brokers}),
+        startable=tuple(startable),
+        absent=tuple(sorted({*image.brokers} - {*startable} - up)),
+        clean=frozenset(clean),
+        voters=frozenset(combined & {*startable}),
+        needed=needed,
+        controllers=tuple(controllers),
+        missing_votes=max(needed - len(combined & {*startable}), 0),
+    )
+
+
+def advise(
+    cluster: DeadCluster,
+    *,
+    running: Collection[int] = (),
+    gone: Collection[int] = (),
+    is_wanted: Callable[[str], bool] = lambda _: True,
+    on_partition: Callable[[], None] = lambda: None,
+) -> Advice:
+    """Work out who may lead, what that costs, and which order of starting is the best.
+
+    Args:
+        cluster: what was given.
+        running: brokers that run.
+        gone: brokers that do not come back, although their directories were given.
+        is_wanted: which topics.
+        on_partition: called after each.
+    """
+    plan = plan_of(cluster, running, gone)
+    adviser = _Adviser(cluster, plan)
+    partitions = []
+    for key, before in _partitions(cluster.metadata.image, is_wanted):
+        partitions.append(adviser.look_at(key, before))
+        on_partition()
+    orders = Orders((each.case for each in partitions), plan.setting)
+    tried = orders.all_of(plan.startable) if plan.startable else []
+    best = tried[0].order if tried else ()
+    partitions = [each._replace(outcome=orders.outcome(each.case, best)) for each in partitions]
+    notes = [*cluster.notes, *adviser.notes, *_told_of_others(cluster, is_wanted)]
+    return Advice(
+        plan=plan,
+        partitions=partitions,
+        orders=tried,
+        notes=list(dict.fromkeys(notes)),
+        is_short=cluster.is_short or adviser.is_short,
+    )
+
+
+def _partitions(
+    image: ClusterImage, is_wanted: Callable[[str], bool]
+) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    for name in sorted(filter(is_wanted, image.topics)):
+        for number, before in sorted(image.topics[name].partitions.items()):
+            yield TopicPartition(name, number), before
+
+
+def _told_of_others(cluster: DeadCluster, is_wanted: Callable[[str], bool]) -> Iterator[str]:
+    """Directories that the metadata know nothing of."""
+    image = cluster.metadata.image
+    unknown = [
+        each
+        for each in sorted(cluster.copies)
+        if is_wanted(each.topic) and image.partition(each.topic, each.partition) is None
+    ]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        yield (
+            f"{unknown[0]}{more}: not in the metadata: a topic that was deleted, or is newer than"
+            " they are"
+        )
+
+
+class _Adviser:
+    def __init__(self, cluster: DeadCluster, plan: StartPlan) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._has_elr = bool(cluster.metadata.image.features.get(ELR_FEATURE))
+        self._terms: dict[tuple[str, int], Terms] = {}
+        self._states: dict[tuple[PartitionState, Terms], frozenset[PartitionState]] = {}
+        self._led: dict[tuple[frozenset[PartitionState], Terms, int], tuple[bool, bool]] = {}
+        self.notes: list[str] = []
+        self.is_short = False
+
+    def look_at(self, key: TopicPartition, before: PartitionImage) -> Advised:
+        """Tell who may lead a partition, and what that costs."""
+        terms = self._terms_of(key, len(before.replicas))
+        states = self._states_of(before, terms)
+        copies = self._copies(key, before)
+        in_sync = {*before.isr, *before.elr} or {*before.last_known_elr}
+        costs = {each: cost_of(each, copies, in_sync) for each in before.replicas}
+        usable = [each for each in before.replicas if each in self._plan.startable]
+        at_once: list[int] = []
+        perhaps: list[int] = []
+        unclean: list[int] = []
+        is_led = all(each.has_leader for each in states)
+        for each in [] if is_led else usable:
+            is_sure, is_possible = self._leads(states, terms, each)
+            (at_once if is_sure else perhaps if is_possible else unclean).append(each)
+        running = [each for each in before.replicas if each in self._plan.running]
+        cheap = [each for each in (*usable, *running) if each in copies] or usable
+        wanted = min(cheap, key=lambda each: costs[each].price, default=None)
+        case = Case(
+            states=states,
+            terms=terms,
+            prices=tuple((each, costs[each].price) for each in before.replicas),
+            wanted=None if is_led else wanted,
+        )
+        return Advised(
+            key=key,
+            case=case,
+            before=before,
+            at_once=tuple(at_once),
+            perhaps=tuple(perhaps),
+            unclean=tuple(unclean),
+            costs=costs,
+            copies=copies,
+        )
+
+    def _terms_of(self, key: TopicPartition, replicas_count: int) -> Terms:
+        shared = key.topic, replicas_count
+        if shared not in self._terms:
+            image = self._cluster.metadata.image
+            unclean = topic_setting(image, key.topic, UNCLEAN_LEADER_ELECTION).value
+            self._terms[shared] = Terms(
+                min_insync=min_insync_replicas(image, key.topic, key.partition),
+                is_unclean=unclean.strip().lower() == "true",
+                has_elr=self._has_elr,
+            )
+        return self._terms[shared]
+
+    def _states_of(self, before: PartitionImage, terms: Terms) -> frozenset[PartitionState]:
+        state = PartitionState(
+            replicas=before.replicas,
+            isr=before.isr,
+            leader=before.leader,
+            elr=before.elr,
+            last_known=before.last_known_elr,
+            is_unclean=before.is_recovering,
+        )
+        found = self._states.get((state, terms))
+        if found is None:
+            running = self._plan.running
+            stopped = [each for each in before.replicas if each not in running]
+            found = states_after_stop(state, terms, stopped, running)
+            self._states[state, terms] = found
+        return found
+
+    def _leads(
+        self, states: frozenset[PartitionState], terms: Terms, broker: int
+    ) -> tuple[bool, bool]:
+        """Whether a broker leads for sure once it is started, and whether perhaps; not uncleanly.
+
+        The last known leader counts: it had all that was acknowledged.
+        """
+        key = states, terms, broker
+        if key not in self._led:
+            calm = terms._replace(is_unclean=False)
+            case = Case(states=states, terms=calm, prices=(), wanted=None)
+            setting = Surroundings(clean=self._plan.clean, running=self._plan.running)
+            found = [each.leader == broker for each in outcomes(case, (broker,), setting, 1)]
+            self._led[key] = all(found), any(found)
+        return self._led[key]
+
+    def _copies(self, key: TopicPartition, before: PartitionImage) -> dict[int, LogCopy]:
+        image = self._cluster.metadata.image
+        topic_id = format_uuid(image.topics[key.topic].topic_id)
+        found = {}
+        given = self._cluster.copies.get(key, {})
+        for broker in before.replicas:
+            selected = given.get(broker)
+            if selected is None:
+                if broker in self._cluster.nodes:
+                    self._tell(f"{key}: broker {broker} has no directory of it")
+                continue
+            try:
+                copy = read_copy(selected, broker)
+            except (AccessError, RefusedError) as exc:
+                self._tell(str(exc))
+                continue
+            if copy.topic_id not in (None, topic_id):
+                self._tell(
+                    f"{copy.partition.path}: of another topic of that name (id {copy.topic_id},"
+                    f" not {topic_id}): a broker sets it aside, and it does not count"
+                )
+                continue
+            for each in copy.notes:
+                self._tell(each)
+            found[broker] = copy
+        return found
+
+    def _tell(self, note: str) -> None:
+        self.notes.append(note)
+        self.is_short = True
+
+
+# --- what it comes to -----------------------------------------------------------------------------
+
+
+class StartStep(NamedTuple):
+    """How far the recommended order has come.
+
+    Attributes:
+        step: brokers that were started; 0: those that run already.
+        asked: partitions where an unclean election has to be asked for now.
+    """
+
+    step: int
+    broker: int | None
+    led_count: int
+    writable_count: int
+    asked: tuple[TopicPartition, ...]
+
+
+def steps_of(advice: Advice) -> Iterator[StartStep]:
+    """Tell what is led, and accepts acks=all, after each start of the recommended order."""
+    order = advice.orders[0].order if advice.orders else ()
+    done: list[Outcome] = [each.outcome for each in advice.partitions if each.outcome is not None]
+    for number in range(len(order) + 1):
+        yield StartStep(
+            step=number,
+            broker=order[number - 1] if number else None,
+            led_count=sum(each.step <= number for each in done),
+            writable_count=sum(each.write_step <= number for each in done),
+            asked=tuple(
+                each.key
+                for each in advice.partitions
+                if each.outcome is not None
+                and each.outcome.is_asked_for
+                and each.outcome.step == number
+            ),
+        )
+
+
+def how_led(partition: Advised) -> str:
+    """Name how the recommended order finds a leader."""
+    outcome = partition.outcome
+    if outcome is None or not outcome.is_led:
+        return "nobody"
+    if outcome.step == 0:
+        return "leads"
+    if outcome.is_asked_for:
+        return "by request"
+    if not outcome.is_unclean:
+        return "elr" if _is_of_elr(partition, outcome.leader) else "isr"
+    is_known = any(each.last_known == (outcome.leader,) for each in partition.case.states)
+    return "last known" if is_known else "unclean"
+
+
+def _is_of_elr(partition: Advised, leader: int) -> bool:
+    return all(leader in each.elr for each in partition.case.states)

@@ -1,0 +1,231 @@
+"""What the copies of a partition on dead brokers have, and what is lost of them when one leads.
+
+Of each log its end, its high watermark and its leader epochs are read, not its batches: what a
+follower goes by when it cuts itself (EPOCH-7). Only what a cut takes is read: for its records,
+times and transactions. Whether batches differ below, `replicas compare` says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.elections.orders import Price
+from recovery.replicas.compare import (
+    acknowledged_end_offset,
+    find_follow_offset,
+    price_tail,
+    read_replica,
+)
+from recovery.truncate.target import read_epochs
+from storage.dirs.lookup import END_KINDS
+from storage.dirs.partition import Partition
+from storage.errors import AccessError, RefusedError
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from recovery.replay.snapshots import Clock
+    from storage.dirs.discovery import Selected
+    from storage.formats.checkpoint import LeaderEpochEntry
+
+
+_WHOLE = END_KINDS | {VerdictKind.OK}
+
+
+class LogCopy(NamedTuple):
+    """The log of a partition on one broker. It has what `compare.LogEpochs` asks for.
+
+    Attributes:
+        topic_id: of partition.metadata; None: not known.
+        notes: what is doubtful of it, in words.
+    """
+
+    broker: int
+    partition: Partition
+    topic_id: str | None
+    start_offset: int
+    end_offset: int
+    high_watermark: int | None
+    epochs: tuple[LeaderEpochEntry, ...] | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return self.end_offset <= self.start_offset
+
+
+def read_copy(selected: Selected, broker: int) -> LogCopy:
+    """Read where a copy ends, and its epochs.
+
+    Raises:
+        AccessError: its directory or its last `.log` cannot be read.
+        RefusedError: its leader epochs are there and not sound.
+    """
+    partition = Partition.of(selected)
+    notes = [str(each) for each in selected.problems]
+    epochs = read_epochs(partition)
+    notes += map(str, partition.problems)
+    end = partition.log_end()
+    start_offset = partition.local_log_start_offset or 0
+    end_offset = start_offset if end is None else end.offset
+    if end is not None and end.verdict.kind not in _WHOLE:
+        found = read_replica(partition)
+        end_offset = min(found.sound_end_offset, end_offset)
+        notes += (f"{each}: what lies behind does not count" for each in found.notes)
+    return LogCopy(
+        broker=broker,
+        partition=partition,
+        topic_id=partition.topic_id(),
+        start_offset=start_offset,
+        end_offset=end_offset,
+        high_watermark=partition.high_watermark,
+        epochs=None if epochs is None else tuple(epochs),
+        notes=tuple(notes),
+    )
+
+
+class CopyCut(NamedTuple):
+    """What a copy has behind the offset where it is cut to follow another one.
+
+    Attributes:
+        acknowledged_end_offset: below it all was acknowledged; None: not known.
+    """
+
+    copy: LogCopy
+    start_offset: int
+    acknowledged_end_offset: int | None
+
+    @property
+    def price(self) -> Price:
+        """What it comes to."""
+        acknowledged = self.acknowledged_end_offset
+        return Price(
+            acknowledged_count=max((acknowledged or 0) - self.start_offset, 0),
+            offsets_count=max(self.copy.end_offset - self.start_offset, 0),
+        )
+
+
+def find_cut(copy: LogCopy, leader: LogCopy, copies: Iterable[LogCopy]) -> CopyCut | None:
+    """Tell where a copy is cut when another one leads; None: not known.
+
+    What is cut below the log start of the copy was retained no more.
+    """
+    others = [each for each in copies if each is not copy]
+    acknowledged = acknowledged_end_offset(copy, others)
+    if copy.is_empty:
+        return CopyCut(copy, copy.end_offset, acknowledged)
+    if leader.is_empty:
+        # Its log begins elsewhere, or nowhere: the follower's is given up.
+        return CopyCut(
+            copy, max(copy.start_offset, min(leader.end_offset, copy.end_offset)), acknowledged
+        )
+    offset = find_follow_offset(copy, leader)
+    if offset is None:
+        return None
+    return CopyCut(copy, max(offset, copy.start_offset), acknowledged)
+
+
+class LeaderCost(NamedTuple):
+    """What is lost when a broker leads.
+
+    Attributes:
+        price: of the dearest cut; unknown if any is.
+        cut: the dearest one; None: nothing is cut, or nothing is known.
+    """
+
+    price: Price
+    cut: CopyCut | None
+
+
+def cost_of(leader: int, copies: Mapping[int, LogCopy], in_sync: Collection[int]) -> LeaderCost:
+    """Tell what the copies lose when a broker leads. What several have is counted once.
+
+    One of those that were in sync, and so have all that was acknowledged, loses nothing to them;
+    of another one it is known only if their copies are.
+    """
+    leading = copies.get(leader)
+    if leading is None:
+        return LeaderCost(Price(is_unknown=True), None)
+    is_short = leader not in in_sync and not {*in_sync} <= {*copies}
+    cuts = [
+        find_cut(each, leading, copies.values())
+        for broker, each in copies.items()
+        if broker != leader
+    ]
+    known = [each for each in cuts if each is not None]
+    dearest = max(known, key=lambda each: each.price, default=None)
+    price = Price() if dearest is None else dearest.price
+    return LeaderCost(
+        price=price._replace(is_unknown=is_short or len(known) < len(cuts)),
+        cut=dearest if price.offsets_count else None,
+    )
+
+
+class CutContents(NamedTuple):
+    """What lies in a cut. None: not known.
+
+    Attributes:
+        transactions_count: removed, shortened, or without their marker.
+        reopened_count: of these, those without their marker.
+    """
+
+    records_count: int | None
+    acknowledged_records_count: int | None
+    transactions_count: int | None
+    reopened_count: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    notes: tuple[str, ...] = ()
+
+
+UNREAD = CutContents(
+    records_count=None,
+    acknowledged_records_count=None,
+    transactions_count=None,
+    reopened_count=None,
+    first_timestamp_ms=None,
+    last_timestamp_ms=None,
+)
+
+
+def read_cut(cut: CopyCut, clock: Clock) -> CutContents:
+    """Read what a cut takes."""
+    partition = cut.copy.partition
+    try:
+        first_ms, last_ms = _times(partition, cut.start_offset)
+        tail = price_tail(
+            partition,
+            cut.start_offset,
+            acknowledged_offset=cut.acknowledged_end_offset,
+            clock=clock,
+        )
+    except (AccessError, RefusedError) as exc:
+        return UNREAD._replace(notes=(str(exc),))
+    counts = tail.transactions_count
+    return CutContents(
+        records_count=tail.records_count,
+        acknowledged_records_count=tail.acknowledged_records_count,
+        transactions_count=None if counts is None else sum(counts.values()),
+        reopened_count=None if counts is None else counts["reopened"],
+        first_timestamp_ms=first_ms,
+        last_timestamp_ms=last_ms,
+        notes=tail.notes,
+    )
+
+
+def _times(partition: Partition, start_offset: int) -> tuple[int | None, int | None]:
+    """The least and the greatest timestamp from an offset on, of batches that have one."""
+    first_ms: int | None = None
+    last_ms: int | None = None
+    for placed in partition.read(start_offset):
+        header = placed.batch.header
+        if header.max_timestamp_ms < 0 or header.last_offset < start_offset:
+            continue
+        begin_ms = header.max_timestamp_ms
+        if header.delete_horizon_ms is None and header.base_timestamp_ms >= 0:
+            begin_ms = min(begin_ms, header.base_timestamp_ms)
+        first_ms = begin_ms if first_ms is None else min(first_ms, begin_ms)
+        last_ms = max(last_ms or 0, header.max_timestamp_ms)
+    return first_ms, last_ms

@@ -1,0 +1,202 @@
+"""The dead nodes: whose directories were given, how they stopped, which metadata is the newest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.cluster_image import load_cluster_image
+from storage.dirs.discovery import discover
+from storage.dirs.log_dir import StoppedState
+from storage.dirs.partition import Partition
+from storage.errors import AccessError, FormatError, UsageError
+from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC, DirState
+from storage.formats import clean_shutdown, quorum_state
+from storage.formats.partition_metadata import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
+    from storage.file_names import TopicPartition
+
+
+class Node(NamedTuple):
+    """A node, by its log dirs."""
+
+    node_id: int
+    log_dirs: tuple[LogDir, ...]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker has one of its directories."""
+        return any(each.stopped is StoppedState.LIVE for each in self.log_dirs)
+
+    def stopped_in(self) -> int | None:
+        """The registration (broker epoch) in which it stopped cleanly; None: it did not.
+
+        As a broker tells its controller when it starts: all its log dirs say so, and the same.
+        """
+        found = set()
+        for each in self.log_dirs:
+            try:
+                data = Path(each.path, CLEAN_SHUTDOWN_NAME).read_bytes()
+            except OSError:
+                return None
+            found.add(clean_shutdown.broker_epoch(data))
+        return found.pop() if len(found) == 1 else None
+
+
+class NewestMetadata(NamedTuple):
+    """The newest `__cluster_metadata-0`.
+
+    Attributes:
+        path: its directory.
+        voters: the controllers that elect a leader among them; empty: not known.
+    """
+
+    path: str
+    image: ClusterImage
+    voters: tuple[int, ...]
+
+
+class DeadCluster(NamedTuple):
+    """What was given.
+
+    Attributes:
+        nodes: by id.
+        copies: directories of live partitions, by partition and node.
+        notes: what is doubtful, in words.
+        is_short: something of it could not be read.
+    """
+
+    nodes: dict[int, Node]
+    metadata: NewestMetadata
+    copies: dict[TopicPartition, dict[int, Selected]]
+    notes: tuple[str, ...]
+    is_short: bool
+
+
+def find_dead_cluster(paths: Sequence[str], metadata_dir: str | None) -> DeadCluster:
+    """Find nodes, their copies and the newest metadata.
+
+    Raises:
+        UsageError: these are not log dirs of one cluster's nodes, or have no metadata.
+        AccessError: the only one cannot be read.
+    """
+    found = discover(paths)
+    notes = [str(each) for each in found.problems]
+    is_short = bool(notes)
+    nodes = _nodes(found.whole)
+    if not nodes:
+        raise UsageError(
+            f"{', '.join(paths)}: no log dir of a broker: no meta.properties says which one",
+            next_step="eoctl advise LOG-DIR..., of several brokers",
+        )
+    given = () if metadata_dir is None else discover([metadata_dir]).selected
+    metadata, unread = _newest_metadata([*found.selected, *given])
+    notes += unread
+    _require_one_cluster([*found.whole, *(each.log_dir for each in given if each.log_dir)])
+    copies: dict[TopicPartition, dict[int, Selected]] = {}
+    for each in found.selected:
+        name, log_dir = each.partition.name, each.log_dir
+        if name.state is not DirState.LIVE or log_dir is None or log_dir.meta is None:
+            continue
+        if name.topic != METADATA_TOPIC and log_dir.meta.node_id is not None:
+            copies.setdefault(each.partition.topic_partition, {})[log_dir.meta.node_id] = each
+    missing = list(_told_of_missing_dirs(nodes, metadata.image))
+    if unseen := [each for each in metadata.voters if each not in nodes]:
+        told = ", ".join(map(str, unseen))
+        notes.append(f"controller {told}: not among these, and may have newer metadata")
+    return DeadCluster(
+        nodes=nodes,
+        metadata=metadata,
+        copies=copies,
+        notes=(*notes, *missing),
+        is_short=is_short or bool(unread or missing),
+    )
+
+
+def _nodes(log_dirs: Iterable[LogDir]) -> dict[int, Node]:
+    found: dict[int, list[LogDir]] = {}
+    for each in log_dirs:
+        if each.meta is not None and each.meta.node_id is not None:
+            found.setdefault(each.meta.node_id, []).append(each)
+    return {node_id: Node(node_id, tuple(found[node_id])) for node_id in sorted(found)}
+
+
+def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
+    known: dict[str, str] = {}
+    for each in log_dirs:
+        if each.meta is not None and each.meta.cluster_id is not None:
+            known.setdefault(each.meta.cluster_id, each.path)
+    if len(known) > 1:
+        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
+        raise UsageError(f"these are of different clusters ({told})")
+
+
+class _MetadataLog(NamedTuple):
+    epoch: int
+    end_offset: int
+    partition: Partition
+
+
+def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list[str]]:
+    """The log of the latest epoch, of these the longest one: what a quorum would go on with."""
+    logs: list[_MetadataLog] = []
+    voters: tuple[int, ...] = ()
+    notes: list[str] = []
+    for each in selected:
+        name = each.partition.name
+        if name.topic != METADATA_TOPIC or name.state is not DirState.LIVE:
+            continue
+        try:
+            partition = Partition.of(each)
+            end = partition.log_end()
+        except AccessError as exc:
+            notes.append(str(exc))
+            continue
+        epochs = partition.leader_epochs()
+        own = [snapshot.name.offset or 0 for snapshot in partition.files.checkpoints]
+        end_offset = max([0 if end is None else end.offset, *own])
+        logs.append(_MetadataLog(epochs[-1].epoch if epochs else -1, end_offset, partition))
+        voters = voters or _voters(partition)
+    if not logs:
+        raise UsageError(
+            f"no {METADATA_TOPIC}-0 there: who was in the ISR is not known",
+            next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
+            " copy has most",
+        )
+    newest = max(logs, key=lambda each: each[:2]).partition
+    image = load_cluster_image(newest)
+    notes += (f"{newest.path}: {each}" for each in image.problems)
+    if not image.is_complete:
+        notes.append(f"{newest.path}: not all of it could be read: a state may be an older one")
+    return NewestMetadata(newest.path, image, voters or tuple(sorted(image.controllers))), notes
+
+
+def _voters(partition: Partition) -> tuple[int, ...]:
+    """Static voters, as quorum-state has them; () if it has none."""
+    data = partition.read_file(partition.files.other(quorum_state.NAME))
+    try:
+        state = None if data is None else quorum_state.parse_quorum_state(data)
+    except FormatError:
+        return ()
+    found = () if state is None else state.current_voters or ()
+    return tuple(sorted(each.voter_id for each in found))
+
+
+def _told_of_missing_dirs(nodes: dict[int, Node], image: ClusterImage) -> Iterator[str]:
+    for node in nodes.values():
+        broker = image.brokers.get(node.node_id)
+        own = [each.meta.directory_id for each in node.log_dirs if each.meta is not None]
+        if broker is None or None in own:
+            continue
+        for each in broker.log_dirs:
+            if each not in own:
+                yield (
+                    f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}: it"
+                    " is not among these, and what is in it counts as missing"
+                )

@@ -1,0 +1,313 @@
+"""In which order brokers are started: who leads then, when, and what that loses.
+
+An order is played for every state that a partition may be in, and counts by its worst outcome.
+A broker that is started registers, is let in, and catches up before the next one is started. Where
+brokers are controllers, too, nobody is elected before most of these are up: who of the first ones
+is let in first is not known.
+
+Where no order gives a leader without an unclean election, the one that loses least is asked for as
+soon as its broker runs: who is elected then is the first in the order of the replicas that runs.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.elections.rules import NO_LEADER, elected_uncleanly, joined, started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from recovery.elections.rules import PartitionState, Terms
+
+MAX_PERMUTED = 5  # brokers of which all orders are tried
+NEVER = 1 << 30  # a step that does not come
+
+
+class Price(NamedTuple):
+    """What is lost at the other copies when one leads. Ordered: the dearer is greater.
+
+    Attributes:
+        is_unknown: what the leader, or another copy, has is not known.
+        acknowledged_count: offsets that were acknowledged for sure.
+        offsets_count: all offsets.
+    """
+
+    is_unknown: bool = False
+    acknowledged_count: int = 0
+    offsets_count: int = 0
+
+
+class Case(NamedTuple):
+    """What decides how the orders of starting turn out for a partition; many share one.
+
+    Attributes:
+        states: what it may be in once the sessions of the stopped brokers have ended.
+        prices: by the broker that leads; one that is not there is not known.
+        wanted: who is elected uncleanly, if nobody may lead otherwise; None: nobody can be.
+    """
+
+    states: frozenset[PartitionState]
+    terms: Terms
+    prices: tuple[tuple[int, Price], ...]
+    wanted: int | None
+
+
+class Surroundings(NamedTuple):
+    """What is the same for all partitions.
+
+    Attributes:
+        clean: brokers that stopped cleanly.
+        running: those that run already.
+        voters: those that are controllers, too, and stopped.
+        needed: how many voters have to be started before anybody is elected.
+    """
+
+    clean: frozenset[int] = frozenset()
+    running: frozenset[int] = frozenset()
+    voters: frozenset[int] = frozenset()
+    needed: int = 0
+
+    def together(self, order: Sequence[int]) -> int:
+        """How many of the first are let in when a controller is elected; all: it never is."""
+        if not self.needed:
+            return 1
+        places = [place for place, each in enumerate(order, start=1) if each in self.voters]
+        return places[self.needed - 1] if len(places) >= self.needed else len(order) + 1
+
+
+class Outcome(NamedTuple):
+    """How an order ends for a partition.
+
+    Attributes:
+        price: of the first leader.
+        leader: the first one; -1: nobody leads when all are started.
+        step: how many had been started when it was elected; 0: it leads already.
+        write_step: how many until acks=all is accepted.
+        is_unclean: it was not in ISR or ELR.
+        is_asked_for: it leads because somebody asked for an unclean election.
+    """
+
+    price: Price
+    leader: int
+    step: int
+    write_step: int
+    is_unclean: bool
+    is_asked_for: bool
+
+    @property
+    def is_led(self) -> bool:
+        """Whether anybody leads at the end."""
+        return self.leader != NO_LEADER
+
+    @property
+    def weight(self) -> tuple[Price, bool, bool, bool, int, int]:
+        """The worse outcome has more of it."""
+        return (
+            self.price,
+            not self.is_led,
+            self.is_asked_for,
+            self.is_unclean,
+            self.step,
+            self.write_step,
+        )
+
+
+def outcomes(
+    case: Case, order: Sequence[int], setting: Surroundings, together: int
+) -> Iterator[Outcome]:
+    """Play an order in all ways that it may go; of the first `together` each may be let in first.
+
+    With more than there are, nobody is let in.
+    """
+    if together > max(len(order), 1):
+        order = ()
+    for state in case.states:
+        for first in permutations(order[:together]):
+            yield _outcome(case, state, (*first, *order[together:]), setting)
+
+
+def worst_outcome(
+    case: Case, order: Sequence[int], setting: Surroundings, together: int
+) -> Outcome:
+    """Play an order in all ways that it may go, and give the worst outcome."""
+    return max(outcomes(case, order, setting, together), key=lambda each: each.weight)
+
+
+def _outcome(
+    case: Case, state: PartitionState, order: Sequence[int], setting: Surroundings
+) -> Outcome:
+    played = _play(case, state, order, setting, wanted=None)
+    if not played.is_led and case.wanted is not None:
+        return _play(case, state, order, setting, wanted=case.wanted)
+    return played
+
+
+def _play(
+    case: Case,
+    state: PartitionState,
+    order: Sequence[int],
+    setting: Surroundings,
+    *,
+    wanted: int | None,
+) -> Outcome:
+    terms, running = case.terms, set(setting.running)
+    leader, step = state.leader, 0 if state.has_leader else NEVER
+    is_unclean, is_asked_for = False, False
+    if not state.has_leader and wanted in running:
+        state = elected_uncleanly(state, terms, running)
+        leader, step, is_unclean, is_asked_for = state.leader, 0, state.is_unclean, True
+        for each in running:
+            state = joined(state, terms, each, running)
+    write_step = 0 if _is_writable(state, terms) else NEVER
+    for number, broker in enumerate(order, start=1):
+        state = started(state, terms, broker, running, is_clean=broker in setting.clean)
+        running.add(broker)
+        if not state.has_leader and broker == wanted:
+            state = elected_uncleanly(state, terms, running)
+            is_asked_for = state.has_leader
+        if leader == NO_LEADER and state.has_leader:
+            leader, step, is_unclean = state.leader, number, state.is_unclean
+            for each in running:  # those that waited for a leader
+                state = joined(state, terms, each, running)
+        if write_step == NEVER and _is_writable(state, terms):
+            write_step = number
+    price = Price()
+    if leader != NO_LEADER:
+        price = dict(case.prices).get(leader, Price(is_unknown=True))
+    return Outcome(
+        price=price,
+        leader=leader,
+        step=step,
+        write_step=write_step,
+        is_unclean=is_unclean,
+        is_asked_for=is_asked_for,
+    )
+
+
+def _is_writable(state: PartitionState, terms: Terms) -> bool:
+    return state.has_leader and len(state.isr) >= terms.min_insync
+
+
+# --- all orders -----------------------------------------------------------------------------------
+
+
+class OrderSum(NamedTuple):
+    """How an order ends, over all partitions.
+
+    Attributes:
+        order: brokers.
+        lost_acknowledged_offsets_count: at least.
+        lost_partitions_count: partitions that lose offsets.
+        unclean_partitions_count: led by an unclean election, asked for or not.
+        asked_partitions_count: of these, those where somebody has to ask for it.
+        leaderless_partitions_count: nobody leads at the end.
+        unknown_partitions_count: what they lose is not known.
+        waits_count: starts for which partitions wait in vain, summed.
+        first_partitions_count: partitions that are led once the first broker is up.
+    """
+
+    order: tuple[int, ...]
+    lost_acknowledged_offsets_count: int
+    lost_offsets_count: int
+    lost_partitions_count: int
+    unclean_partitions_count: int
+    asked_partitions_count: int
+    leaderless_partitions_count: int
+    unknown_partitions_count: int
+    waits_count: int
+    first_partitions_count: int
+
+    @property
+    def weight(self) -> tuple[int | tuple[int, ...], ...]:
+        """The least is the best; where nothing else decides, the lowest id comes first."""
+        return (
+            self.lost_acknowledged_offsets_count,
+            self.unknown_partitions_count,
+            self.leaderless_partitions_count,
+            self.unclean_partitions_count,
+            self.lost_offsets_count,
+            self.waits_count,
+            self.order,
+        )
+
+
+class Orders:
+    """Tries orders on the partitions of a cluster.
+
+    What partitions share is played once, and of an order only what concerns their replicas.
+    """
+
+    def __init__(self, cases: Iterable[Case], setting: Surroundings) -> None:
+        self._setting = setting
+        self._counts: dict[Case, int] = {}
+        for each in cases:
+            self._counts[each] = self._counts.get(each, 0) + 1
+        self._replicas = {
+            case: frozenset(each for state in case.states for each in state.replicas)
+            for case in self._counts
+        }
+        self._played: dict[tuple[Case, tuple[int, ...], int], Outcome] = {}
+
+    def outcome(self, case: Case, order: Sequence[int]) -> Outcome:
+        """Tell how an order ends for a partition, at worst."""
+        replicas = self._replicas[case]
+        own = tuple(each for each in order if each in replicas)
+        together = self._setting.together(order)
+        is_up = together <= max(len(order), 1)
+        own_together = sum(each in replicas for each in order[:together]) if is_up else NEVER
+        key = case, own, own_together
+        found = self._played.get(key)
+        if found is None:
+            found = worst_outcome(case, own, self._setting, own_together)
+            self._played[key] = found
+
+        def step(own_step: int) -> int:
+            if own_step in (0, NEVER):
+                return own_step
+            return max(order.index(own[own_step - 1]) + 1, together)
+
+        return found._replace(step=step(found.step), write_step=step(found.write_step))
+
+    def sum_of(self, order: Sequence[int]) -> OrderSum:
+        """Play an order on all partitions."""
+        found = [(self.outcome(case, order), times) for case, times in self._counts.items()]
+        never = len(order) + 1
+        return OrderSum(
+            order=tuple(order),
+            lost_acknowledged_offsets_count=sum(
+                each.price.acknowledged_count * times for each, times in found
+            ),
+            lost_offsets_count=sum(each.price.offsets_count * times for each, times in found),
+            lost_partitions_count=sum(times for each, times in found if each.price.offsets_count),
+            unclean_partitions_count=sum(times for each, times in found if each.is_unclean),
+            asked_partitions_count=sum(times for each, times in found if each.is_asked_for),
+            leaderless_partitions_count=sum(times for each, times in found if not each.is_led),
+            unknown_partitions_count=sum(times for each, times in found if each.price.is_unknown),
+            waits_count=sum(max(min(each.step, never) - 1, 0) * times for each, times in found),
+            first_partitions_count=sum(
+                times for each, times in found if each.step <= self._setting.together(order)
+            ),
+        )
+
+    def all_of(self, brokers: Sequence[int]) -> list[OrderSum]:
+        """Try all orders of few brokers, of many one for each that is first; the best one first."""
+        ids = sorted(brokers)
+        if len(ids) <= MAX_PERMUTED:
+            tried = [self.sum_of(each) for each in permutations(ids)]
+        else:
+            best = self._greedy(ids)
+            firsts = ((each, *(other for other in best if other != each)) for each in ids)
+            tried = [self.sum_of(each) for each in {best, *firsts}]
+        return sorted(tried, key=lambda each: each.weight)
+
+    def _greedy(self, brokers: Sequence[int]) -> tuple[int, ...]:
+        """Take the one next that leaves the least to wait for."""
+        order: tuple[int, ...] = ()
+        while len(order) < len(brokers):
+            left = [each for each in brokers if each not in order]
+            order = min(
+                ((*order, each) for each in left), key=lambda each: self.sum_of(each).weight
+            )
+        return order

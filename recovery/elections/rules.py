@@ -1,0 +1,227 @@
+"""How a controller elects leaders and keeps ISR and ELR: Kafka 4.3.1's rules, as pure functions.
+
+A partition's state changes by events of its replicas. Of each event the new ISR is given, and what
+follows from it is decided in one place (`_changed`; Kafka's PartitionChangeBuilder):
+
+  ELR    only with the feature eligible.leader.replicas.version: with as many in the ISR as
+         min.insync.replicas it is empty; with fewer it holds what has left the ISR since, but for
+         brokers that stopped without a clean shutdown (KIP-966)
+  leader stays if it may lead; else the first in the order of the replicas that runs and is in the
+         ISR, or in the ELR while the ISR is empty; else the last known leader, if ISR and ELR are
+         empty; else, only if elections may be unclean, the first that runs
+  ISR    of the leader alone after an election from the ELR, or an unclean one; the last member
+         stays in it when it leaves, unless there is an ELR
+
+Events: a broker's session ends (`fenced`), it registers again (`registered`), it is let in
+(`unfenced`), it has caught up (`joined`), somebody asks for an election (`elected_uncleanly`).
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+NO_LEADER = -1
+ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+class Terms(NamedTuple):
+    """What is set for a partition.
+
+    Attributes:
+        min_insync: min.insync.replicas, never above the number of replicas.
+        is_unclean: unclean.leader.election.enable.
+        has_elr: the cluster keeps eligible leader replicas.
+    """
+
+    min_insync: int
+    is_unclean: bool
+    has_elr: bool
+
+
+class PartitionState(NamedTuple):
+    """What the controller has of a partition.
+
+    Attributes:
+        last_known: the last leader, while there is none (lastKnownElr); with an ELR only.
+        is_unclean: the leader was elected without being in ISR or ELR.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    elr: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+    is_unclean: bool = False
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether anybody leads."""
+        return self.leader != NO_LEADER
+
+
+def fenced(
+    state: PartitionState, terms: Terms, broker: int, running: Collection[int]
+) -> PartitionState:
+    """Give the state once the session of a broker has ended; `running`: all others that run."""
+    if broker not in state.isr:
+        return state
+    return _changed(state, terms, isr=_without(state.isr, broker), running={*running} - {broker})
+
+
+def registered(
+    state: PartitionState,
+    terms: Terms,
+    broker: int,
+    running: Collection[int],
+    *,
+    is_clean: bool,
+) -> PartitionState:
+    """Give the state once a broker has registered anew: it was started.
+
+    Args:
+        state: before.
+        terms: what is set.
+        broker: the one that was started.
+        running: all others that run.
+        is_clean: it was stopped cleanly in the registration that the controller knows.
+    """
+    if is_clean or not terms.has_elr:
+        return fenced(state, terms, broker, running)
+    others = {*running} - {broker}
+    for members in (state.isr, state.elr):
+        if broker in members:
+            state = _changed(
+                state, terms, isr=_without(state.isr, broker), running=others, lost=broker
+            )
+    return state
+
+
+def unfenced(
+    state: PartitionState, terms: Terms, broker: int, running: Collection[int]
+) -> PartitionState:
+    """Give the state once a broker is let in."""
+    if state.has_leader:
+        return state
+    return _changed(state, terms, isr=state.isr, running={*running, broker})
+
+
+def joined(
+    state: PartitionState, terms: Terms, broker: int, running: Collection[int]
+) -> PartitionState:
+    """Give the state once a follower has all that its leader has."""
+    if not state.has_leader or broker in state.isr or broker not in state.replicas:
+        return state
+    members = {*state.isr, broker}
+    isr = tuple(each for each in state.replicas if each in members)
+    return _changed(state, terms, isr=isr, running={*running, broker})
+
+
+def elected_uncleanly(
+    state: PartitionState, terms: Terms, running: Collection[int]
+) -> PartitionState:
+    """Give the state once an unclean election was asked for (kafka-leader-election)."""
+    if state.has_leader:
+        return state
+    return _changed(state, terms._replace(is_unclean=True), isr=state.isr, running=running)
+
+
+def started(
+    state: PartitionState,
+    terms: Terms,
+    broker: int,
+    running: Collection[int],
+    *,
+    is_clean: bool,
+) -> PartitionState:
+    """Give the state once a broker was started, let in, and has caught up if anybody leads."""
+    state = registered(state, terms, broker, running, is_clean=is_clean)
+    state = unfenced(state, terms, broker, running)
+    return joined(state, terms, broker, running)
+
+
+def states_after_stop(
+    state: PartitionState, terms: Terms, stopped: Iterable[int], running: Collection[int]
+) -> frozenset[PartitionState]:
+    """Give the states that there may be once the sessions of stopped brokers have ended.
+
+    Sessions that end together are ended one by one, in no order that is known: the last one in the
+    ISR stays there, or is the last known leader.
+    """
+    leaving = [each for each in stopped if each in state.isr]
+    found = set()
+    for order in permutations(leaving):
+        after, others = state, {*running, *leaving}
+        for broker in order:
+            others.discard(broker)
+            after = fenced(after, terms, broker, others)
+        found.add(after)
+    return frozenset(found)
+
+
+def _changed(
+    state: PartitionState,
+    terms: Terms,
+    *,
+    isr: tuple[int, ...],
+    running: Collection[int],
+    lost: int | None = None,
+) -> PartitionState:
+    elr = tuple(_new_elr(state, terms, isr, lost))
+    leader, is_unclean = _elect(state, terms, isr, elr, running)
+    if leader == state.leader:
+        is_unclean = state.is_unclean
+    elif leader in elr:
+        isr, elr = (leader,), _without(elr, leader)
+    if leader != state.leader and is_unclean:
+        isr, elr = (leader,), ()
+    last_known = state.last_known if terms.has_elr else ()
+    if terms.has_elr and leader != state.leader:
+        last_known = last_known or (state.leader,) if leader == NO_LEADER else ()
+    return state._replace(
+        isr=isr if isr or terms.has_elr else state.isr,
+        leader=leader,
+        elr=elr,
+        last_known=last_known,
+        is_unclean=is_unclean and leader != NO_LEADER,
+    )
+
+
+def _new_elr(
+    state: PartitionState, terms: Terms, isr: tuple[int, ...], lost: int | None
+) -> Iterator[int]:
+    if not terms.has_elr or len(isr) >= terms.min_insync:
+        return
+    for each in dict.fromkeys((*state.elr, *state.isr)):
+        if each not in isr and each != lost:
+            yield each
+
+
+def _elect(
+    state: PartitionState,
+    terms: Terms,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    running: Collection[int],
+) -> tuple[int, bool]:
+    """The leader, and whether it is one by an unclean election."""
+    eligible = isr or elr
+    for each in (state.leader, *state.replicas):
+        if each in running and each in eligible:
+            return each, False
+    if terms.has_elr and not isr and not elr and len(state.last_known) == 1:
+        known = state.last_known[0]
+        if known in running:
+            return known, True
+    if terms.is_unclean:
+        for each in state.replicas:
+            if each in running:
+                return each, True
+    return NO_LEADER, False
+
+
+def _without(members: tuple[int, ...], broker: int) -> tuple[int, ...]:
+    return tuple(each for each in members if each != broker)

@@ -1,0 +1,247 @@
+"""`eoctl advise`: which broker first, on the directories of three real brokers; what it refuses.
+
+Broker 1 was alone in the ISR of all partitions when it died. `calm` and `div` were then led by 2,
+elected uncleanly, which died too; broker 3 has been away since the beginning.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.changes import in_a_closed_pipe, notes_of, rows_of
+from tests.kafka.broker import copy_log_dir
+from tests.terminal import on_terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+JSONL = ("--output", "jsonl")
+ALL = ("broker-1", "broker-2", "broker-3")
+
+
+@pytest.fixture
+def diverged(golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = golden("kafka-4.3.1-three-brokers") / "diverged"
+    monkeypatch.chdir(path)
+    return path
+
+
+@pytest.fixture
+def writable(
+    golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    path = copy_log_dir(golden("kafka-4.3.1-three-brokers") / "diverged", tmp_path / "all")
+    monkeypatch.chdir(path)
+    return path
+
+
+def by_partition(outcome: Any, kind: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in rows_of(outcome, kind):
+        found.setdefault(f"{each['topic']}-{each['partition']}", []).append(each)
+    return found
+
+
+def test_who_leads_at_once_and_who_only_uncleanly(
+    diverged: Path, eoctl: Callable[..., Any]
+) -> None:
+    done = eoctl("advise", *ALL, *JSONL)
+    assert done.status == 1  # whichever way, an acknowledged offset is lost: it was already
+    rows = {key: row for key, (row,) in by_partition(done, "partition").items()}
+    leads = {key: (row["at_once"], row["unclean_only"], row["how"]) for key, row in rows.items()}
+    assert leads == {
+        "__transaction_state-0": ([1], [2, 3], "isr"),
+        "__transaction_state-1": ([1], [3, 2], "isr"),
+        "calm-0": ([2], [1, 3], "isr"),
+        "div-0": ([2], [1, 3], "isr"),
+    }
+    orders = rows_of(done, "order")
+    assert [each["order"] for each in orders if each["is_recommended"]] == ["1,2,3"]
+    assert {each["order"]: each["waits_count"] for each in orders} == {
+        "1,2,3": 2, "2,1,3": 2, "1,3,2": 4, "2,3,1": 4, "3,1,2": 6, "3,2,1": 6,
+    }  # fmt: skip
+    assert [(each["broker"], each["led_count"]) for each in rows_of(done, "step")] == [
+        (None, 0), (1, 2), (2, 4), (3, 4),
+    ]  # fmt: skip
+
+
+def test_what_each_leader_loses(diverged: Path, eoctl: Callable[..., Any]) -> None:
+    """As `replicas compare` says of the same copies."""
+    done = eoctl("advise", *ALL, *JSONL, "--topic", "div")
+    assert {
+        each["broker"]: (
+            each["from_broker"],
+            each["start_offset"],
+            each["lost_acknowledged_offsets_count"],
+            each["lost_offsets_count"],
+            each["lost_records_count"],
+            each["lost_transactions_count"],
+        )
+        for each in rows_of(done, "choice")
+    } == {2: (1, 36, 1, 37, 33, 3), 1: (2, 36, 0, 30, 30, 0), 3: (1, 36, 1, 37, 33, 3)}
+    compared = eoctl("replicas", "compare", *(f"{each}/div-0" for each in ALL), "--now", 0, *JSONL)
+    costs = {
+        each["leader"]: each["lost_records_count"]
+        for each in rows_of(compared, "choice")
+        if each["follower"] == "broker-1/div-0"
+    }
+    assert costs == {"broker-2/div-0": 33, "broker-3/div-0": 33}
+
+
+def test_a_copy_that_is_not_there_makes_the_loss_unknown(
+    diverged: Path, eoctl: Callable[..., Any]
+) -> None:
+    done = eoctl("advise", "broker-3", "--metadata-dir", "broker-2", *JSONL)
+    assert done.status == 1
+    (order,) = rows_of(done, "order")
+    assert (order["unknown_partitions_count"], order["unclean_count"]) == (4, 4)
+    for each in rows_of(done, "partition"):
+        assert (each["at_once"], each["unclean_only"], each["how"]) == ([], [3], "by request")
+    for each in rows_of(done, "choice"):
+        assert each["lost_offsets_count"] is None
+
+
+def test_who_does_not_come_back_is_compared_with(diverged: Path, eoctl: Callable[..., Any]) -> None:
+    done = eoctl("advise", *ALL, "--gone", 2, *JSONL)
+    assert done.status == 1
+    rows = {key: row for key, (row,) in by_partition(done, "partition").items()}
+    assert rows["div-0"]["how"] == "by request"
+    assert rows["div-0"]["leads"] == 1
+    assert rows["__transaction_state-0"]["how"] == "isr"
+    (order,) = (each for each in rows_of(done, "order") if each["is_recommended"])
+    assert (order["order"], order["lost_offsets_count"]) == ("1,3", 31)
+
+
+def test_who_runs_leads_already(diverged: Path, eoctl: Callable[..., Any]) -> None:
+    done = eoctl("advise", "broker-1", "broker-2", "--running", 2, "--topic", "c*", *JSONL)
+    (row,) = rows_of(done, "partition")
+    assert (row["leads"], row["how"], row["step"]) == (2, "leads", 0)
+    assert done.status == 0
+
+
+def test_the_answer_comes_first(diverged: Path) -> None:
+    shown = on_terminal("advise", *ALL, streams=("stdout",)).lines
+    assert shown[:3] == [
+        "Start   broker 1 first, then 2, 3",
+        "Why     with 1 up, 2 of 4 partitions are led; 3 first: 4 wait",
+        "        __transaction_state-0: broker 1 is the last one in the ISR",
+    ]
+    assert shown[3].startswith("Lost    1 acknowledged offset at least, 38 at most")
+    assert any(each.startswith("Next    start broker 1") for each in shown[4:10])
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--gone", 2), ("--settings",), ("--topic", "div"), ("--limit", 1)]
+)
+def test_it_fits_80_columns(diverged: Path, options: tuple[object, ...]) -> None:
+    shown = on_terminal("advise", *ALL, *options, streams=("stdout",)).lines
+    assert shown
+    assert max(map(len, shown)) <= 80
+
+
+def test_what_topics_survive(diverged: Path, eoctl: Callable[..., Any]) -> None:
+    done = eoctl("advise", "broker-2", "--settings", *JSONL)
+    assert done.status == 1
+    found = {each["topic"]: each for each in rows_of(done, "topic")}
+    assert {*found} == {"__transaction_state", "calm", "div"}
+    assert found["div"]["faults"] == ["min.insync 1", "no ELR"]
+    assert found["div"]["settings_from"] == "default"
+    assert (
+        found["div"]["replicas_count"],
+        found["div"]["survives_for_writes"],
+        found["div"]["survives_for_data"],
+        found["div"]["survives_power"],
+    ) == (3, 2, 0, 0)
+
+
+# --- what it refuses, and what it cannot know -------------------------------------------------------
+
+
+def test_without_metadata_nothing_is_known(writable: Path, eoctl: Callable[..., Any]) -> None:
+    shutil.rmtree(writable / "broker-1" / "__cluster_metadata-0")
+    done = eoctl("advise", "broker-1")
+    assert done.status == 2
+    assert "who was in the ISR is not known" in done.errors
+    assert "replicas compare" in done.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "no LOG-DIR given"),
+        (("broker-1/div-0",), "no log dir of a broker"),
+        (("broker-1", "--running", 9), "no node of that id"),
+        (("broker-1", "--topic", "none"), "no topic none"),
+        (("broker-1", "--settings", "--topic", "none"), "no topic none"),
+        (("broker-1", "--settings", "--gone", 1), "--settings looks at no broker"),
+    ],
+)
+def test_wrong_calls(
+    diverged: Path, eoctl: Callable[..., Any], arguments: tuple[object, ...], words: str
+) -> None:
+    done = eoctl("advise", *arguments)
+    assert done.status == 2
+    assert words in done.errors
+
+
+def test_two_clusters(writable: Path, eoctl: Callable[..., Any]) -> None:
+    path = writable / "broker-2" / "meta.properties"
+    path.write_text(path.read_text().replace("cluster.id=", "cluster.id=other"))
+    done = eoctl("advise", *ALL)
+    assert done.status == 2
+    assert "different clusters" in done.errors
+
+
+def test_damage_is_named_and_does_not_count(writable: Path, eoctl: Callable[..., Any]) -> None:
+    log = writable / "broker-2" / "div-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[4000] ^= 1
+    log.write_bytes(data)
+    (writable / "broker-1" / "div-0" / "leader-epoch-checkpoint").write_text("0\n9\n")
+    done = eoctl("advise", *ALL, *JSONL)
+    assert done.status == 5
+    notes = "\n".join(notes_of(done))
+    assert "what lies behind does not count" in notes
+    assert "leader-epoch-checkpoint" in notes
+    (row,) = by_partition(done, "partition")["div-0"]
+    assert row["leads"] == 2
+    choices = {each["broker"]: each for each in by_partition(done, "choice")["div-0"]}
+    assert choices[1]["lost_offsets_count"] is None
+
+
+def test_a_topic_made_anew_is_another_one(writable: Path, eoctl: Callable[..., Any]) -> None:
+    data = (writable / "broker-1" / "calm-0" / "partition.metadata").read_bytes()
+    (writable / "broker-3" / "div-0" / "partition.metadata").write_bytes(data)
+    done = eoctl("advise", *ALL, *JSONL)
+    assert "of another topic of that name" in "\n".join(notes_of(done))
+    assert done.status == 1
+
+
+def test_metadata_that_end_early(writable: Path, eoctl: Callable[..., Any]) -> None:
+    """The newest are damaged: what is not known is said, and the status is not 0."""
+    log = writable / "broker-2" / "__cluster_metadata-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    done = eoctl("advise", *ALL, *JSONL)
+    assert done.status in {1, 5}
+    assert "an older one" in "\n".join(notes_of(done))
+
+
+def test_a_log_dir_that_cannot_be_read(writable: Path, eoctl: Callable[..., Any]) -> None:
+    done = eoctl("advise", "broker-2", "nowhere", "--topic", "calm", *JSONL)
+    assert done.status == 5
+    assert "nowhere" in "\n".join(notes_of(done))
+    empty = writable / "empty"
+    os.mkdir(empty)  # noqa: PTH102
+    assert eoctl("advise", empty).status == 3
+
+
+def test_a_closed_pipe_ends_quietly(diverged: Path) -> None:
+    done = in_a_closed_pipe("advise", *ALL, *JSONL)
+    assert b"Traceback" not in done.stderr

@@ -12,7 +12,8 @@ import pytest
 from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME
 from storage.formats.partition_metadata import format_uuid
 from tests.crash.commands import CHANGES
-from tests.crash.scenario import check_scenario, drawn_syncs, surviving_mutants
+from tests.crash.faults import UnsyncedFileSystem
+from tests.crash.scenario import Scenario, check_scenario, drawn_syncs, surviving_mutants
 from tests.crash.states import RUN_NAME
 from tests.crash.test_commands_crash import (
     MUTANT_COMBINATIONS_MAX,
@@ -20,12 +21,14 @@ from tests.crash.test_commands_crash import (
     SYNCS_SHARE,
     Crashes,
 )
+from tests.crash.trees import leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tests.crash.commands import Cli
+    from tests.crash.states import CrashState
 
 TOPIC_ID = format_uuid(bytes(range(1, 17)))
 NOW_MS = 1_795_000_000_000
@@ -51,6 +54,19 @@ class Begun(Crashes):
             assert now.keys() >= self.after.keys()
         if any(name.endswith("partition.metadata") for name in now):
             assert BOOTSTRAP_NAME in now
+
+    def completed(self) -> Scenario:
+        """As for all changes; what is whole before the command could say so is refused, as it is."""
+        whole = super().completed()
+
+        def check(root: Path, state: CrashState) -> None:
+            if self.contents(root) != self.after or leftovers(root / "log-dir"):
+                whole.check(root, state)
+                return
+            assert self.try_call(UnsyncedFileSystem(), *self.apply_arguments(root)).status != 0
+            self.require_after(root)
+
+        return whole._replace(check=check)
 
 
 @pytest.fixture

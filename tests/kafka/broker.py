@@ -114,6 +114,7 @@ class Broker:
         self.log_file = self._work_dir / "broker.log"
         self.log_file.touch()
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_pos = 0  # where its log of the last start begins
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -142,22 +143,34 @@ class Broker:
         Raises:
             BrokerError: it ended before that, or is not ready within `READY_TIMEOUT_S`.
         """
-        if self._process is not None:
-            raise BrokerError("this broker runs already")
         for start_number in range(1, _STARTS + 1):
-            log_pos = self.log_file.stat().st_size
-            self._spawn(_two_free_ports())
+            self.spawn()
             try:
-                self._wait_until_ready(log_pos)
+                self.await_ready()
             except BrokerError:
                 self.kill()
                 # Another process may have taken a port since we looked.
-                taken = "Address already in use" in self._log_since(log_pos)
+                taken = "Address already in use" in self._log_since(self._log_pos)
                 if not taken or start_number == _STARTS:
                     raise
             else:
                 break
         return self
+
+    def spawn(self) -> None:
+        """Start its process, and do not wait."""
+        if self.is_running:
+            raise BrokerError("this broker runs already")
+        self._log_pos = self.log_file.stat().st_size
+        self._spawn(self._choose_ports())
+
+    def await_ready(self) -> None:
+        """Wait until it serves requests.
+
+        Raises:
+            BrokerError: it has ended, or is not ready within `READY_TIMEOUT_S`.
+        """
+        self._wait_until_ready(self._log_pos)
 
     def stop(self) -> None:
         """Stop it cleanly, and make sure that it left its clean-shutdown markers.
@@ -177,6 +190,11 @@ class Broker:
             if not (log_dir / CLEAN_MARKER).exists():
                 raise BrokerError(f"no {CLEAN_MARKER} in {log_dir}\n{self.log_tail()}")
 
+    def send_kill(self) -> None:
+        """Send it the signal that `kill` sends, and do not wait."""
+        if self._process is not None:
+            self._process.kill()
+
     def kill(self) -> None:
         """End it at once, as a crash does. Does nothing when it does not run."""
         if self._process is not None:
@@ -193,6 +211,11 @@ class Broker:
     def pid(self) -> int:
         """The process id of its JVM."""
         return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
 
     # --- what it logged --------------------------------------------------------------------------
 
@@ -222,6 +245,10 @@ class Broker:
         with self.log_file.open("rb") as file:
             file.seek(pos)
             return file.read().decode(errors="replace")
+
+    def properties_file(self) -> Path:
+        """Write its server.properties."""
+        return self._write_properties(self._choose_ports())
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -256,7 +283,15 @@ class Broker:
             )
         self.bootstrap = f"127.0.0.1:{ports[0]}"
 
+    def _choose_ports(self) -> tuple[int, int]:
+        return _two_free_ports()
+
     def _write_properties(self, ports: tuple[int, int]) -> Path:
+        path = self._work_dir / "server.properties"
+        path.write_text(self._properties(ports))
+        return path
+
+    def _properties(self, ports: tuple[int, int]) -> str:
         known = [read_properties(log_dir / "meta.properties") for log_dir in self.log_dirs]
         text = _PROPERTIES.format(
             node_id=next((found["node.id"] for found in known if "node.id" in found), "1"),
@@ -264,10 +299,10 @@ class Broker:
             controller_port=ports[1],
             log_dirs=",".join(str(log_dir.resolve()) for log_dir in self.log_dirs),
         )
-        text += "".join(f"{name}={value}\n" for name, value in self.settings.items() if value)
-        path = self._work_dir / "server.properties"
-        path.write_text(text)
-        return path
+        return text + self._set()
+
+    def _set(self) -> str:
+        return "".join(f"{name}={value}\n" for name, value in self.settings.items() if value)
 
     def _format(self, properties_file: Path) -> None:
         known = [read_properties(log_dir / "meta.properties") for log_dir in self.log_dirs]

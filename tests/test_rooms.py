@@ -34,7 +34,8 @@ APART = {
 }
 STORAGE = {
     "storage", "storage.formats", "storage.files", "storage.kernels", "storage.log",
-    "storage.producers", "storage.dirs", "storage.places", "storage.writing", "storage (front)",
+    "storage.producers", "storage.dirs", "storage.places", "storage.replication", "storage.writing",
+    "storage (front)",
 }  # fmt: skip
 # Room -> the rooms that it may import, from the ground up; those of storage are open to all above.
 ROOMS: dict[str, set[str]] = {
@@ -55,6 +56,7 @@ ROOMS: dict[str, set[str]] = {
         "storage", "storage.dirs", "storage.files", "storage.formats", "storage.kernels",
         "storage.log", "storage.producers",
     },
+    "storage.replication": set(),
     "storage (front)": {"storage.dirs", "storage.log"},
     # They know storage only.
     "recovery": set(),

@@ -2,6 +2,6 @@
 
 Each id with its severity, what a broker does, and the fix; `docs/rules` is printed from it.
 
-From the entry down: catalogue, brokers, directories, formats, indexes, logs, producers, state,
-rule, findings.
+From the entry down: catalogue, brokers, directories, formats, indexes, logs, producers,
+replication, state, rule, findings.
 """

@@ -17,6 +17,7 @@ from recovery.rules.formats import FORMATS, KRAFT
 from recovery.rules.indexes import INDEXES
 from recovery.rules.logs import LOG
 from recovery.rules.producers import PRODUCERS
+from recovery.rules.replication import REPLICATION
 from recovery.rules.state import STATE
 from storage.shell_words import as_argument
 
@@ -42,6 +43,7 @@ PAGES = (
     RulePage("writing", "How a broker writes a log", WRITING),
     RulePage("loading", "How a broker loads and recovers a log", LOADING),
     RulePage("state", "Producers and transactions in a broker", STATE),
+    RulePage("replication", "How replicas keep together", REPLICATION),
     RulePage("repairing", "What a repair has to keep to", REPAIRING),
 )
 RULES = {rule.check_id: rule for page in PAGES for rule in page.rules}

@@ -1,0 +1,198 @@
+"""A partition as its leader sees it: ISR, high watermark, and what a producer is answered.
+
+  REPL-3  the high watermark is the smallest log end of the ISR; of all that may be in it while a
+          change of it is under way (KIP-497), and of those that have caught up and will join. It
+          never goes back, and waits while the ISR is smaller than min.insync.replicas
+  REPL-4  a follower takes the leader's high watermark, at most its own log end
+  REPL-5  who has not caught up for replica.lag.time.max.ms is to leave; who has all up to the high
+          watermark, and reaches into this leader's epoch, may join. The controller decides
+  REPL-6  acks=all waits for the high watermark and asks for min.insync.replicas before and after
+
+Source: Partition, PartitionState, DelayedProduce of Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.replication.progress import FollowerProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from storage.replication.progress import IsrTerms
+
+ACKS_ALL = -1
+NOT_ENOUGH_REPLICAS = "NOT_ENOUGH_REPLICAS"
+NOT_ENOUGH_REPLICAS_AFTER_APPEND = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+
+
+def follower_high_watermark(leader_high_watermark: int, end_offset: int) -> int:
+    """REPL-4: what a follower takes from a fetch response, once it has appended what was in it."""
+    return min(leader_high_watermark, end_offset)
+
+
+class IsrChange(NamedTuple):
+    """What a leader asks of the controller (AlterPartition); it is for one state of the partition.
+
+    Another leader epoch or partition epoch there, and it is refused.
+    """
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+class Leadership(NamedTuple):
+    """What the controller has made of a partition."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
+class LeaderReplica:
+    """One partition from the start of its leader's epoch on.
+
+    Args:
+        broker_id: the leader.
+        leadership: of it.
+        terms: what is set.
+        end_offset: log end at the start of the epoch.
+        high_watermark: as known then.
+        now_us: the time.
+
+    Attributes:
+        isr: as the controller has it, as far as is known here.
+        pending: an ISR that the controller was asked for.
+        fenced: brokers that are not to join, as the cluster's metadata says.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        leadership: Leadership,
+        terms: IsrTerms,
+        *,
+        end_offset: int,
+        high_watermark: int,
+        now_us: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.terms = terms
+        self.leader_epoch = leadership.leader_epoch
+        self.partition_epoch = leadership.partition_epoch
+        self.replicas = leadership.replicas
+        self.isr = leadership.isr
+        self.pending: IsrChange | None = None
+        self.fenced: Collection[int] = frozenset()
+        self.end_offset = end_offset
+        self.epoch_start_offset = end_offset
+        self.high_watermark = high_watermark
+        # Members of the ISR had caught up with the leader before; they get a new start.
+        self.followers = {
+            each: FollowerProgress(caught_up_us=now_us) if each in self.isr else FollowerProgress()
+            for each in self.replicas
+            if each != broker_id
+        }
+        self.advance(now_us)
+
+    # -- the ISR
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """All that may be in the ISR while a change is under way (KIP-497)."""
+        if self.pending is None:
+            return self.isr
+        return (*self.isr, *(each for each in self.pending.isr if each not in self.isr))
+
+    @property
+    def min_insync(self) -> int:
+        """min.insync.replicas, which cannot be more than there are."""
+        return min(self.terms.min_insync, len(self.replicas))
+
+    def leaving(self, now_us: int) -> tuple[int, ...]:
+        """Members of the ISR that do not keep up; none while a change is under way."""
+        if self.pending is not None:
+            return ()
+        return tuple(
+            each
+            for each in self.isr
+            if each != self.broker_id
+            and not self.followers[each].keeps_up(self.terms, self.end_offset, now_us)
+        )
+
+    def may_join(self, follower: int) -> bool:
+        """Whether a follower that has just fetched is to be added (Partition.maybeExpandIsr)."""
+        if self.pending is not None or follower in self.isr or follower in self.fenced:
+            return False
+        end_offset = self.followers[follower].end_offset
+        return end_offset >= self.high_watermark and end_offset >= self.epoch_start_offset
+
+    def propose(self, isr: Sequence[int]) -> IsrChange:
+        """Note that the controller is asked for another ISR; `settle` ends it."""
+        self.pending = IsrChange(tuple(isr), self.leader_epoch, self.partition_epoch)
+        return self.pending
+
+    def settle(self, leadership: Leadership | None, now_us: int) -> None:
+        """Take what the controller made of it; None: it was refused, and nothing has changed.
+
+        What is older than what is known says nothing.
+        """
+        self.pending = None
+        if leadership is not None and leadership.partition_epoch > self.partition_epoch:
+            self.partition_epoch = leadership.partition_epoch
+            self.isr = leadership.isr
+        self.advance(now_us)
+
+    # -- offsets
+
+    def appended(self, end_offset: int, now_us: int) -> bool:
+        """Note that the log has grown; returns whether the high watermark moved."""
+        self.end_offset = end_offset
+        return self.advance(now_us)
+
+    def fetched(self, follower: int, fetch_offset: int, now_us: int) -> bool:
+        """Note a fetch of a follower; returns whether the high watermark moved."""
+        self.followers[follower].fetched(fetch_offset, self.end_offset, now_us)
+        return self.advance(now_us)
+
+    def advance(self, now_us: int) -> bool:
+        """REPL-3; returns whether the high watermark moved."""
+        if self.terms.has_strict_minimum and len(self.isr) < self.min_insync:
+            return False
+        candidate = self.end_offset
+        members = self.maximal_isr
+        for broker, progress in self.followers.items():
+            if progress.end_offset < candidate and (
+                broker in members or self._will_join(broker, progress, now_us)
+            ):
+                candidate = progress.end_offset
+        if candidate <= self.high_watermark:
+            return False
+        self.high_watermark = candidate
+        return True
+
+    def _will_join(self, broker: int, progress: FollowerProgress, now_us: int) -> bool:
+        """Else a follower that keeps up could stay below a high watermark that runs ahead."""
+        keeps_up = progress.keeps_up(self.terms, self.end_offset, now_us)
+        return keeps_up and broker not in self.fenced
+
+    # -- producers
+
+    def refusal(self, acks: int) -> str | None:
+        """The error for a batch before it is appended; None: it is appended."""
+        if acks == ACKS_ALL and len(self.isr) < self.min_insync:
+            return NOT_ENOUGH_REPLICAS
+        return None
+
+    def answer(self, next_offset: int) -> str | None:
+        """What acks=all is answered for a batch that ends below an offset; "": it is acknowledged.
+
+        None: it is to wait.
+        """
+        if self.high_watermark < next_offset:
+            return None
+        is_enough = len(self.maximal_isr) >= self.min_insync
+        return "" if is_enough else NOT_ENOUGH_REPLICAS_AFTER_APPEND

@@ -15,6 +15,7 @@ from storage.formats.consumer_offsets import (
 from storage.formats.consumer_protocol import ASSIGNMENT, encode_message
 from storage.formats.group_records import RECORD_TYPES
 from storage.producers.java_hash import coordinator_partition
+from storage.writing.record_builder import ProducerIdentity
 from tests.hanging import append_record
 
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ def commit(
     key = encode_offset_key(OffsetKey(group, topic, partition))
     value = encode_offset_value(OffsetCommit(3, offset, commit_timestamp_ms=time_ms))
     append_record(home_of(log_dir, group), key, value, time_ms)
+
+
+def pending(
+    log_dir: Path, group: str, topic: str, partition: int, offset: int, *, producer_id: int
+) -> None:
+    """Commit an offset in a transaction that stays open."""
+    key = encode_offset_key(OffsetKey(group, topic, partition))
+    value = encode_offset_value(OffsetCommit(3, offset, commit_timestamp_ms=NOW_MS))
+    identity = ProducerIdentity(producer_id, 0, 0)
+    append_record(home_of(log_dir, group), key, value, NOW_MS, identity)
 
 
 def record(

@@ -39,8 +39,14 @@ def replace_state(log_dir: Path, transactional_id: str, **fields: object) -> Non
     )
 
 
-def append_record(directory: Path, key: bytes, value: bytes | None, now_ms: int) -> None:
-    """Append a record to a partition, which is closed afterwards."""
+def append_record(
+    directory: Path,
+    key: bytes,
+    value: bytes | None,
+    now_ms: int,
+    identity: ProducerIdentity | None = None,
+) -> None:
+    """Append a record to a partition, which is closed afterwards; of a producer in a transaction."""
     try:
         tail = tail_at(directory, CONFIG)
     except NotClosedError:
@@ -53,7 +59,8 @@ def append_record(directory: Path, key: bytes, value: bytes | None, now_ms: int)
         directory, CONFIG, fs=NoSyncFileSystem(), leader_epoch=max(tail.last_leader_epoch, 0), tail=tail,
         now_ms=now_ms,
     )  # fmt: skip
-    writer.append(builder.build(ProducerIdentity(), is_transactional=False))
+    producer = identity or ProducerIdentity()
+    writer.append(builder.build(producer, is_transactional=identity is not None))
     writer.close()
 
 

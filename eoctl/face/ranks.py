@@ -46,6 +46,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                "outside_count", "last_commit_timestamp_ms")),
     ("committed_offset", ("group", *PLACE, "status", "committed_offset", "log_end_offset",
                           "lag_offsets", "place")),
+    ("group_offset", ("group", *PLACE, "offset", "leader_epoch", "metadata",
+                      "commit_timestamp_ms")),
     ("member", ("group", "client_id", "host", "assigned_partitions", "member_id")),
     # duplicates
     ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",

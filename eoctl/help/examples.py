@@ -112,6 +112,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("Every committed offset against its log", f"eoctl groups describe {_DIR}"),
         Example("Where one group goes on", f"eoctl groups describe {_DIR} --group billing"),
     ),
+    "groups export": (
+        Example("All committed offsets, as CSV", f"eoctl groups export {_DIR}"),
+        Example(
+            "Of one group, as kafka-consumer-groups --group takes them",
+            f"eoctl groups export {_DIR} --group billing --no-group-column --to billing.csv",
+        ),
+    ),
     "txn": (
         Example("What is open", f"eoctl txn list {_DIR}"),
         Example("What hangs, since when, and why", f"eoctl txn hanging {_DIR}"),

@@ -52,6 +52,7 @@ _OF_CALLS = {
     "locate": {"key": Panel.WHAT},
     "groups list": {"group": Panel.RECORDS},
     "groups describe": {"group": Panel.RECORDS},
+    "groups export": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
     "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
     "txn abort": {"producer-id": Panel.WHAT},
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},

@@ -1,4 +1,4 @@
 """Consumer groups of dead brokers: members, committed offsets, how far behind they are.
 
-From the entry down: group_log, log_places, members.
+From the entry down: group_log, log_places, members, offset_files.
 """

@@ -277,7 +277,7 @@ _CUT = "truncate /var/lib/kafka/orders-0 --to-offset 311 --single-copy"
 _LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 --single-copy"
 _COMMITTED = "consume /var/lib/kafka/orders-0 --group billing --max-messages 3 --apply"
 BEFORE = {
-    **dict.fromkeys(("groups", "groups describe"), _COMMITTED),
+    **dict.fromkeys(("groups", "groups describe", "groups export"), _COMMITTED),
     "apply": f"{_CUT} --save-plan plan.json",
     "undo": f"{_CUT} --apply",
     "journal": f"{_CUT} --apply",

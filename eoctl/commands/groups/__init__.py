@@ -1,11 +1,13 @@
 """`eoctl groups`: consumer groups, their committed offsets and members, of brokers that are dead.
 
-From the entry down: look.
+From the entry down: export, look.
 """
 
+from eoctl.commands.groups.export import export
 from eoctl.commands.groups.look import describe, list_groups
 
 SUBCOMMANDS = {
     "list": list_groups,
     "describe": describe,
+    "export": export,
 }

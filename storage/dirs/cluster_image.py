@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
 from storage.file_names import BOOTSTRAP_NAME
 from storage.formats import cluster_metadata as records
-from storage.formats.control_record import ControlRecordType, parse_control_key
+from storage.formats.control_record import MESSAGES as CONTROL_MESSAGES
+from storage.formats.control_record import (
+    ControlRecordType,
+    parse_control_key,
+    parse_control_message,
+)
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -114,7 +119,11 @@ class ClusterImage:
         controllers: by id, as they registered themselves (metadata version 3.7 and above).
         next_producer_id: above every block of producer ids handed out; None if none was.
         snapshot_offset: end offset of the snapshot it starts with; 0 without one.
+        snapshot_timestamp_ms: of the last record in that snapshot; None: not known.
         end_offset: one above the last record that was replayed.
+        voters: the controllers that elect a leader among them, as the quorum's own records have
+            them; empty: not known.
+        quorum_leader: the controller that began to lead last; None: not known.
         unknown_records_count: records that could not be understood.
         problems: what could not be read, at most 100 of them.
     """
@@ -128,7 +137,10 @@ class ClusterImage:
         self.controllers: dict[int, ControllerImage] = {}
         self.next_producer_id: int | None = None
         self.snapshot_offset = 0
+        self.snapshot_timestamp_ms: int | None = None
         self.end_offset = 0
+        self.voters: tuple[int, ...] = ()
+        self.quorum_leader: int | None = None
         self.unknown_records_count = 0
         self.problems: list[Problem] = []
         self._by_id: dict[bytes, TopicImage] = {}
@@ -172,20 +184,29 @@ class ClusterImage:
 
     def replay(self, record: records.MetadataRecord) -> None:
         """Take the next record in log order."""
+        for each in self.due(record):
+            self.apply(each)
+
+    def due(self, record: records.MetadataRecord) -> Sequence[records.MetadataRecord]:
+        """Take the next record in log order; returns those that come into force with it.
+
+        Whoever wants to know what each of them changes applies them, one by one, before the next.
+        """
         if record.api_key == records.BEGIN_TRANSACTION:
             self._pending = []
         elif record.api_key == records.ABORT_TRANSACTION:
             self._pending = None
         elif record.api_key == records.END_TRANSACTION:
-            pending, self._pending = self._pending or [], None
-            for each in pending:
-                self._apply(each)
+            pending, self._pending = self._pending or (), None
+            return pending
         elif self._pending is not None:
             self._pending.append(record)
         else:
-            self._apply(record)
+            return (record,)
+        return ()
 
-    def _apply(self, record: records.MetadataRecord) -> None:
+    def apply(self, record: records.MetadataRecord) -> None:
+        """Let a record come into force."""
         apply = self._APPLY.get(record.api_key)
         if apply is not None:
             apply(self, record.data)
@@ -329,6 +350,15 @@ class ClusterImage:
             changes["cordoned_log_dirs"] = tuple(data["cordonedLogDirs"])
         self._change_broker(data["brokerId"], **changes)
 
+    def take_control(self, control_type: int, message: dict[str, Any]) -> None:
+        """Take a record of the quorum itself."""
+        if control_type == ControlRecordType.SNAPSHOT_HEADER:
+            self.snapshot_timestamp_ms = message["lastContainedLogTimestamp"]
+        elif control_type in (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VOTERS):
+            self.voters = tuple(sorted(each["voterId"] for each in message["voters"]))
+            if control_type == ControlRecordType.LEADER_CHANGE:
+                self.quorum_leader = message["leaderId"]
+
     def _change_broker(self, broker_id: int, **changes: Any) -> None:
         broker = self.brokers.get(broker_id)
         if broker is not None:
@@ -415,7 +445,7 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     rejected: list[Problem] = []
     image = ClusterImage()
     for entry in reversed(partition.files.checkpoints):
-        attempt = _load_snapshot(entry.path, entry.name.offset or 0)
+        attempt = load_snapshot(entry.path, entry.name.offset or 0)
         if attempt is not None:
             image = attempt
             break
@@ -439,18 +469,21 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
         if placed.batch.crc_ok is not False:
             _replay_batch(image, placed.segment, placed.batch, image.snapshot_offset)
             image.end_offset = max(image.end_offset, placed.batch.header.last_offset + 1)
-    for files, verdict in read.verdicts:
-        if verdict.check_id != "SEG-6":  # a torn or preallocated tail is no loss
-            image.add_problem(
-                CorruptError(
-                    verdict.reason or str(verdict.kind),
-                    check_id=verdict.check_id,
-                    pos=verdict.start_pos,
-                ).located(files.log.path)
-            )
-    for problem in partition.problems:
+    for problem in unread_of(partition, read):
         image.add_problem(problem)
     return image
+
+
+def unread_of(partition: MetadataLog, read: MetadataBatches) -> Iterator[Problem]:
+    """Tell what was not read of a log. A torn or preallocated tail is no loss."""
+    for files, verdict in read.verdicts:
+        if verdict.check_id != "SEG-6":
+            yield CorruptError(
+                verdict.reason or str(verdict.kind),
+                check_id=verdict.check_id,
+                pos=verdict.start_pos,
+            ).located(files.log.path)
+    yield from partition.problems
 
 
 def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
@@ -459,11 +492,11 @@ def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
     A controller starts from it where there is no metadata log yet. One that only has features,
     as most have, says nothing about topics; who took it for the cluster would miss all of them.
     """
-    image = _load_snapshot(str(Path(log_dir, BOOTSTRAP_NAME)), 0)
+    image = load_snapshot(str(Path(log_dir, BOOTSTRAP_NAME)), 0)
     return image if image is not None and image.topics else None
 
 
-def _load_snapshot(path: str, end_offset: int) -> ClusterImage | None:
+def load_snapshot(path: str, end_offset: int) -> ClusterImage | None:
     """Replay a `.checkpoint`; None unless it is whole, from header to footer (KRF-2)."""
     image = ClusterImage()
     control_types: list[int] = []
@@ -488,7 +521,7 @@ def _replay_batch(
 ) -> list[int]:
     """Replay the records of a batch from an offset on; returns the types of its control records."""
     if batch.header.is_control:
-        return list(_control_types(image, segment, batch))
+        return replay_control(image, segment, batch)
     try:
         for record in segment.records(batch):
             if record.offset < start_offset:
@@ -505,9 +538,15 @@ def _replay_batch(
     return []
 
 
-def _control_types(image: ClusterImage, segment: Segment, batch: ScannedBatch) -> Iterator[int]:
+def replay_control(image: ClusterImage, segment: Segment, batch: ScannedBatch) -> list[int]:
+    """Replay a control batch; returns the types of its records."""
+    types = []
     try:
         for record in segment.records(batch):
-            yield parse_control_key(record.key).type
+            types.append(parse_control_key(record.key).type)
+            if types[-1] in CONTROL_MESSAGES:
+                message = parse_control_message(types[-1], record.value)
+                image.take_control(types[-1], message)
     except (FormatError, AccessError) as exc:
         image.add_problem(exc)
+    return types

@@ -142,19 +142,26 @@ def _in_our_unit(broker_name: str, value: str) -> str:
         return value  # whoever needs a number says that it is none
 
 
+def wanted_min_insync_replicas(image: ClusterImage, topic: str, *, broker_id: int | None) -> int:
+    """Tell min.insync.replicas as it is set, whatever the number of replicas.
+
+    Kafka's 1 where the setting is no number.
+    """
+    value = topic_setting(image, topic, MIN_INSYNC_REPLICAS, broker_id=broker_id).value
+    try:
+        return int(value)
+    except ValueError:
+        return int(SETTINGS[MIN_INSYNC_REPLICAS].default)
+
+
 def min_insync_replicas(image: ClusterImage, topic: str, partition: int) -> int:
     """Tell how many replicas acks=all needs in the ISR, the leader included.
 
-    As a broker counts: never more than there are replicas. Kafka's 1 where the setting is no
-    number.
+    As a broker counts: never more than there are replicas.
     """
     found = image.partition(topic, partition)
     leader = None if found is None else found.leader
-    value = topic_setting(image, topic, MIN_INSYNC_REPLICAS, broker_id=leader).value
-    try:
-        wanted = int(value)
-    except ValueError:
-        wanted = int(SETTINGS[MIN_INSYNC_REPLICAS].default)
+    wanted = wanted_min_insync_replicas(image, topic, broker_id=leader)
     return wanted if found is None else min(wanted, len(found.replicas))
 
 

@@ -19,15 +19,9 @@ from storage.dirs.partition import Partition
 from storage.errors import CorruptError
 from storage.formats import cluster_metadata as records
 from storage.formats.cluster_metadata import MetadataRecord, encode_record, parse_record
-from storage.formats.control_record import (
-    ControlRecordType,
-    encode_control_key,
-    encode_control_message,
-)
 from storage.formats.partition_metadata import parse_partition_metadata
-from storage.formats.record import Record
-from storage.formats.record_batch import CONTROL_MASK
-from tests.batches import encoded_batch
+from tests import metadata_logs
+from tests.metadata_logs import batch, leader_change, level, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -337,34 +331,6 @@ def test_brokers_and_features() -> None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def batch(offset: int, values: list[bytes], *, control: list[int] | None = None) -> bytes:
-    keys = [encode_control_key(each) for each in control or ()] or [None] * len(values)
-    records = [
-        Record(0, 0, delta, key, value, ())
-        for delta, (key, value) in enumerate(zip(keys, values, strict=True))
-    ]
-    attributes = CONTROL_MASK if control else 0
-    return encoded_batch(offset, records, partition_leader_epoch=1, attributes=attributes)
-
-
-def snapshot(*values: bytes) -> bytes:
-    ends = [ControlRecordType.SNAPSHOT_HEADER, ControlRecordType.SNAPSHOT_FOOTER]
-    messages = [encode_control_message(each, {}) for each in ends]
-    return (
-        batch(0, [messages[0]], control=[ends[0]])
-        + batch(1, list(values))
-        + batch(1 + len(values), [messages[1]], control=[ends[1]])
-    )
-
-
-def topic_value(name: str, topic_id: bytes) -> bytes:
-    return encode_record(records.TOPIC, 0, {"name": name, "topicId": topic_id})
-
-
-def level_value(name: str, level: int) -> bytes:
-    return encode_record(records.FEATURE_LEVEL, 0, {"name": name, "featureLevel": level})
-
-
 @pytest.fixture
 def metadata_dir(tmp_path: Path) -> Path:
     path = tmp_path / "__cluster_metadata-0"
@@ -374,11 +340,11 @@ def metadata_dir(tmp_path: Path) -> Path:
 
 def test_snapshot_then_log(metadata_dir: Path) -> None:
     (metadata_dir / "00000000000000000010-0000000001.checkpoint").write_bytes(
-        snapshot(topic_value("a", TOPIC_ID), level_value("f", 1))
+        snapshot(metadata_logs.topic("a", TOPIC_ID), level("f", 1))
     )
     log = metadata_dir / f"{5:020d}.log"
     # Offset 9 is in the snapshot already, 10 is not.
-    log.write_bytes(batch(5, [b"junk"] * 4) + batch(9, [level_value("f", 9), level_value("g", 2)]))
+    log.write_bytes(batch(5, [b"junk"] * 4) + batch(9, [level("f", 9), level("g", 2)]))
     image = image_of(metadata_dir)
     assert image.is_complete
     assert list(image.topics) == ["a"]
@@ -387,13 +353,13 @@ def test_snapshot_then_log(metadata_dir: Path) -> None:
 
 
 def test_newest_whole_snapshot_counts(metadata_dir: Path) -> None:
-    whole = snapshot(topic_value("a", TOPIC_ID))
+    whole = snapshot(metadata_logs.topic("a", TOPIC_ID))
     (metadata_dir / "00000000000000000010-0000000001.checkpoint").write_bytes(whole)
-    torn = snapshot(topic_value("b", OTHER_ID))[:-70]
+    torn = snapshot(metadata_logs.topic("b", OTHER_ID))[:-70]
     (metadata_dir / "00000000000000000020-0000000001.checkpoint").write_bytes(torn)
     unfinished = metadata_dir / "00000000000000000030-0000000001-77.checkpoint.part"
-    unfinished.write_bytes(snapshot(topic_value("c", OTHER_ID)))
-    (metadata_dir / f"{10:020d}.log").write_bytes(batch(10, [level_value("f", 1)]))
+    unfinished.write_bytes(snapshot(metadata_logs.topic("c", OTHER_ID)))
+    (metadata_dir / f"{10:020d}.log").write_bytes(batch(10, [level("f", 1)]))
     image = image_of(metadata_dir)
     assert list(image.topics) == ["a"]
     assert image.features == {"f": 1}
@@ -405,7 +371,7 @@ def test_newest_whole_snapshot_counts(metadata_dir: Path) -> None:
 
 
 def test_missing_snapshot(metadata_dir: Path) -> None:
-    (metadata_dir / f"{10:020d}.log").write_bytes(batch(10, [level_value("f", 1)]))
+    (metadata_dir / f"{10:020d}.log").write_bytes(batch(10, [level("f", 1)]))
     image = image_of(metadata_dir)
     assert image.features == {"f": 1}
     assert not image.is_complete
@@ -415,7 +381,7 @@ def test_missing_snapshot(metadata_dir: Path) -> None:
 
 
 def test_unknown_and_broken_records_are_counted(metadata_dir: Path) -> None:
-    values = [b"\x01\xff\x7f\x00", b"\x00\x02\x00", b"", level_value("f", 1)]
+    values = [b"\x01\xff\x7f\x00", b"\x00\x02\x00", b"", level("f", 1)]
     (metadata_dir / f"{0:020d}.log").write_bytes(batch(0, values))
     image = image_of(metadata_dir)
     assert image.features == {"f": 1}
@@ -441,8 +407,8 @@ def test_damage_is_a_problem_and_the_rest_counts(
 
 
 def test_a_torn_tail_is_no_problem(metadata_dir: Path) -> None:
-    whole = batch(0, [level_value("f", 1)])
-    (metadata_dir / f"{0:020d}.log").write_bytes(whole + batch(1, [level_value("f", 2)])[:-3])
+    whole = batch(0, [level("f", 1)])
+    (metadata_dir / f"{0:020d}.log").write_bytes(whole + batch(1, [level("f", 2)])[:-3])
     image = image_of(metadata_dir)
     assert image.is_complete
     assert image.features == {"f": 1}
@@ -452,3 +418,13 @@ def test_empty_directory(metadata_dir: Path) -> None:
     (metadata_dir / "leader-epoch-checkpoint").write_text("0\n0\n")
     image = image_of(metadata_dir)
     assert (image.topics, image.end_offset, image.problems) == ({}, 0, [])
+
+
+def test_who_votes_is_what_the_quorum_said_last(metadata_dir: Path) -> None:
+    (metadata_dir / f"{0:020d}.log").write_bytes(
+        leader_change(0, 2, [3, 2, 1], time_ms=1, epoch=1)
+        + leader_change(1, 3, [2, 3], time_ms=2, epoch=4)
+    )
+    image = image_of(metadata_dir)
+    assert (image.quorum_leader, image.voters) == (3, (2, 3))
+    assert image.is_complete

@@ -1,0 +1,524 @@
+"""What became of the cluster, change by change: a stream over `__cluster_metadata-0`.
+
+`read_history` gives typed changes in log order, of partitions, brokers, settings, features and the
+quorum's leaders; what was there when the metadata begin comes first, as changes from nothing. The
+memory it takes is that of one state of the cluster. Records of a metadata transaction come when
+its end does, with that offset and time.
+
+Where offsets are missing, an `Unread` is given: what follows is told from the state before, until
+a whole snapshot of later offsets says what is true again; its differences are changes by
+`Why.SNAPSHOT`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from recovery.cluster.changes import (
+    BrokerChange,
+    FeatureChange,
+    PartitionChange,
+    QuorumLeaderChange,
+    SettingChange,
+    Unread,
+)
+from recovery.cluster.moments import Moment, find_start, require_within
+from recovery.cluster.reasons import BrokerWhy, Why, broker_reasons, partition_reasons
+from storage.dirs.cluster_image import (
+    BROKER_RESOURCE,
+    MAX_PROBLEMS_COUNT,
+    TOPIC_RESOURCE,
+    ClusterImage,
+    load_snapshot,
+    replay_control,
+    unread_of,
+)
+from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, wanted_min_insync_replicas
+from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
+from storage.formats import cluster_metadata as records
+from storage.formats.control_record import ControlRecordType
+from storage.limits import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from recovery.cluster.changes import Change
+    from recovery.cluster.moments import HistoryStart
+    from storage.dirs.cluster_image import (
+        BrokerImage,
+        MetadataBatch,
+        MetadataBatches,
+        MetadataLog,
+        PartitionImage,
+        TopicImage,
+    )
+    from storage.dirs.log_dir import Problem
+    from storage.formats.cluster_metadata import MetadataRecord
+
+TORN_TAIL = "SEG-6"  # of a crash, or preallocated: no loss
+ALL = Moment()
+
+
+def read_history(
+    partition: MetadataLog,
+    *,
+    until: Moment = ALL,
+    is_wanted: Callable[[str], bool] | None = None,
+) -> History:
+    """Read all changes that a `__cluster_metadata-0` directory still has.
+
+    Args:
+        partition: a `storage.dirs.partition.Partition` of it.
+        until: what comes behind it is not read.
+        is_wanted: of which topics changes are given; all of them count for the state.
+
+    Raises:
+        UsageError: `until` lies before all that the directory has.
+    """
+    return History(partition, find_start(partition, None), until, is_wanted)
+
+
+def read_state(partition: MetadataLog, until: Moment) -> History:
+    """Read the state at a moment, from the newest snapshot before it; no changes are told.
+
+    Raises:
+        UsageError: `until` lies before all that the directory has.
+    """
+    history = History(partition, find_start(partition, until), until, lambda _topic: False)
+    for _ in history:
+        pass
+    return history
+
+
+class History:
+    """Iterator of changes, in log order.
+
+    Attributes:
+        image: the state after the change that was given last.
+        start_offset: where the changes begin: what was before is in no file, or not asked for.
+        timestamp_ms: of the last record that counted; -1: none.
+        end_offset: one above the last record that counted.
+        records_count: how many were read.
+        went_back_offset: the first record that is older than one before it: clocks of controllers
+            differ. None: there is none.
+        problems: what could not be read, complete at the end.
+    """
+
+    def __init__(
+        self,
+        partition: MetadataLog,
+        start: HistoryStart,
+        until: Moment,
+        is_wanted: Callable[[str], bool] | None,
+    ) -> None:
+        self.image = start.image
+        self.start_offset = self.image.snapshot_offset
+        self.timestamp_ms = -1
+        if self.image.snapshot_timestamp_ms is not None:
+            self.timestamp_ms = self.image.snapshot_timestamp_ms
+        self.end_offset = self.start_offset
+        self.records_count = 0
+        self.went_back_offset: int | None = None
+        self.problems: list[Problem] = [*start.problems, *self.image.problems]
+        self._partition = partition
+        self._until = until
+        self._is_wanted = is_wanted
+        self._insync: dict[tuple[str, int], int] = {}
+        self._resync: list[int] = []  # ends of snapshots that may say what is true behind a gap
+        self._offset = self.start_offset  # of the record that is being told
+        require_within(partition, start, until)
+        self._changes = self._read()
+
+    def __iter__(self) -> Iterator[Change]:
+        return self._changes
+
+    def __next__(self) -> Change:
+        return next(self._changes)
+
+    @property
+    def is_complete(self) -> bool:
+        """Every record so far was read and understood."""
+        return not self.problems and not self.image.unknown_records_count
+
+    # --- the walk ---------------------------------------------------------------------------------
+
+    def _read(self) -> Iterator[Change]:
+        self._offset = max(self.start_offset - 1, 0)
+        yield from self._differences(ClusterImage(), self.image)
+        read = self._partition.read(self.start_offset)
+        last: MetadataBatch | None = None
+        is_stopped = False
+        for placed in read:
+            header = placed.batch.header
+            if placed.batch.crc_ok is False or header.last_offset < self.end_offset:
+                continue
+            if self._until.is_before(header.base_offset, header.max_timestamp_ms):
+                is_stopped = True
+                break
+            if header.base_offset > self.end_offset:
+                yield self._unread(header.base_offset, "missing in the log")
+            yield from self._resynced(header.base_offset)
+            yield from self._batch(placed)
+            last = placed
+        if not is_stopped:
+            yield from self._tail(read, last)
+        for problem in unread_of(self._partition, read):
+            self._add(problem)
+
+    def _tail(self, read: MetadataBatches, last: MetadataBatch | None) -> Iterator[Change]:
+        """Tell what lies behind the last good batch: damage, or a snapshot ahead of the log."""
+        base_offset = -1 if last is None else last.segment.base_offset
+        end_pos = 0 if last is None else last.batch.pos + last.batch.header.batch_bytes
+        reasons = [
+            verdict.reason or str(verdict.kind)
+            for files, verdict in read.verdicts
+            if verdict.check_id != TORN_TAIL
+            and (files.base_offset, verdict.start_pos) >= (base_offset, end_pos)
+        ]
+        unopened = {each.path for each in self._partition.problems}
+        reasons += (
+            "cannot be opened"
+            for each in self._partition.segments
+            if each.base_offset >= self.end_offset and each.log.path in unopened
+        )
+        ahead = self._snapshot_ends(self.end_offset + 1)
+        if self._until.offset is not None:
+            ahead = [each for each in ahead if each <= self._until.offset + 1]
+        if reasons or (ahead and self._partition.segments):
+            reason = reasons[0] if reasons else "only in a snapshot"
+            yield self._unread(ahead[-1] if ahead else None, reason)
+            self._resync = ahead[-1:]
+            yield from self._resynced(MAX_OFFSET)
+
+    def _batch(self, placed: MetadataBatch) -> Iterator[Change]:
+        """Take a batch, record by record."""
+        segment, batch = placed.segment, placed.batch
+        header, image = batch.header, self.image
+        self._note_time(header.base_offset, header.max_timestamp_ms)
+        if header.is_control:
+            yield from self._control(placed)
+        else:
+            try:
+                for record in segment.records(batch):
+                    if record.offset < self.end_offset or self._until.is_before(record.offset, 0):
+                        continue
+                    self._offset = record.offset
+                    self.records_count += 1
+                    try:
+                        parsed = records.parse_record(record.value)
+                    except FormatError as exc:
+                        yield self._not_understood(exc, placed)
+                        continue
+                    for due in image.due(parsed):
+                        yield from self._told(due)
+            except (FormatError, AccessError) as exc:
+                self._add(exc)
+                yield self._unread(header.last_offset + 1, exc.message, from_offset=self._offset)
+        end_offset = header.last_offset + 1
+        if self._until.offset is not None:
+            end_offset = min(end_offset, self._until.offset + 1)
+        self.end_offset = image.end_offset = max(self.end_offset, end_offset)
+
+    def _note_time(self, offset: int, timestamp_ms: int) -> None:
+        if timestamp_ms < self.timestamp_ms and self.went_back_offset is None:
+            self.went_back_offset = offset
+        self.timestamp_ms = timestamp_ms
+
+    def _control(self, placed: MetadataBatch) -> Iterator[Change]:
+        image, header = self.image, placed.batch.header
+        before = image.quorum_leader, image.voters
+        problems_count = len(image.problems)
+        types = replay_control(image, placed.segment, placed.batch)
+        self.records_count += len(types)
+        for problem in image.problems[problems_count:]:
+            self._add(problem)
+        is_election = ControlRecordType.LEADER_CHANGE in types
+        if is_election or (image.quorum_leader, image.voters) != before:
+            yield QuorumLeaderChange(
+                offset=header.base_offset,
+                timestamp_ms=header.max_timestamp_ms,
+                leader=image.quorum_leader,
+                epoch=header.partition_leader_epoch,
+                voters=image.voters,
+            )
+
+    def _add(self, problem: Problem) -> None:
+        if len(self.problems) < MAX_PROBLEMS_COUNT:
+            self.problems.append(problem.without_frames())
+
+    # --- what is not known ------------------------------------------------------------------------
+
+    def _unread(
+        self, end_offset: int | None, reason: str, *, from_offset: int | None = None
+    ) -> Unread:
+        start = self.end_offset if from_offset is None else from_offset
+        self._resync = [] if end_offset is None else self._snapshot_ends(end_offset)
+        self._add(
+            CorruptError(
+                f"offsets from {start} are {reason}",
+                check_id="KRF-1",
+                pos=0,
+                expected=f"offset {start}",
+                found="none" if end_offset is None else f"offset {end_offset}",
+            ).located(self._partition.path)
+        )
+        self.end_offset = max(self.end_offset, end_offset or 0)
+        return Unread(
+            offset=start, timestamp_ms=self.timestamp_ms, end_offset=end_offset, reason=reason
+        )
+
+    def _not_understood(self, exc: FormatError, placed: MetadataBatch) -> Unread:
+        self.image.unknown_records_count += 1
+        if not isinstance(exc, UnsupportedError):
+            self._add(exc.located(placed.segment.path, placed.batch.pos))
+        return Unread(
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            end_offset=self._offset + 1,
+            reason=exc.message,
+        )
+
+    def _snapshot_ends(self, from_offset: int) -> list[int]:
+        found = [each.name.offset or 0 for each in self._partition.files.checkpoints]
+        return [each for each in found if each >= from_offset]
+
+    def _resynced(self, offset: int) -> Iterator[Change]:
+        """Take the first whole snapshot behind a gap, once the log has come to its end."""
+        while self._resync and self._resync[0] <= offset:
+            end_offset = self._resync.pop(0)
+            (path,) = (
+                each.path
+                for each in self._partition.files.checkpoints
+                if each.name.offset == end_offset
+            )
+            image = load_snapshot(path, end_offset)
+            if image is None:
+                continue
+            self._resync = []
+            before, self.image = self.image, image
+            image.voters = image.voters or before.voters
+            image.quorum_leader = before.quorum_leader
+            image.unknown_records_count += before.unknown_records_count
+            self._insync.clear()
+            self._offset = end_offset - 1
+            if image.snapshot_timestamp_ms is not None:
+                self.timestamp_ms = image.snapshot_timestamp_ms
+            self.end_offset = max(self.end_offset, end_offset)
+            yield from self._differences(before, image)
+
+    def _differences(self, before: ClusterImage, after: ClusterImage) -> Iterator[Change]:
+        """Tell what a snapshot has other than the state before."""
+        for name in sorted({*before.features} | {*after.features}):
+            levels = before.features.get(name, 0), after.features.get(name, 0)
+            if levels[0] != levels[1]:
+                yield self._feature_change(name, *levels)
+        for broker_id in sorted({*before.brokers} | {*after.brokers}):
+            pair = before.brokers.get(broker_id), after.brokers.get(broker_id)
+            if pair[0] != pair[1]:
+                yield self._broker_change(broker_id, *pair, why=(BrokerWhy.SNAPSHOT,))
+        for kind, resource in sorted({*before.configs} | {*after.configs}):
+            had = before.configs.get((kind, resource), {})
+            has = after.configs.get((kind, resource), {})
+            for name in sorted({*had} | {*has}):
+                if had.get(name) != has.get(name):
+                    yield self._setting_change(kind, resource, name, had.get(name), has.get(name))
+        topics = {each.topic_id: each for each in before.topics.values()}
+        gone = [each for key, each in topics.items() if after.topic_by_id(key) is None]
+        for topic in gone:
+            yield from self._partitions_changed(topic, topic.partitions, {})
+        for topic in after.topics.values():
+            old = topics.get(topic.topic_id)
+            yield from self._partitions_changed(
+                topic, {} if old is None else old.partitions, topic.partitions
+            )
+
+    def _partitions_changed(
+        self,
+        topic: TopicImage,
+        before: dict[int, PartitionImage],
+        after: dict[int, PartitionImage],
+    ) -> Iterator[Change]:
+        if self._is_wanted is not None and not self._is_wanted(topic.name):
+            return
+        for number in sorted({*before} | {*after}):
+            old, new = before.get(number), after.get(number)
+            if old != new:
+                yield self._change(topic, number, old, new, why=(Why.SNAPSHOT,))
+
+    # --- one record -------------------------------------------------------------------------------
+
+    def _told(self, record: MetadataRecord) -> Iterable[Change]:
+        """Let a record come into force; returns what it changes."""
+        tell = self._TELL.get(record.api_key)
+        if tell is None:
+            self.image.apply(record)
+            return ()
+        return tell(self, record)
+
+    def _of_partition(self, record: MetadataRecord) -> Iterable[Change]:
+        data, image = record.data, self.image
+        number = data["partitionId"]
+        topic = image.topic_by_id(data["topicId"])
+        if topic is None:
+            return ()
+        before = topic.partitions.get(number)
+        image.apply(record)
+        after = topic.partitions.get(number)
+        if after is None or (self._is_wanted is not None and not self._is_wanted(topic.name)):
+            return ()
+        return (self._change(topic, number, before, after, why=partition_reasons(before, after)),)
+
+    def _of_removed_topic(self, record: MetadataRecord) -> Iterable[Change]:
+        topic = self.image.topic_by_id(record.data["topicId"])
+        self.image.apply(record)
+        if topic is None or (self._is_wanted is not None and not self._is_wanted(topic.name)):
+            return ()
+        return [
+            self._change(topic, number, before, None, why=(Why.DELETED,))
+            for number, before in sorted(topic.partitions.items())
+        ]
+
+    def _of_cleared_elr(self, record: MetadataRecord) -> Iterable[Change]:
+        name = record.data["topicName"]
+        topics = [each for each in self.image.topics.values() if not name or each.name == name]
+        before = [(topic, dict(topic.partitions)) for topic in topics]
+        self.image.apply(record)
+        return [
+            self._change(topic, number, old, topic.partitions[number], why=(Why.ELR,))
+            for topic, partitions in before
+            if self._is_wanted is None or self._is_wanted(topic.name)
+            for number, old in partitions.items()
+            if topic.partitions[number] != old
+        ]
+
+    def _of_setting(self, record: MetadataRecord) -> Iterable[Change]:
+        data, image = record.data, self.image
+        kind, resource, name = data["resourceType"], data["resourceName"], data["name"]
+        if name != MIN_INSYNC_REPLICAS or kind not in (TOPIC_RESOURCE, BROKER_RESOURCE):
+            before = image.configs.get((kind, resource), {}).get(name)
+            image.apply(record)
+            return (self._setting_change(kind, resource, name, before, data["value"]),)
+        before = image.configs.get((kind, resource), {}).get(name)
+        of_topic = image.topics.get(resource)
+        topics = list(image.topics.values()) if kind == BROKER_RESOURCE else [of_topic]
+        wanted = [
+            (topic, number, each, self._is_under(topic.name, each))
+            for topic in topics
+            if topic is not None and (self._is_wanted is None or self._is_wanted(topic.name))
+            for number, each in topic.partitions.items()
+        ]
+        image.apply(record)
+        self._insync.clear()
+        found: list[Change] = [self._setting_change(kind, resource, name, before, data["value"])]
+        found += (
+            self._change(topic, number, each, each, why=(Why.SETTING,))
+            for topic, number, each, was_under in wanted
+            if self._is_under(topic.name, each) != was_under
+        )
+        return found
+
+    def _of_feature(self, record: MetadataRecord) -> Iterable[Change]:
+        name = record.data["name"]
+        before = self.image.features.get(name, 0)
+        self.image.apply(record)
+        after = self.image.features.get(name, 0)
+        return (self._feature_change(name, before, after),)
+
+    def _of_broker(self, record: MetadataRecord) -> Iterable[Change]:
+        data = record.data
+        broker_id = data["id"] if "id" in data else data["brokerId"]
+        before = self.image.brokers.get(broker_id)
+        self.image.apply(record)
+        after = self.image.brokers.get(broker_id)
+        if before == after:
+            return ()
+        why = broker_reasons(before, after)
+        return (self._broker_change(broker_id, before, after, why=why),)
+
+    def _change(
+        self,
+        topic: TopicImage,
+        number: int,
+        before: PartitionImage | None,
+        after: PartitionImage | None,
+        *,
+        why: tuple[Why, ...],
+    ) -> PartitionChange:
+        needed = 0 if after is None else self._needed(topic.name, after)
+        return PartitionChange(
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=number,
+            before=before,
+            after=after,
+            why=why,
+            min_insync_replicas=needed,
+            is_under_min_isr=after is not None and (after.leader < 0 or len(after.isr) < needed),
+        )
+
+    def _needed(self, topic: str, image: PartitionImage) -> int:
+        key = topic, image.leader
+        found = self._insync.get(key)
+        if found is None:
+            found = wanted_min_insync_replicas(self.image, topic, broker_id=image.leader)
+            self._insync[key] = found
+        count = len(image.replicas)
+        return min(count, found)
+
+    def _is_under(self, topic: str, image: PartitionImage) -> bool:
+        return image.leader < 0 or len(image.isr) < self._needed(topic, image)
+
+    def _broker_change(
+        self,
+        broker_id: int,
+        before: BrokerImage | None,
+        after: BrokerImage | None,
+        *,
+        why: tuple[BrokerWhy, ...],
+    ) -> BrokerChange:
+        return BrokerChange(
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            broker_id=broker_id,
+            before=before,
+            after=after,
+            why=why,
+        )
+
+    def _setting_change(
+        self, kind: int, resource: str, name: str, before: str | None, after: str | None
+    ) -> SettingChange:
+        return SettingChange(
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            resource_type=kind,
+            resource_name=resource,
+            name=name,
+            before=before,
+            after=after,
+        )
+
+    def _feature_change(self, name: str, before: int, after: int) -> FeatureChange:
+        return FeatureChange(
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            name=name,
+            before=before,
+            after=after,
+        )
+
+    _TELL: ClassVar[dict[int, Callable[[History, MetadataRecord], Iterable[Change]]]] = {
+        records.PARTITION_CHANGE: _of_partition,
+        records.PARTITION: _of_partition,
+        records.REMOVE_TOPIC: _of_removed_topic,
+        records.CLEAR_ELR: _of_cleared_elr,
+        records.CONFIG: _of_setting,
+        records.FEATURE_LEVEL: _of_feature,
+        records.REGISTER_BROKER: _of_broker,
+        records.UNREGISTER_BROKER: _of_broker,
+        records.FENCE_BROKER: _of_broker,
+        records.UNFENCE_BROKER: _of_broker,
+        records.BROKER_REGISTRATION_CHANGE: _of_broker,
+    }

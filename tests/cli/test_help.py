@@ -303,9 +303,9 @@ def test_the_examples_run(
     """On a copy of a real log dir: status 0, or findings; what they need is done before."""
     root = kafka.parent
     topic = "txn"
-    if call == "replicas":
+    if call in ("replicas", "advise"):
         topic = "div"
-        for name in ("broker-1", "broker-2"):
+        for name in ("broker-1", "broker-2", "broker-3"):
             diverged = golden("kafka-4.3.1-three-brokers") / "diverged" / name
             shutil.copytree(diverged, root / name, symlinks=True)
     elif call in ("copy", "loss"):

@@ -117,6 +117,9 @@ ROOMS: dict[str, set[str]] = {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
         "recovery.summaries", "recovery.truncate",
     },
+    "recovery.running": {
+        "recovery.changes.plans", "recovery.repair", "recovery.replay", "recovery.truncate",
+    },
     "recovery.elections": {"recovery.replay", "recovery.replicas", "recovery.truncate"},
     "recovery.loss": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.duplicates",

@@ -56,4 +56,15 @@ REPLICATION = (
         kafka="Partition.appendRecordsToLeader, DelayedProduce",
         test="test_leader.py",
     ),
+    Rule(
+        check_id="REPL-10",
+        title=(
+            "A follower names the leader epoch of its last batch with each fetch. Where that epoch "
+            "ends earlier in the leader's log, or is not known there, it is told so, cuts its log, "
+            "and asks again, until the two agree (KIP-101, KIP-279, KIP-595). A cut by the high "
+            "watermark, as before 0.11, loses what was committed, or leaves two logs that differ."
+        ),
+        kafka="AbstractFetcherThread.truncateOnFetchResponse",
+        test="test_rejoin_real.py",
+    ),
 )

@@ -53,6 +53,7 @@ from storage.writing.client_batch import (
 )
 from storage.writing.partition_store import FlushPolicy
 from storage.writing.record_builder import build_marker
+from storage.writing.replica_batch import parse_replica_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -179,6 +180,55 @@ class PartitionWriter:
         the time of the other leader's append.
         """
         return self._append(header, batch, _CLIENT)
+
+    def append_replica(self, batch: bytes) -> Appended:
+        """Append a batch as its leader has it: offset, leader epoch and checksum stay (APP-10).
+
+        What a leader would refuse is noted only (`producers.violations`).
+
+        Raises:
+            AppendError: it is not one whole batch with a right checksum, or lies below the log end;
+                nothing was touched.
+            AccessError: as `append`.
+        """
+        if self._state is not _READY:
+            raise ValueError("closed, or an earlier append has failed")
+        header, marker = parse_replica_batch(batch, self.end_offset)
+        self.end_offset = header.base_offset  # there may be a gap: a segment begins behind it
+        roll_entries = self._entries_to_roll(header)
+        self._state = _BROKEN  # see `_append`
+        self.leader_epoch = header.partition_leader_epoch
+        try:
+            completed = self.producers.append(header, marker, Origin.REPLICATION)
+        except AppendError:
+            self._state = _READY
+            raise
+        self._write(header, batch, roll_entries)
+        if completed is not None:
+            self._complete(completed)
+        self._state = _READY
+        return Appended(header.base_offset, header.last_offset, is_duplicate=False)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Note a leader epoch that begins at the log end, before there is a batch of it (EPOCH-1).
+
+        Raises:
+            AccessError: it could not be written.
+        """
+        self.leader_epoch = leader_epoch
+        if not self._epochs or self._epochs[-1].epoch < leader_epoch:
+            self.store.begin()
+            self._assign_epoch()
+
+    @property
+    def epochs(self) -> tuple[LeaderEpochEntry, ...]:
+        """The leader epochs of the log."""
+        return tuple(self._epochs)
+
+    def abandon(self) -> None:
+        """Let go of the files as they are: what a process does that is killed."""
+        self._state = _CLOSED
+        self.store.close_log()
 
     def _append(
         self, header: BatchHeader, batch: bytes | bytearray | memoryview, origin: Origin

@@ -1,0 +1,298 @@
+"""The log of one replica while its broker runs: appended to, fetched from, cut, closed.
+
+Nothing here knows a second way to write a log: batches go through `storage.writing.writer`, a cut
+is that of `recovery.truncate`, and a start after a crash is `recovery.repair.broker_start`. Their
+steps are carried out at once, without backups: a broker keeps none.
+
+  REC     the start: batches are verified from the recovery point on, a torn end goes
+  EPOCH-6 leader epochs that begin at the end of the log are dropped then
+  TRUNC   the cut: checkpoints are lowered first, the `.log` is cut without an fsync
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.changes.plans.plan import Action
+from recovery.repair.broker_start import plan_recovery
+from recovery.replay.snapshots import Clock
+from recovery.truncate.cut import find_cut
+from recovery.truncate.plan import TruncationSteps, producers_at_end
+from recovery.truncate.target import CutTarget
+from storage.dirs.log_dir import PartitionDir, read_log_dir
+from storage.dirs.log_tail import empty_tail
+from storage.dirs.partition import Partition
+from storage.errors import RefusedError
+from storage.file_names import LEADER_EPOCHS_NAME, parse_partition_name
+from storage.files import fsio
+from storage.formats.checkpoint import encode_leader_epochs
+from storage.formats.record_batch import NO_LEADER_EPOCH
+from storage.log.segment import open_segment
+from storage.os_errors import os_errors
+from storage.writing.partition_store import FileStore, FlushPolicy
+from storage.writing.writer import PartitionWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from recovery.changes.plans.plan import Step
+    from recovery.truncate.cut import Cut
+    from storage.dirs.log_config import LogConfig
+    from storage.dirs.log_dir import LogDir
+    from storage.dirs.log_tail import LogTail
+    from storage.files.fsio import FileSystem
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.writing.writer import Appended
+
+
+class LogTerms(NamedTuple):
+    """How the replicas of a log dir are written.
+
+    Attributes:
+        fs: what changes files.
+        config: the topic's settings.
+        now_ms: the clock.
+        flush: when a `.log` is synced.
+    """
+
+    fs: FileSystem
+    config: LogConfig
+    now_ms: Callable[[], int]
+    flush: FlushPolicy
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch is."""
+
+    base_offset: int
+    last_offset: int
+    path: str
+    pos: int
+    batch_bytes: int
+
+
+class RunningLog:
+    """One open replica; `start` opens it, `close` or `abandon` ends it.
+
+    Attributes:
+        path: of the partition directory.
+        started: what the start has cut off, in words; "" nothing.
+    """
+
+    def __init__(self, path: str, terms: LogTerms) -> None:
+        self.path = path
+        self._terms = terms
+        self._batches: list[BatchPlace] = []
+        self.started = ""
+        self._writer = self._open()
+
+    # -- what is in it
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset."""
+        return self._writer.end_offset
+
+    @property
+    def start_offset(self) -> int:
+        """The log start offset; nothing is deleted while it runs."""
+        return self._batches[0].base_offset if self._batches else 0
+
+    @property
+    def epochs(self) -> tuple[LeaderEpochEntry, ...]:
+        """Its leader epochs."""
+        return self._writer.epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest of them; -1 none."""
+        return self.epochs[-1].epoch if self.epochs else NO_LEADER_EPOCH
+
+    @property
+    def rolled_count(self) -> int:
+        """So many segments were closed since the start or the last cut."""
+        return self._writer.rolled_count
+
+    @property
+    def base_offset(self) -> int:
+        """Of the segment that is written to: all below was synced when it was closed."""
+        return self._writer.base_offset
+
+    def read(self, offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
+        """Give whole batches from the one with `offset` on, all below `end_offset`; at least one.
+
+        Raises:
+            AccessError: they cannot be read.
+        """
+        found: list[bytes] = []
+        place = bisect_left(self._batches, offset, key=attrgetter("last_offset"))
+        taken_bytes = 0
+        for each in self._batches[place:]:
+            if each.last_offset >= end_offset or (
+                found and taken_bytes + each.batch_bytes > max_bytes
+            ):
+                break
+            found.append(self._read(each))
+            taken_bytes += each.batch_bytes
+        return found
+
+    def _read(self, place: BatchPlace) -> bytes:
+        with os_errors(place.path):
+            fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, place.batch_bytes, place.pos)
+            finally:
+                os.close(fd)
+
+    # -- what a broker does with it
+
+    def append(self, batch: bytes) -> Appended:
+        """Append what a client sends, as leader. Raises as `PartitionWriter.append`."""
+        appended = self._writer.append(batch)
+        if not appended.is_duplicate:
+            self._note(appended, len(batch))
+        return appended
+
+    def follow(self, batches: Iterable[bytes]) -> None:
+        """Append what the leader has given. Raises as `PartitionWriter.append_replica`."""
+        for batch in batches:
+            self._note(self._writer.append_replica(batch), len(batch))
+
+    def _note(self, appended: Appended, batch_bytes: int) -> None:
+        base_offset = self._writer.base_offset
+        path = str(Path(self.path, f"{base_offset:020d}.log"))
+        last = self._batches[-1] if self._batches else None
+        pos = last.pos + last.batch_bytes if last is not None and last.path == path else 0
+        place = BatchPlace(
+            base_offset=appended.base_offset,
+            last_offset=appended.last_offset,
+            path=path,
+            pos=pos,
+            batch_bytes=batch_bytes,
+        )
+        self._batches.append(place)
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Begin to lead: the epoch is noted before its first batch."""
+        self._writer.begin_epoch(leader_epoch)
+
+    def cut(self, offset: int) -> int:
+        """Cut to an offset, or below it where that lies inside of a batch; returns the new end.
+
+        Raises:
+            RefusedError: what stays is damaged.
+            AccessError: it cannot be read or written.
+        """
+        if offset >= self.end_offset:
+            return self.end_offset
+        self._writer.abandon()
+        partition = self._partition()
+        cut = find_cut(partition, offset, self.end_offset)
+        self._perform(self._cut_steps(partition, cut))
+        self._writer = self._open()
+        return self.end_offset
+
+    def _cut_steps(self, partition: Partition, cut: Cut) -> Iterator[Step]:
+        start_offset = min(partition.log_start_offset or 0, cut.end_offset)
+        target = CutTarget(
+            offset=cut.offset,
+            end_offset=cut.end_offset,
+            log_start_offset=start_offset,
+            cut=cut,
+            notes=(),
+        )
+        producers, unknown = producers_at_end(partition, target, self._clock())
+        if unknown:
+            raise RefusedError("; ".join(unknown))
+        return TruncationSteps(partition, cut, start_offset, producers).steps()
+
+    def sync(self) -> None:
+        """Make the log durable. Raises AccessError."""
+        self._writer.store.sync_log()
+
+    def close(self) -> None:
+        """Leave it as a clean stop does. Raises AccessError."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Leave it as it is: the broker was killed."""
+        self._writer.abandon()
+
+    # -- opening
+
+    def _partition(self, log_dir: LogDir | None = None) -> Partition:
+        path = Path(self.path)
+        name = parse_partition_name(path.name)
+        assert name is not None
+        return Partition(PartitionDir(self.path, name), log_dir or read_log_dir(path.parent))
+
+    def _clock(self) -> Clock:
+        return Clock(self._terms.now_ms())
+
+    def _open(self) -> PartitionWriter:
+        """Recover, and find where to go on."""
+        partition = self._partition()
+        interval_bytes = self._terms.config.index_interval_bytes
+        self.started = ""
+        if partition.segments:
+            found = plan_recovery(partition, self._clock(), interval_bytes, is_written_to=False)
+            self._perform(found.steps)
+            tail = self._tail(found.tail)
+            if found.cut_bytes:
+                reason = found.stop.reason if found.stop is not None else ""
+                self.started = f"{found.cut_bytes} bytes cut off: {reason}"
+        else:
+            start = partition.log_start_offset or 0
+            tail = self._tail(
+                empty_tail(start, interval_bytes)._replace(
+                    epochs=tuple(partition.leader_epochs() or ())
+                )
+            )
+        self._batches = [*self._scan()]
+        return PartitionWriter(
+            FileStore(self.path, self._terms.fs),
+            tail,
+            self._terms.config,
+            leader_epoch=max(tail.last_leader_epoch, 0),
+            now_ms=self._terms.now_ms,
+            flush=self._terms.flush,
+        )
+
+    def _tail(self, tail: LogTail) -> LogTail:
+        kept = tuple(each for each in tail.epochs if each.start_offset < tail.end_offset)
+        if kept != tail.epochs:
+            path = Path(self.path, LEADER_EPOCHS_NAME)
+            fsio.replace_file(self._terms.fs, path, encode_leader_epochs(kept))
+        last = kept[-1].epoch if kept else NO_LEADER_EPOCH
+        return tail._replace(epochs=kept, last_leader_epoch=last)
+
+    def _scan(self) -> Iterator[BatchPlace]:
+        for files in self._partition().segments:
+            with open_segment(files.log.path, base_offset=files.base_offset) as segment:
+                for batch in segment.scan(verify_crc=False):
+                    header = batch.header
+                    yield BatchPlace(
+                        base_offset=header.base_offset,
+                        last_offset=header.last_offset,
+                        path=files.log.path,
+                        pos=batch.pos,
+                        batch_bytes=header.batch_bytes,
+                    )
+
+    def _perform(self, steps: Iterable[Step]) -> None:
+        fs = self._terms.fs
+        for step in steps:
+            if step.action is Action.REPLACE:
+                assert step.content is not None
+                fsio.replace_file(fs, step.path, step.content)
+            elif step.action is Action.REMOVE:
+                with os_errors(step.path):
+                    fs.unlink(step.path)
+            else:
+                assert step.action is Action.TRUNCATE
+                with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
+                    fs.truncate(file, step.after_bytes)

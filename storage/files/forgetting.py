@@ -1,0 +1,258 @@
+"""A file system that forgets what was not synced: a real directory, with a power switch.
+
+It does its work on a real directory, as `FileSystem` does, and keeps beside it what would take each
+change back that no fsync has confirmed yet. `lose_power` takes back some of them:
+
+  content  of each file its latest changes go, as many as are drawn; of the write where it ends a
+           part may stay, or the size of all of them without their data (zeros)
+  names    the latest new, removed and changed names go, in the reverse order: as on ext4, which
+           keeps the order of names. A rename between two directories is certain once both are
+
+A process that is killed loses nothing. What has waited for long goes to the disk by itself
+(`write_back`), as the system's own writer does it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.files.fsio import FileSystem, OpenFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from storage.files.file_attributes import StrPath
+    from storage.files.fsio import Bytes
+
+
+class _Change(NamedTuple):
+    """Of a file's content; `old` is what was at `pos` before, up to the old end."""
+
+    at_us: int
+    pos: int
+    new_bytes: int  # 0: it was cut at `pos`
+    old: bytes
+    old_size: int
+
+
+class _Names(NamedTuple):
+    """A name that was made, removed or changed; `replaced` had the new name before."""
+
+    at_us: int
+    old: str | None
+    new: str | None
+    replaced: bytes | None
+    is_dir: bool
+    unsynced: set[str]
+
+
+class LostPower(NamedTuple):
+    """What a loss of power took."""
+
+    path: str
+    lost: str
+
+
+class ForgettingFileSystem(FileSystem):
+    """Remembers below `root` what is not durable.
+
+    Args:
+        root: its own directory; all paths begin with its real path.
+        now_us: the clock that `write_back` goes by.
+    """
+
+    def __init__(self, root: StrPath, now_us: Callable[[], int] = lambda: 0) -> None:
+        self.root = os.path.realpath(root)
+        self._now_us = now_us
+        self._contents: dict[str, list[_Change]] = {}
+        self._names: list[_Names] = []
+
+    # -- content
+
+    def write(self, file: OpenFile, data: Bytes) -> None:
+        """Write, and remember what it takes to forget it."""
+        size = os.fstat(file.fd).st_size
+        new_bytes = memoryview(data).nbytes
+        old = b""
+        if file.pos < size:
+            old = os.pread(file.fd, min(new_bytes, size - file.pos), file.pos)
+        change = _Change(
+            at_us=self._now_us(), pos=file.pos, new_bytes=new_bytes, old=old, old_size=size
+        )
+        super().write(file, data)
+        self._changes_of(file).append(change)
+
+    def truncate(self, file: OpenFile, size_bytes: int) -> None:
+        """Cut; what was cut off may be back after a loss of power."""
+        size = os.fstat(file.fd).st_size
+        old = os.pread(file.fd, max(size - size_bytes, 0), size_bytes)
+        super().truncate(file, size_bytes)
+        change = _Change(at_us=self._now_us(), pos=size_bytes, new_bytes=0, old=old, old_size=size)
+        self._changes_of(file).append(change)
+
+    def fsync(self, file: OpenFile) -> None:
+        """Nothing of the file is forgotten any more."""
+        super().fsync(file)
+        path = self._below(file.path)
+        if Path(path).is_dir():
+            self._confirm_names(path)
+        else:
+            self._contents.pop(path, None)
+
+    def _changes_of(self, file: OpenFile) -> list[_Change]:
+        return self._contents.setdefault(self._below(file.path), [])
+
+    # -- names
+
+    def open_new(self, path: StrPath, mode: int = 0o600) -> OpenFile:
+        """Create a file whose name may be lost."""
+        file = super().open_new(path, mode)
+        self._note(None, self._below(path))
+        return file
+
+    def rename(self, old: StrPath, new: StrPath) -> None:
+        """Rename; both names may come back."""
+        before, after = self._below(old), self._below(new)
+        replaced = Path(after).read_bytes() if Path(after).is_file() else None
+        is_dir = Path(before).is_dir()
+        super().rename(old, new)
+        self._contents.pop(after, None)
+        for path in [each for each in self._contents if _is_below(each, before)]:
+            self._contents[after + path[len(before) :]] = self._contents.pop(path)
+        self._note(before, after, replaced, is_dir=is_dir)
+
+    def link(self, old: StrPath, new: StrPath) -> None:
+        """Give a second name, which may be lost."""
+        super().link(old, new)
+        self._note(None, self._below(new))
+
+    def unlink(self, path: StrPath) -> None:
+        """Remove a name, which may come back."""
+        name = self._below(path)
+        removed = Path(name).read_bytes() if Path(name).is_file() else b""
+        super().unlink(path)
+        self._contents.pop(name, None)
+        self._note(name, None, removed)
+
+    def make_dir(self, path: StrPath, mode: int = 0o700) -> None:
+        """Make a directory, which may be lost."""
+        super().make_dir(path, mode)
+        self._note(None, self._below(path), is_dir=True)
+
+    def remove_dir(self, path: StrPath) -> None:
+        """Remove a directory, which may come back."""
+        super().remove_dir(path)
+        self._note(self._below(path), None, is_dir=True)
+
+    def fsync_dir(self, path: StrPath) -> None:
+        """The names in it are certain."""
+        super().fsync_dir(path)
+        self._confirm_names(self._below(path))
+
+    def _below(self, path: StrPath) -> str:
+        """The path as it is remembered: below the root, no link in it."""
+        whole = os.fspath(path)
+        if not _is_below(whole, self.root):
+            raise ValueError(f"{whole} is outside of {self.root}")
+        return whole
+
+    def _note(
+        self,
+        old: str | None,
+        new: str | None,
+        replaced: bytes | None = None,
+        *,
+        is_dir: bool = False,
+    ) -> None:
+        unsynced = {str(Path(each).parent) for each in (old, new) if each is not None}
+        change = _Names(
+            at_us=self._now_us(),
+            old=old,
+            new=new,
+            replaced=replaced,
+            is_dir=is_dir,
+            unsynced=unsynced,
+        )
+        self._names.append(change)
+
+    def _confirm_names(self, directory: str) -> None:
+        for each in self._names:
+            each.unsynced.discard(directory)
+        while self._names and not self._names[0].unsynced:
+            self._names.pop(0)
+
+    # -- the switch
+
+    def write_back(self, before_us: int) -> None:
+        """Make durable by itself what was done before a time."""
+        for path, changes in [*self._contents.items()]:
+            kept = [each for each in changes if each.at_us >= before_us]
+            if kept:
+                self._contents[path] = kept
+            else:
+                del self._contents[path]
+        while self._names and self._names[0].at_us < before_us:
+            self._names.pop(0)
+
+    def lose_power(self, draw: Callable[[int], int]) -> list[LostPower]:
+        """Forget some of what is not durable; `draw(n)` gives a number from 0 to n - 1.
+
+        Nothing of it may be open. Afterwards all that is there is durable.
+
+        Returns what was lost.
+        """
+        lost: list[LostPower] = []
+        for path, changes in self._contents.items():
+            kept = draw(len(changes) + 1)
+            if kept < len(changes):
+                lost.append(self._forget(path, changes, kept, draw))
+        self._contents.clear()
+        in_order = [each for each in self._names if each.unsynced]
+        kept = draw(len(in_order) + 1)
+        lost += map(self._forget_name, reversed(in_order[kept:]))
+        self._names.clear()
+        return lost
+
+    def _forget(
+        self, path: str, changes: list[_Change], kept: int, draw: Callable[[int], int]
+    ) -> LostPower:
+        with FileSystem().open_existing(path) as file:
+            full_size = file.pos
+            torn = b""
+            for change in reversed(changes[kept:]):
+                torn = os.pread(file.fd, change.new_bytes, change.pos)
+                file.pos = change.pos
+                super().write(file, change.old)
+                super().truncate(file, change.old_size)
+            first = changes[kept]
+            size = file.pos
+            how = draw(3)
+            if how == 1 and len(torn) > 1:
+                file.pos = first.pos
+                super().write(file, torn[: len(torn) // 2])
+            elif how == 2 and full_size > size:
+                super().truncate(file, full_size)
+        lost = f"{len(changes) - kept} of {len(changes)} changes"
+        return LostPower(path, lost + ("", ", but for half of one", ", but for the size")[how])
+
+    def _forget_name(self, change: _Names) -> LostPower:
+        plain = FileSystem()
+        if change.new is not None and change.old is not None:
+            plain.rename(change.new, change.old)
+        elif change.new is not None:
+            (plain.remove_dir if change.is_dir else plain.unlink)(change.new)
+        elif change.is_dir:
+            assert change.old is not None
+            plain.make_dir(change.old, 0o755)
+        if change.replaced is not None:
+            path = change.new or change.old
+            assert path is not None
+            with plain.open_new(path, 0o644) as file:
+                plain.write(file, change.replaced)
+        return LostPower(change.new or change.old or "", "its name")
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory + os.sep)

@@ -180,7 +180,10 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.clients": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
-    "eoctl.runs.groups": {"eoctl", "eoctl.runs", "recovery.*"},
+    "eoctl.runs.groups": {
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "recovery.*",
+        "recovery.changes.*",
+    },
     "eoctl.runs.reports": {
         "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
@@ -192,7 +195,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.spark",
         "recovery.*", "recovery.changes.*",
     },
-    "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*"},
+    "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},
     "eoctl.commands.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",
     },

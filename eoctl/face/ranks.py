@@ -48,6 +48,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                           "lag_offsets", "place")),
     ("group_offset", ("group", *PLACE, "offset", "leader_epoch", "metadata",
                       "commit_timestamp_ms")),
+    ("imported_offset", ("group", *PLACE, "offset_before", "given_offset", "committed_offset",
+                         "taken", "log_end_offset", "applied")),
     ("member", ("group", "client_id", "host", "assigned_partitions", "member_id")),
     # duplicates
     ("duplicate", ("kind", *PLACE, "first_base_offset", "first_last_offset", "repeat_base_offset",

@@ -119,6 +119,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl groups export {_DIR} --group billing --no-group-column --to billing.csv",
         ),
     ),
+    "groups import": (
+        Example("What would be committed", f"eoctl groups import {_DIR} --from /tmp/offsets.csv"),
+        Example(
+            "Commit it, offsets beyond the end of a log at its end",
+            f"eoctl groups import {_DIR} --from /tmp/offsets.csv --outside clamp --apply",
+        ),
+    ),
     "txn": (
         Example("What is open", f"eoctl txn list {_DIR}"),
         Example("What hangs, since when, and why", f"eoctl txn hanging {_DIR}"),

@@ -53,6 +53,10 @@ _OF_CALLS = {
     "groups list": {"group": Panel.RECORDS},
     "groups describe": {"group": Panel.RECORDS},
     "groups export": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
+    "groups import": {
+        "from": Panel.WHAT, "group": Panel.RECORDS, "skip-unknown": Panel.RECORDS,
+        "consumers-are-stopped": Panel.SAFETY, "logs": Panel.ADVANCED,
+    },
     "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
     "txn abort": {"producer-id": Panel.WHAT},
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},

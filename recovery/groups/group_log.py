@@ -128,11 +128,13 @@ class GroupLog:
         if not self._belongs(name, number):
             self.misplaced_count += 1
             return
-        value = None
+        version, value = -1, None
         if record.value is not None:
-            value = parse_value(record_type, record.value)[2]
+            _, version, value = parse_value(record_type, record.value)
         if record_type.type in OFFSET_TYPES:
-            self._take_commit(number, record.offset, producer_id, key, value)
+            place = OffsetKey(key["group"], key["topic"], key["partition"])
+            found = None if value is None else _commit_of(version, value)
+            self._take_commit(number, record.offset, producer_id, place, found)
             return
         group = self.groups.get(name)
         if group is None:
@@ -151,24 +153,14 @@ class GroupLog:
         number: int,
         offset: int,
         producer_id: int,
-        key: Mapping[str, Any],
-        value: Mapping[str, Any] | None,
+        place: OffsetKey,
+        found: OffsetCommit | None,
     ) -> None:
-        place = OffsetKey(key["group"], key["topic"], key["partition"])
-        if value is None:
+        if found is None:
             self._commits[number].forget(place)
             return
         if place.group not in self.groups:
             self.groups[place.group] = GroupState(group=place.group, partition=number)
-        found = OffsetCommit(
-            version=-1,
-            offset=value["offset"],
-            leader_epoch=value.get("leaderEpoch", -1),
-            metadata=value["metadata"],
-            commit_timestamp_ms=value["commitTimestamp"],
-            expire_timestamp_ms=value.get("expireTimestamp", -1),
-            topic_id=value.get("topicId", ZERO_UUID),
-        )
         self._commits[number].add(place, CommitRecord(offset, found), producer_id)
 
     # --- what is known
@@ -269,6 +261,18 @@ class GroupLog:
     def is_corrupt(self) -> bool:
         """Whether something was read that cannot be right."""
         return any(not isinstance(each, AccessError) for each in self.problems)
+
+
+def _commit_of(version: int, value: Mapping[str, Any]) -> OffsetCommit:
+    return OffsetCommit(
+        version=version,
+        offset=value["offset"],
+        leader_epoch=value.get("leaderEpoch", -1),
+        metadata=value["metadata"],
+        commit_timestamp_ms=value["commitTimestamp"],
+        expire_timestamp_ms=value.get("expireTimestamp", -1),
+        topic_id=value.get("topicId", ZERO_UUID),
+    )
 
 
 def _group_commit(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, PartitionDir, Problem
+    from storage.formats.checkpoint import LeaderEpochEntry
 
 
 class OffsetPlace(StrEnum):
@@ -38,12 +39,19 @@ class LogReach(NamedTuple):
         high_watermark: as checkpointed; None: unknown.
         end_offset: one above the last batch.
         path: of the copy.
+        epochs: its leader epochs; empty: not known.
     """
 
     start_offset: int
     end_offset: int
     high_watermark: int | None
     path: str
+    epochs: tuple[LeaderEpochEntry, ...] = ()
+
+    def leader_epoch_before(self, offset: int) -> int | None:
+        """The leader epoch of the record before an offset; None: not known."""
+        found = [each.epoch for each in self.epochs if each.start_offset < offset]
+        return max(found, default=None)
 
     def place_of(self, offset: int) -> OffsetPlace:
         """Tell where an offset lies."""
@@ -90,6 +98,7 @@ class LogPlaces:
                         end_offset=end.offset,
                         high_watermark=source.high_watermark,
                         path=source.path,
+                        epochs=tuple(source.leader_epochs() or ()),
                     )
         except AccessError as exc:
             self.problems.append(exc.without_frames())

@@ -2,27 +2,23 @@
 
 The marker is the one that a coordinator would have written: with the epoch of the data and the
 epoch of the coordinator that wrote the producer's last marker here (0 if none has), as Kafka's own
-tool has it. It goes into a new segment: a log may be rolled at any time (ROLL-1), so the `.log`
-that is there keeps every byte, and undo is to take the new files away. Beside it the files of a
-clean stop: both indexes, `.txnindex` with what was aborted (TXN-6), the snapshot at the new end.
+tool has it. It goes into a new segment (`planned_append`).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.changes.plans.plan import absolute_path, replace_step, source_of
+from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.replay.price import recovery_price
 from recovery.transactions.events import is_data_of_transaction
+from recovery.transactions.planned_append import PlannedAppends
 from storage.dirs.partition import floor_of
 from storage.errors import RefusedError
 from storage.log.segment import open_segment
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
-from storage.writing.partition_store import PlannedStore
-from storage.writing.writer import PartitionWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,30 +57,6 @@ class AbortedData(NamedTuple):
     log_bytes: int
 
 
-class _FilesStore(PlannedStore):
-    """Keeps what would be written, by file name."""
-
-    def __init__(self, directory: str) -> None:
-        super().__init__(directory)
-        self.contents: dict[str, bytes] = {}
-        self.batch = b""
-        self._name = ""
-
-    def open_log(self, base_offset: int, log_bytes: int) -> None:
-        assert not log_bytes, "the marker goes into a segment of its own"
-        super().open_log(base_offset, log_bytes)
-        self._name = f"{base_offset:020d}.log"
-
-    def append(self, batch: bytes | bytearray | memoryview) -> None:
-        super().append(batch)
-        self.batch = bytes(batch)
-        self.contents[self._name] = self.batch
-
-    def _replace(self, name: str, data: bytes) -> None:
-        super()._replace(name, data)
-        self.contents[name] = data
-
-
 def plan_marker(
     directory: str,
     tail: LogTail,
@@ -111,16 +83,15 @@ def plan_marker(
         AppendError: a leader would refuse the marker.
         AccessError: a file cannot be looked at.
     """
-    store = _FilesStore(directory)
-    # Any segment counts as full, so that the marker opens a new one unless the last is empty.
-    writer = PartitionWriter(
-        store,
+    planned = PlannedAppends(
+        directory,
         tail,
-        config._replace(segment_bytes=1),
+        config,
         leader_epoch=leader_epoch,
-        now_ms=lambda: now_ms,
+        now_ms=now_ms,
         expiration_ms=expiration_ms,
     )
+    writer = planned.writer
     state = writer.producers.producers.get(found.producer_id)
     if state is None or state.current_txn_first_offset != found.first_offset:
         raise RefusedError(
@@ -134,32 +105,14 @@ def plan_marker(
         is_commit=False,
         coordinator_epoch=max(found.coordinator_epoch, 0),
     )
-    writer.close()
-    first_undecided = writer.producers.first_undecided_offset
-    steps = (
-        replace_step(str(Path(absolute_path(directory), name)), content, REASON)
-        for name, content in store.contents.items()
-    )
+    (batch,) = planned.logs.values()
+    (steps,) = planned.steps(REASON)
     return PlannedMarker(
-        steps=tuple(each for each in steps if not _is_there(each)),
+        steps=tuple(steps),
         marker_offset=marker.base_offset,
-        batch=store.batch,
-        last_stable_offset=writer.end_offset if first_undecided is None else first_undecided,
+        batch=batch,
+        last_stable_offset=planned.last_stable_offset,
     )
-
-
-def _is_there(step: Step) -> bool:
-    """Whether a file has the planned content already."""
-    if step.before is None or step.before.file_bytes != step.after_bytes:
-        return False
-    return Path(step.path).read_bytes() == step.content
-
-
-def with_recovery(recovery: Iterable[Step], marker: Iterable[Step]) -> list[Step]:
-    """Put the steps of a recovery before those of the marker; a file is changed once."""
-    marker = list(marker)
-    touched = {each.path for each in marker}
-    return [*(each for each in recovery if each.path not in touched), *marker]
 
 
 def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> None:

@@ -16,11 +16,36 @@ from storage.producers.producer_state import Origin
 from storage.writing.record_builder import MAX_BATCH_RECORDS, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from storage.formats.consumer_offsets import OffsetCommit
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
     from storage.writing.writer import Appended, PartitionWriter
+
+
+def append_records(
+    writer: PartitionWriter,
+    records: Iterable[tuple[bytes, bytes]],
+    *,
+    now_ms: int,
+) -> None:
+    """Append records of one group, keys and values: one batch, or as many as the topic asks for.
+
+    Raises:
+        AppendError, AccessError: as `PartitionWriter.append`.
+    """
+    builder = BatchBuilder(batch_bytes=writer.config.max_message_bytes)
+
+    def send() -> None:
+        batch = builder.build(ProducerIdentity(base_sequence=0), is_transactional=False)
+        writer.append(batch, origin=Origin.COORDINATOR)
+
+    for key, value in records:
+        if not builder.add(key, value, now_ms):
+            send()
+            builder.add(key, value, now_ms)
+    if len(builder):
+        send()
 
 
 def append_offsets(

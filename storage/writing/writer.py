@@ -142,6 +142,7 @@ class PartitionWriter:
         self._first_timestamp_ms = tail.first_timestamp_ms
         self._segment_opened_ms = now_ms()
         self._is_open = False  # this segment's log is open: something was appended to it
+        self._rolls_next = False
         self._written_back_bytes = self._segment_bytes  # or on their way to the disk
         self._state = _READY
 
@@ -263,6 +264,7 @@ class PartitionWriter:
         """
         config, first_ms = self.config, self._first_timestamp_ms
         is_plain = self._is_open and not (self._syncs_batches or config.is_log_append_time)
+        is_plain = is_plain and not self._rolls_next
         if not is_plain or first_ms is None or first_ms < 0:
             return 0
         slots = self._indexes.free_slots(config.index_max_bytes)
@@ -437,11 +439,17 @@ class PartitionWriter:
 
     # -- segments
 
+    def roll_next(self) -> None:
+        """Have the next batch open a new segment: a log may be rolled at any time (ROLL-1)."""
+        self._rolls_next = True
+
     def _must_roll(self, header: BatchHeader) -> bool:
         """ROLL-1 and ROLL-2. Without jitter, which is drawn at random."""
         config = self.config
         if not self._segment_bytes:  # its base is the log end offset already (ROLL-7)
             return False
+        if self._rolls_next:
+            return True
         if self._segment_bytes > config.segment_bytes - header.batch_bytes:
             return True
         if self._waited_ms(header) > config.segment_ms:
@@ -466,6 +474,7 @@ class PartitionWriter:
         self._segment_bytes = self._written_back_bytes = 0
         self._first_timestamp_ms = None
         self._segment_opened_ms = self._now_ms()
+        self._rolls_next = False
         self.rolled_count += 1
 
     def _finish_segment(self, entries: list[ProducerEntry]) -> None:

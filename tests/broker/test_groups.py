@@ -13,7 +13,7 @@ import pytest
 from tests.changes import rows_of
 from tests.kafka import client
 from tests.kafka.broker import Broker, copy_log_dir
-from tests.kafka.jars import java_command, quick_start
+from tests.kafka.group_tool import consumer_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 WAIT_S = 60.0
 # A member that stays, and leaves as a process does that is killed.
 MEMBER = """
@@ -39,25 +37,6 @@ while True:
     consumer.poll(0.1)
     print(len(consumer.assignment()), flush=True)
 """
-
-
-def consumer_groups(broker: Broker, *arguments: object) -> list[dict[str, str]]:
-    """Rows of kafka-consumer-groups by the headings of its table."""
-    command = java_command(
-        *quick_start(), QUIET, TOOL, "--bootstrap-server", broker.bootstrap, *map(str, arguments)
-    )
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Error" not in done.stdout, done.stdout
-    rows: list[dict[str, str]] = []
-    heads: list[str] = []
-    for line in done.stdout.splitlines():
-        words = line.split()
-        if words[:1] == ["GROUP"]:
-            heads = words
-        elif heads and len(words) >= len(heads):
-            rows.append(dict(zip(heads, words, strict=False)))
-    return rows
 
 
 @contextmanager

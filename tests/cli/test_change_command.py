@@ -38,6 +38,7 @@ PLANNED = {
     "rebuild": "rebuild",
     "recover-state": "recover-state",
     "txn abort": "txn abort",
+    "groups import": "groups import",
 }
 COMPARING = ("rebuild", "recover-state")  # without --apply they compare, and have no plan
 APPENDING = {

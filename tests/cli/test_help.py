@@ -278,6 +278,7 @@ _LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 -
 _COMMITTED = "consume /var/lib/kafka/orders-0 --group billing --max-messages 3 --apply"
 BEFORE = {
     **dict.fromkeys(("groups", "groups describe", "groups export"), _COMMITTED),
+    "groups import": "groups export /var/lib/kafka --to /tmp/offsets.csv",
     "apply": f"{_CUT} --save-plan plan.json",
     "undo": f"{_CUT} --apply",
     "journal": f"{_CUT} --apply",

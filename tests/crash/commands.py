@@ -146,6 +146,11 @@ def damage_directory(partition: Path) -> None:
     set_old_times(partition)
 
 
+def write_offsets(partition: Path) -> None:
+    """A file beside the log dir, with offsets of a group that is in the partition."""
+    (partition.parents[1] / "offsets.csv").write_text("ctp,txn,1,80\nctp,plain,0,7\n")
+
+
 CHANGES = {
     "truncate within a segment": Change(
         "txn-0", ("truncate", "--to-offset", "150", "--single-copy"), nothing
@@ -194,6 +199,16 @@ CHANGES = {
         "txn-0",
         ("txn abort", "--producer-id", "40", "--single-copy", "--now", "2026-11-21T04:00:00Z"),
         forget_transaction,
+    ),
+    "groups import": Change(
+        "__consumer_offsets-3",
+        (
+            *("groups import", "--from", "{root}/offsets.csv", "--outside", "keep"),
+            *("--now", "2026-11-21T04:00:00Z"),
+        ),
+        write_offsets,
+        of_log_dir=True,
+        beside=("__cluster_metadata-0",),
     ),
 }
 

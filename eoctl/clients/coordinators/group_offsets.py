@@ -20,14 +20,29 @@ from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 from storage.writing.group_commits import append_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from eoctl.clients.partitions.open_partitions import OpenPartitions
+    from storage.dirs.cluster_image import ClusterImage
     from storage.file_names import TopicPartition
     from storage.producers.transaction_metadata import ProducerIdAndEpoch
 
 METADATA_VERSION = "metadata.version"  # feature
 OFFSET_VALUE_4_LEVEL = 30  # 4.3-IV0, whose group coordinators write OffsetCommitValue 4
+
+
+def offset_value_version(image: ClusterImage | None, known: Iterable[int] = ()) -> int:
+    """The version of OffsetCommitValue that the brokers of a cluster write.
+
+    Args:
+        image: its state.
+        known: versions of values that its brokers have written; they decide where no metadata
+            tells which release it is. Older ones cannot read a newer version, nor load the rest.
+    """
+    level = None if image is None else image.features.get(METADATA_VERSION)
+    if level is None:
+        return max(known, default=3)
+    return 4 if level >= OFFSET_VALUE_4_LEVEL else 3
 
 
 class GroupCommits:
@@ -58,8 +73,7 @@ class GroupCommits:
         self._is_lacking = image is None and not self._topic.numbers
         self.partition = self._topic.home_of(group)
         self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)
-        level = -1 if image is None else image.features.get(METADATA_VERSION, -1)
-        self._version = 4 if level >= OFFSET_VALUE_4_LEVEL else 3
+        self._version = offset_value_version(image)
 
     def _require_home(self, *, is_known: bool) -> None:
         """Refuse a group whose offsets may be elsewhere than where they would be looked for."""

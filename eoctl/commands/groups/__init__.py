@@ -1,8 +1,9 @@
 """`eoctl groups`: consumer groups, their committed offsets and members, of brokers that are dead.
 
-From the entry down: export, look.
+From the entry down: bring_in, export, look.
 """
 
+from eoctl.commands.groups.bring_in import import_offsets
 from eoctl.commands.groups.export import export
 from eoctl.commands.groups.look import describe, list_groups
 
@@ -10,4 +11,5 @@ SUBCOMMANDS = {
     "list": list_groups,
     "describe": describe,
     "export": export,
+    "import": import_offsets,
 }

@@ -19,13 +19,13 @@ from recovery.transactions.abort import (
     price_of,
     require_epochs,
     sources_of,
-    with_recovery,
 )
 from recovery.transactions.open_transactions import (
     OpenTransactionReport,
     TransactionVerdict,
     abort_command,
 )
+from recovery.transactions.planned_append import with_recovery
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
@@ -193,7 +193,7 @@ def _plan_replica(
         expiration_ms=options.write.expiration_ms,
     )
     recovery = () if end.recovery is None else _without_markers(end.recovery)
-    steps = with_recovery(recovery, planned.steps)
+    steps = [*with_recovery(recovery, planned.steps)]
     price = price_of(partition, found, planned)
     if end.recovery is not None:
         price["cut_bytes"] = end.recovery.price["cut_bytes"]

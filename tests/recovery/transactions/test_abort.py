@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from recovery.cluster.coordinator_log import CoordinatorLog, StatePartition
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from recovery.transactions.abort import count_aborted, plan_marker, require_epochs, with_recovery
+from recovery.transactions.abort import count_aborted, plan_marker, require_epochs
 from recovery.transactions.open_transactions import find_open
+from recovery.transactions.planned_append import with_recovery
 from storage.errors import RefusedError
 from storage.producers.producer_state import AppendError
 from tests.writing import (
@@ -214,4 +215,4 @@ def test_a_file_is_changed_once(tmp_path: Path) -> None:
     (found,) = open_in(directory)
     marker = plan(directory, found).steps
     recovery = [marker[1]._replace(reason="recovery"), marker[0]._replace(path="other")]
-    assert with_recovery(recovery, marker) == [recovery[1], *marker]
+    assert [*with_recovery(recovery, marker)] == [recovery[1], *marker]

@@ -1,0 +1,146 @@
+"""Partitions of `__consumer_offsets` in all copies that are given: opened, appended to alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
+from eoctl.clients.partitions.target import TargetOptions, read_topic_id, resolve_target
+from eoctl.replica_paths import require_one_topic, select_replicas
+from recovery.changes.plans.plan import absolute_path, source_of
+from recovery.transactions.planned_append import PlannedAppends, with_recovery
+from storage.dirs.partition import Partition
+from storage.errors import RefusedError
+from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, DirState
+from storage.formats.partition_metadata import new_topic_id
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.clients.partitions.open_partition import OpenPartition
+    from eoctl.clock import Now
+    from recovery.changes.plans.plan import PlanSource, Step
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
+
+REASON = "a segment with committed offsets"
+
+
+class HomeCopy(NamedTuple):
+    """One directory, and what is appended to it."""
+
+    opened: OpenPartition
+    partition: Partition
+    appends: PlannedAppends
+
+
+class HomePartition:
+    """One partition of the topic, in all copies that are given.
+
+    Attributes:
+        number: of the partition.
+        paths: of the directories.
+        lacking_count: so many replicas are not given; None: it is not known how many there are.
+    """
+
+    def __init__(self, number: int, log_dirs: Sequence[LogDir], image: ClusterImage | None) -> None:
+        self.number = number
+        self.paths = [
+            str(each.path)
+            for log_dir in log_dirs
+            for each in log_dir.partitions_of(GROUPS_TOPIC)
+            if each.name.partition == number and each.name.state is DirState.LIVE
+        ]
+        self.lacking_count: int | None = None
+        self._image = image
+        factor = None
+        if image is not None and not image.problems:
+            factor = image.replication_factor(GROUPS_TOPIC, number)
+        if factor is not None:
+            self.lacking_count = max(factor - len(self.paths), 0)
+        self._copies: tuple[HomeCopy, ...] = ()
+
+    def look(self, metadata_dir: str | None, now: Now) -> None:
+        """Find the end of each copy, after a crash as it is recovered; reads only.
+
+        That not all copies are given is the caller's to decide.
+
+        Raises:
+            RefusedError, UsageError, AccessError: one must not be written to, or cannot be.
+        """
+        partitions = [Partition.of(each) for each in select_replicas(self.paths)]
+        require_one_topic(partitions)
+        # Brokers with ZooKeeper need no topic id, and none is written: any will do.
+        options = TargetOptions(metadata_dir=metadata_dir, single_copy=True, may_be_internal=True)
+        if self._image is None and any(read_topic_id(Path(e)) is None for e in self.paths):
+            options = options._replace(topic_id=new_topic_id())
+        copies = []
+        for path, partition in zip(self.paths, partitions, strict=True):
+            opened = open_partition(resolve_target(path, options), WriteOptions(), now, None)
+            appends = PlannedAppends(
+                path,
+                opened.tail,
+                opened.config,
+                leader_epoch=opened.writer.leader_epoch,
+                now_ms=now.ms,
+            )
+            copies.append(HomeCopy(opened, partition, appends))
+        self._copies = tuple(copies)
+
+    @property
+    def copies(self) -> tuple[HomeCopy, ...]:
+        """Those that are open."""
+        return self._copies
+
+    def steps(self) -> list[Step]:
+        """Close them, and give the files that are made or replaced.
+
+        Raises:
+            RefusedError: the copies do not end alike.
+        """
+        first = self._copies[0].appends.logs
+        for path, each in zip(self.paths, self._copies, strict=True):
+            if each.appends.logs != first:
+                raise RefusedError(
+                    f"{path}: ends differently: what is written would not be the same as in"
+                    f" {self.paths[0]}",
+                    next_step=f"eoctl replicas compare {' '.join(map(pasted, self.paths))}, then"
+                    " eoctl replicas rejoin",
+                )
+        steps: list[Step] = []
+        for each in self._copies:
+            appended = [step for group in each.appends.steps(REASON) for step in group]
+            recovery = () if each.opened.recovery is None else each.opened.recovery.steps
+            kept = (e for e in recovery if not e.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}"))
+            steps += with_recovery(kept, appended)
+        return steps
+
+    def sources(self, steps: Sequence[Step]) -> dict[str, PlanSource]:
+        """The `.log` files that the steps depend on and do not touch."""
+        touched = {each.path for each in steps}
+        found: dict[str, PlanSource] = {}
+        for each in self._copies:
+            if each.opened.recovery is not None:
+                found |= {source.path: source for source in each.opened.recovery.sources}
+            if each.partition.segments:
+                path = absolute_path(each.partition.segments[-1].log.path)
+                if path not in touched and path not in found:
+                    found[path] = source_of(path)
+        return {path: each for path, each in found.items() if path not in touched}
+
+    @property
+    def cut_bytes(self) -> int:
+        """What their recovery cuts off, in all copies."""
+        recoveries = [each.opened.recovery for each in self._copies]
+        return sum(each.price["cut_bytes"] for each in recoveries if each is not None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of what was opened."""
+        return [
+            note
+            for each in self._copies
+            for note in (*each.opened.target.notes, *each.opened.notes)
+        ]

@@ -48,6 +48,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                           "lag_offsets", "place")),
     ("group_offset", ("group", *PLACE, "offset", "leader_epoch", "metadata",
                       "commit_timestamp_ms")),
+    ("translated_offset", ("group", "source_topic", "source_partition", "source_offset", *PLACE,
+                           "offset", "exactness")),
     ("imported_offset", ("group", *PLACE, "offset_before", "given_offset", "committed_offset",
                          "taken", "log_end_offset", "applied")),
     ("member", ("group", "client_id", "host", "assigned_partitions", "member_id")),

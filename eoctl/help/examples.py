@@ -119,6 +119,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl groups export {_DIR} --group billing --no-group-column --to billing.csv",
         ),
     ),
+    "groups translate": (
+        Example(
+            "Where each group goes on in the copies of another cluster",
+            f"eoctl groups translate {_DIR} --copy /mnt/new",
+        ),
+        Example(
+            "As a file that groups import takes",
+            f"eoctl groups translate {_DIR} --copy /mnt/new --to /tmp/translated.csv",
+        ),
+    ),
     "groups import": (
         Example("What would be committed", f"eoctl groups import {_DIR} --from /tmp/offsets.csv"),
         Example(

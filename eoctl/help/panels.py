@@ -53,6 +53,7 @@ _OF_CALLS = {
     "groups list": {"group": Panel.RECORDS},
     "groups describe": {"group": Panel.RECORDS},
     "groups export": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
+    "groups translate": {"group": Panel.RECORDS, "no-group-column": Panel.OUTPUT},
     "groups import": {
         "from": Panel.WHAT, "group": Panel.RECORDS, "skip-unknown": Panel.RECORDS,
         "consumers-are-stopped": Panel.SAFETY, "logs": Panel.ADVANCED,

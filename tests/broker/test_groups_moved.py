@@ -175,3 +175,75 @@ def test_offsets_outlive_the_time_since_which_a_group_is_empty(
             time.sleep(0.2)
         time.sleep(2)
         assert client.committed_offset(broker.bootstrap, "kept", "t", 0) == 4
+
+
+def left_of(broker: Broker, group: str, topic: str, count: int) -> dict[int, list[bytes]]:
+    """What a consumer of the group is given of each partition: so many records, and no more."""
+    consumer = Consumer({
+        "bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False,
+        "auto.offset.reset": "error", "log_level": 0, "isolation.level": "read_committed",
+    })  # fmt: skip
+    found: dict[int, list[bytes]] = {}
+    try:
+        consumer.subscribe([topic])
+        deadline_s = time.monotonic() + WAIT_S
+        grace_s = 0.0
+        while time.monotonic() < (grace_s or deadline_s):
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                found.setdefault(message.partition() or 0, []).append(message.value() or b"")
+            if not grace_s and sum(map(len, found.values())) >= count:
+                grace_s = time.monotonic() + 2
+        return found
+    finally:
+        consumer.close()
+
+
+def test_groups_go_on_in_a_copy_of_another_cluster(tmp_path: Path, eoctl: Cli) -> None:
+    """A new cluster with copies: each group is given exactly what it had not consumed."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    with Broker(source) as broker:
+        client.create_topics(broker.bootstrap, {"t": (2, {})})
+        transactional = client.transactional_producer(broker.bootstrap, "tid")
+        for number in range(24):
+            records = (
+                client.Outgoing("t", number % 2, None, b"%d-%d" % (number, n)) for n in range(3)
+            )
+            client.transact(transactional, records, commit=number % 5 != 1)
+        given = {
+            number: client.consume(broker.bootstrap, "t", number, isolation=client.READ_COMMITTED)
+            for number in range(2)
+        }
+        wanted: dict[str, dict[int, int]] = {}
+        for index in (0, 1, 10, 15):
+            offsets = {
+                n: given[n].records[min(index, len(given[n].records) - 1)].offset for n in given
+            }
+            wanted[f"group-{index}"] = offsets
+        wanted["at-the-end"] = {n: each.end_offset for n, each in given.items()}
+        for group, offsets in wanted.items():
+            client.commit_offsets(
+                broker.bootstrap, group, {("t", n): offset for n, offset in offsets.items()}
+            )
+    assert eoctl("init", target, "--topic", "t:2", "--apply").status == 0
+    for number in range(2):
+        call = ("copy", source / f"t-{number}", target / f"t-{number}", "--isolation",
+                "read_committed", "--apply")  # fmt: skip
+        assert eoctl(*call).status == 0
+    lines = tmp_path / "offsets.csv"
+    outcome = eoctl("groups", "translate", source, "--copy", target, "--to", lines)
+    assert outcome.status == 0, outcome.errors
+    assert "10 offsets translated: 10 exact" in outcome.errors
+    bring(eoctl, target, lines)
+    with Broker(target) as broker:
+        for group, offsets in wanted.items():
+            rest = {
+                n: [each.value for each in given[n].records if each.offset >= offset]
+                for n, offset in offsets.items()
+            }
+            rest = {n: values for n, values in rest.items() if values}
+            count = sum(map(len, rest.values()))
+            assert left_of(broker, group, "t", count) == rest, group
+        described = consumer_groups(broker, "--describe", "--group", "at-the-end")
+        assert {each["LAG"] for each in described} == {"0"}
+        assert not broker.error_lines()

@@ -278,6 +278,7 @@ _LEASED = "lease-pid acquire /var/lib/kafka --app-id billing --expiry-ms 60000 -
 _COMMITTED = "consume /var/lib/kafka/orders-0 --group billing --max-messages 3 --apply"
 BEFORE = {
     **dict.fromkeys(("groups", "groups describe", "groups export"), _COMMITTED),
+    "groups translate": "copy /var/lib/kafka /mnt/new --to-topic orders --apply",
     "groups import": "groups export /var/lib/kafka --to /tmp/offsets.csv",
     "apply": f"{_CUT} --save-plan plan.json",
     "undo": f"{_CUT} --apply",
@@ -309,8 +310,9 @@ def test_the_examples_run(
         for name in ("broker-1", "broker-2", "broker-3"):
             diverged = golden("kafka-4.3.1-three-brokers") / "diverged" / name
             shutil.copytree(diverged, root / name, symlinks=True)
-    elif call in ("copy", "loss"):
-        shutil.copytree(kafka, root / {"copy": "new", "loss": "backup"}[call], symlinks=True)
+    elif call in ("copy", "loss", "groups translate"):
+        name = "backup" if call == "loss" else "new"
+        shutil.copytree(kafka, root / name, symlinks=True)
     names = {
         "/var/lib/kafka": str(kafka), "/mnt/": f"{root}/", "/tmp/": f"{root}/", "orders": topic,
         "archive": "plain",

@@ -100,7 +100,7 @@ def resume(
         DamageError, FormatError, AccessError: one of them cannot be read.
     """
     count = len(session.anchors)
-    while count > 1 and not _holds(session.anchors[count - 1], destination):
+    while count > 1 and not holds(session.anchors[count - 1], destination):
         count -= 1
     anchor = session.anchors[count - 1]
     if anchor.end_offset > destination.end_offset:  # the first one: all of the copy is gone
@@ -135,7 +135,7 @@ def resume(
     )
 
 
-def _holds(anchor: Anchor, destination: Destination) -> bool:
+def holds(anchor: Anchor, destination: Destination) -> bool:
     """Is what was copied before the anchor still in the destination, as far as can be seen?
 
     What retention has deleted, or a cleaner, cannot be seen: where the last batch was is nothing.
@@ -153,6 +153,18 @@ def _holds(anchor: Anchor, destination: Destination) -> bool:
         return last.offset < destination.cleaned_end_offset
     identity = (header.producer_id, header.producer_epoch, header.last_sequence)
     return identity == (last.producer_id, last.producer_epoch, last.sequence)
+
+
+def verified_pairs(
+    session: CopySession, anchor: Anchor, destination: Destination, source: BatchConsumer
+) -> Iterator[tuple[LogBatch, LogBatch]]:
+    """Give the batches of the source from an anchor on, each with its copy, which was compared.
+
+    Raises:
+        AppendError, RefusedError: what comes next in the destination is not from this copy.
+        DamageError, FormatError, AccessError: one of the two cannot be read.
+    """
+    return _Verified(session, anchor, destination, source, is_lost=False).pairs()
 
 
 def _require_dense(destination: Destination, start_offset: int) -> None:
@@ -213,6 +225,14 @@ class _Verified:
 
     def run(self) -> None:
         """Compare them all."""
+        for _ in self.pairs():
+            pass
+
+    def pairs(self) -> Iterator[tuple[LogBatch, LogBatch]]:
+        """Compare one after the other; gives each of the source with its copy.
+
+        Both are there until the next pair is asked for.
+        """
         anchor = self._anchor
         ids = {each.producer_id for each in self._session.anchors}
         copies = chain.from_iterable(self._destination.blocks(anchor.end_offset))
@@ -236,6 +256,7 @@ class _Verified:
             self.last = last_batch(original, copy.header, copy.header.last_offset)
             self.batches_count += 1
             self.records_count += original.records_count
+            yield original, copy
 
     def _require_next(self, copy: LogBatch) -> None:
         """The sequences go on; a new epoch begins at 0."""

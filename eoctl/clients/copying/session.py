@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from errno import ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +22,7 @@ from eoctl.clients.partitions.session_file import SessionFormat
 from recovery.changes.journals.backups import default_place
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.dirs.state_file import StateSchema
-from storage.errors import RefusedError
+from storage.errors import AccessError, RefusedError
 from storage.files import fsio
 from storage.limits import INT64_MAX
 from storage.producers.producer_state import NO_EPOCH, AppendError
@@ -239,6 +240,28 @@ def fenced(path: str, producer_id: int, epoch: int, found: Anchor) -> AppendErro
     )
     error.next_step = "go on with the session file of the other one"
     return error
+
+
+def read_session(path: str) -> CopySession:
+    """Read the session at a path.
+
+    Raises:
+        AccessError: it is not there, or cannot be read.
+        RefusedError: it is no session of a copy.
+    """
+    found = _load(path)
+    if found is None:
+        raise AccessError(FileNotFoundError(ENOENT, "No such file"), path)
+    return found
+
+
+def sessions_of(log_dir_path: str) -> list[str]:
+    """The sessions of copies into a log dir that lie where they lie when nobody says where."""
+    place = Path(default_place(log_dir_path), PLACE_NAME)
+    try:
+        return sorted(str(each) for each in place.glob("*.session"))
+    except OSError as exc:
+        raise AccessError(exc, str(place)) from exc
 
 
 def _state(path: str) -> tuple[int, int, int] | None:

@@ -6,7 +6,7 @@ import json
 import os
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.output import OutputFormat, Report, draws_tables, emit, message, write
 from eoctl.runs.groups.world import GroupWorld, WantedGroups
@@ -123,20 +123,26 @@ def export(paths: Sequence[str], options: OffsetExportOptions, output: OutputFor
     Raises:
         UsageError, RefusedError, AccessError: as `open_chosen`; or the file cannot be made.
     """
-    _require_writable(options.to, output)
+    require_writable(options.to, output)
     world, rows = open_chosen(paths, options)
     _tell(world, rows)
-    left_out = give(rows, options, output, world.notes)
+    report = OffsetReport(KIND, ExportedOffset._fields, rows)
+    left_out = give(report, options, output, world.notes)
     for note in world.notes:
         message(note)
     return max(world.status, EXIT_SKIPPED if left_out and world.status == EXIT_OK else EXIT_OK)
 
 
+class OffsetReport(NamedTuple):
+    """Rows that become lines of CSV, JSON Lines or a table."""
+
+    kind: str
+    columns: tuple[str, ...]
+    rows: Sequence[Any]
+
+
 def give(
-    rows: Sequence[ExportedOffset],
-    options: OffsetExportOptions,
-    output: OutputFormat,
-    notes: list[str],
+    report: OffsetReport, options: OffsetExportOptions, output: OutputFormat, notes: list[str]
 ) -> int:
     """Write rows to the file, or print them; returns how many could not be said.
 
@@ -144,6 +150,7 @@ def give(
         UsageError: there is more than one group, and no column for them.
         RefusedError, AccessError: the file cannot be made.
     """
+    rows = report.rows
     groups = {each.group for each in rows}
     if not options.has_group and len(groups) > 1:
         raise UsageError(
@@ -152,16 +159,18 @@ def give(
         )
     is_csv = output is OutputFormat.TEXT and (options.to is not None or not draws_tables())
     if not is_csv and options.to is None:
-        emit(Report(KIND, type(rows[0])._fields if rows else ExportedOffset._fields, rows), output)
+        emit(Report(kind=report.kind, columns=report.columns, rows=rows), output)
         return 0
     said = list(rows)
     if is_csv:
         said = [each for each in rows if is_sayable(each.group) or not options.has_group]
-    data = "".join(_csv_lines(said, options) if is_csv else map(_json_line, rows)).encode()
-    if options.to is None:
-        write(data)
+        data = "".join(_csv_lines(said, options))
     else:
-        _save(options.to, data)
+        data = "".join(_json_line(report.kind, each._asdict()) for each in rows)
+    if options.to is None:
+        write(data.encode())
+    else:
+        _save(options.to, data.encode())
         what = counted(len({each.group for each in said}), "group")
         notes.append(f"{options.to}: {counted(len(said), 'offset')} of {what}")
     if len(said) < len(rows):
@@ -172,17 +181,17 @@ def give(
     return len(rows) - len(said)
 
 
-def _csv_lines(rows: Iterable[ExportedOffset], options: OffsetExportOptions) -> Iterator[str]:
+def _csv_lines(rows: Iterable[Any], options: OffsetExportOptions) -> Iterator[str]:
     for each in rows:
         group = each.group if options.has_group else None
         yield csv_line(group, each.topic, each.partition, each.offset) + "\n"
 
 
-def _json_line(row: ExportedOffset) -> str:
-    return json.dumps({"kind": KIND, **row._asdict()}, ensure_ascii=False) + "\n"
+def _json_line(kind: str, row: dict[str, Any]) -> str:
+    return json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n"
 
 
-def _require_writable(to: str | None, output: OutputFormat) -> None:
+def require_writable(to: str | None, output: OutputFormat) -> None:
     """Before the work begins."""
     if to is None:
         return

@@ -16,6 +16,9 @@ COMMANDS = {
     "init": CommandEntry(
         "eoctl.commands.init", "Make a log dir from nothing, with topics, ready for a broker."
     ),
+    "adopt": CommandEntry(
+        "eoctl.commands.adopt", "Bring up what dead brokers left, under a new cluster."
+    ),
     "dump-segment": CommandEntry(
         "eoctl.commands.dump_segment", "Print any file of a log directory as kafka-dump-log does."
     ),

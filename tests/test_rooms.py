@@ -111,7 +111,9 @@ ROOMS: dict[str, set[str]] = {
         "recovery.truncate",
     },
     "recovery.begin": {
-        "recovery.changes.journals", "recovery.changes.plans", "recovery.checks.grounds",
+        "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
+        "recovery.checks.grounds", "recovery.cluster", "recovery.fsck", "recovery.groups",
+        "recovery.repair", "recovery.rules", "recovery.start", "recovery.transactions",
     },
     "recovery.replicas": {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",
@@ -167,8 +169,8 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.face", "recovery.changes", "recovery.changes.plans", "recovery.rules",
     },
     "eoctl.runs.begin": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "recovery.*",
-        "recovery.changes.*", "recovery.checks.grounds",
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.reports",
+        "recovery.*", "recovery.changes.*", "recovery.checks.grounds",
     },
     "eoctl.runs.changes": {
         "eoctl", "eoctl.dump", "eoctl.face", "eoctl.runs", "recovery.*", "recovery.changes.*",

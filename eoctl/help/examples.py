@@ -36,6 +36,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl init ./new --topic orders:3 --broker-version 3.9 --apply",
         ),
     ),
+    "adopt": (
+        Example("What would be brought up, and what is lost", f"eoctl adopt {_DIR} --to ./new"),
+        Example(
+            "All of it, closed segments by a second name",
+            f"eoctl adopt {_DIR} --to ./new --link --apply",
+        ),
+    ),
     "describe": (
         Example("Offsets, sizes and open transactions of a log dir", f"eoctl describe {_DIR}"),
         Example("Every segment of one topic", f"eoctl describe {_DIR} --topic orders --segments"),

@@ -64,6 +64,9 @@ _OF_CALLS = {
     "lease-pid acquire": {"topic": Panel.WHAT},
     "replicas": {"unclean": Panel.SAFETY},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
+    "adopt": {
+        "topic-id": Panel.WHAT, "broker-version": Panel.WHAT, "metadata-dir": Panel.WHAT,
+    },
 }  # fmt: skip
 
 

@@ -147,8 +147,9 @@ def apply_plan(
         # Undone, or ended before its first change: as if it had never been.
     with stating("nothing was changed"):
         require_fresh(plan)
+        made_directories = plan.made_directories
         for each in plan.directories:
-            if each not in plan.made_directories:
+            if each not in made_directories:
                 require_owner(each)
         require_owners(plan)
         backups.require_room(plan, place, has_backup=has_backup)
@@ -252,8 +253,9 @@ def require_untouched(found: Journal, steps: Iterable[tuple[JournalStep, StepSta
         if state is StepState.CHANGED:
             raise _changed(found, step.path, "was changed since the plan was begun")
     touched = {each.path for each in found.steps}
+    made_directories = found.made_directories
     for directory, before in found.directories.items():
-        is_not_made = directory in found.made_directories and not os.path.lexists(directory)
+        is_not_made = directory in made_directories and not os.path.lexists(directory)
         now = {} if is_not_made else list_files(directory)
         for name in sorted(now.keys() | before.files.keys()):
             path = str(Path(directory, name))
@@ -322,8 +324,9 @@ def remove_leftovers(fs: FileSystem, found: Journal) -> None:
     Raises:
         AccessError: a directory cannot be listed, or a file not be removed.
     """
+    made_directories = found.made_directories
     for each in found.directories:
-        if each not in found.made_directories or Path(each).is_dir():
+        if each not in made_directories or Path(each).is_dir():
             fsio.remove_leftovers(fs, each)
 
 

@@ -132,6 +132,7 @@ def _fill(
             name = f"{number:05d}-{Path(step.path).name}"
             kept = backups.back_up(fs, step, directory, name, on_bytes)
         steps.append(journal_step(step, kept, now_ns))
+    made_directories = plan.made_directories
     made = Journal(
         path=directory,
         plan_id=plan.plan_id,
@@ -142,7 +143,7 @@ def _fill(
         applied_at_ms=now_ns // 1_000_000,
         order=next_order(str(Path(directory).parent), now_ns // 1_000_000),
         directories={
-            each: _NOTHING_THERE if each in plan.made_directories else directory_facts(each)
+            each: _NOTHING_THERE if each in made_directories else directory_facts(each)
             for each in plan.directories
         },
         neighbours=_neighbours(plan),

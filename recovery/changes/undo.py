@@ -132,8 +132,9 @@ def _take_back(
         )
         if not is_sure:
             take_back(fs, found, step, on_bytes)
+    made_directories = found.made_directories
     for directory in directories:
-        if directory not in found.made_directories:  # that has gone
+        if directory not in made_directories:  # that has gone
             fsio.sync_dir(fs, directory)
 
 
@@ -203,8 +204,9 @@ def _require_newest(found: Journal) -> None:
 
 def _restore_times(fs: FileSystem, found: Journal) -> None:
     """Give directories their times back, as far as their files are again what they were."""
+    made_directories = found.made_directories
     for path, facts in found.directories.items():
-        if path in found.made_directories or list_files(path) != facts.files:
+        if path in made_directories or list_files(path) != facts.files:
             continue
         real = os.path.realpath(path)
         with os_errors(path), fs.open_dir(real) as directory:

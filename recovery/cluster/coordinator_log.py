@@ -24,7 +24,7 @@ from storage.formats.transaction_state import TransactionState, parse_record
 from storage.producers.java_hash import coordinator_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, Problem
@@ -144,6 +144,11 @@ class CoordinatorLog:
         return count is None or coordinator_partition(transactional_id, count) == number
 
     # --- what is known
+
+    @property
+    def producer_ids(self) -> Collection[int]:
+        """All that a transactional.id has, or had."""
+        return self._owners.keys()
 
     @property
     def is_complete(self) -> bool:

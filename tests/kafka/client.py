@@ -17,6 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 if TYPE_CHECKING:
@@ -237,6 +238,19 @@ def commit_offsets(bootstrap: str, group: str, offsets: Mapping[tuple[str, int],
         consumer.commit(offsets=parts, asynchronous=False)
     finally:
         consumer.close()
+
+
+def end_offsets(
+    bootstrap: str, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], int]:
+    """The end offsets of these, asked for at once."""
+    admin = AdminClient(_settings(bootstrap))
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = {TopicPartition(*each): latest for each in partitions}
+    return {
+        (where.topic, where.partition): future.result(TIMEOUT_S).offset
+        for where, future in admin.list_offsets(asked).items()
+    }
 
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int) -> int:

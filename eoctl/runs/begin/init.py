@@ -12,21 +12,16 @@ from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.told import counted
 from recovery.begin.empty import NewLogDir, beginning_steps, require_free
+from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
 from recovery.begin.records import NodeIdentity, TopicStart, require_begins
 from recovery.changes.plans.plan import absolute_path, make_plan
 from recovery.checks.grounds.broker_version import NEWEST, BrokerVersion, parse_broker_version
 from storage.dirs.setting_values import require_topic_setting
 from storage.errors import FormatError, UsageError
-from storage.file_names import (
-    GROUPS_TOPIC,
-    METADATA_TOPIC,
-    PRODUCER_IDS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-)
+from storage.file_names import METADATA_TOPIC
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_uuid
 from storage.limits import INT32_MAX
-from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,26 +30,6 @@ if TYPE_CHECKING:
     from eoctl.runs.changes.change_command import Done
 
 CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-MAX_PARTITIONS = 100_000
-
-# What a broker gives these topics as it creates them (AutoTopicCreationManager), with one replica.
-_COORDINATOR_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-INTERNAL_TOPICS: dict[str, tuple[int, dict[str, str]]] = {
-    GROUPS_TOPIC: (
-        DEFAULT_PARTITIONS_COUNT,
-        _COORDINATOR_SETTINGS | {"compression.type": "producer"},
-    ),
-    TRANSACTION_STATE_TOPIC: (
-        DEFAULT_PARTITIONS_COUNT,
-        _COORDINATOR_SETTINGS
-        | {
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "1",
-            "unclean.leader.election.enable": "false",
-        },
-    ),
-    PRODUCER_IDS_TOPIC: (1, {"cleanup.policy": "compact"}),
-}
 
 
 class InitOptions(NamedTuple):

@@ -194,7 +194,8 @@ def _shown(
 
 
 def _is_log(step: JournalStep) -> bool:
-    return classify(Path(step.path).name).kind is FileKind.LOG
+    """Whether it changes a log: there was one before."""
+    return step.before is not None and classify(Path(step.path).name).kind is FileKind.LOG
 
 
 class _Applying:

@@ -9,9 +9,9 @@ from eoctl.progress import Progress
 from eoctl.runs.notes import first_of, notes_in_use
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.clusters import Clusters, find_metadata
+from recovery.groups.expiry import is_expired
 from recovery.groups.group_log import GroupLog
 from recovery.groups.log_places import LogPlaces
-from recovery.groups.members import GroupKind
 from storage.dirs.discovery import discover
 from storage.errors import (
     EXIT_FINDINGS,
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from recovery.groups.members import GroupState
     from storage.errors import EoctlError
 
-RETENTION_MS = 10_080 * 60_000  # offsets.retention.minutes
 VERIFIED = f"verified: headers, checksums and records of {GROUPS_TOPIC}; of other logs the ends"
 
 
@@ -158,22 +157,8 @@ class GroupWorld:
     # --- what a start of the broker deletes
 
     def is_expired(self, commit: GroupCommit) -> bool:
-        """Whether a broker of today deletes it soon after its start.
-
-        Offsets of a group without members live for offsets.retention.minutes, of which no file
-        tells: the default is taken. Those of a transaction that is open are kept.
-        """
-        group = self.group(commit.key.group)
-        if group.members or commit.pending_producer_id is not None:
-            return False
-        value, now_ms = commit.value, self.moment.ms
-        if value.expire_timestamp_ms >= 0:
-            return now_ms >= value.expire_timestamp_ms
-        since_ms = value.commit_timestamp_ms
-        is_emptied = group.kind is GroupKind.CLASSIC and group.protocol_type
-        if is_emptied and group.state_timestamp_ms is not None:
-            since_ms = group.state_timestamp_ms
-        return now_ms - since_ms >= RETENTION_MS
+        """Whether a broker of today deletes it soon after its start."""
+        return is_expired(self.group(commit.key.group), commit, self.moment.ms)
 
     def tell_expired(self) -> None:
         """Say how many of the chosen offsets that is."""

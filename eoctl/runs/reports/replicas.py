@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from eoctl.clock import Now
     from recovery.replicas.compare import Comparison, ReplicaLog, Tail
+    from storage.dirs.discovery import Selected
     from storage.file_names import TopicPartition
 
 
@@ -162,14 +163,18 @@ class CompareRun:
         now: str | None,
         expiration_ms: int | None,
         moment: Now | None = None,
+        replicas: Sequence[Selected] | None = None,
     ) -> None:
-        """Compare. With a `moment` that is the clock, and it is not told again."""
+        """Compare. With a `moment` that is the clock, and it is not told again.
+
+        What the paths lead to may be given as `replicas`, whatever nodes these are of.
+        """
         if len(paths) < 2:
             raise UsageError(
                 f"{len(paths)} directories, two are needed",
                 next_step="eoctl replicas compare DIR DIR...",
             )
-        selected = select_replicas(paths)
+        selected = select_replicas(paths) if replicas is None else replicas
         clock = moment_of(selected, now) if moment is None else moment
         self._clock = Clock.at(clock.ms, expiration_ms)
         self.notes: list[str] = [clock.describe()] if moment is None else []

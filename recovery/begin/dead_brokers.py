@@ -1,0 +1,153 @@
+"""What dead brokers have left: whose log dirs were given, and the copies of partitions in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from recovery.changes.journals.unfinished import require_finished
+from recovery.cluster.clusters import Clusters, find_metadata
+from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
+from storage.dirs.log_dir import StoppedState
+from storage.errors import AccessError, FormatError, RefusedError, UsageError
+from storage.file_names import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState
+from storage.formats.partition_metadata import parse_partition_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
+    from storage.file_names import TopicPartition
+
+
+class DeadCopy(NamedTuple):
+    """The directory of a live partition; `topic_id` is None without a right partition.metadata."""
+
+    selected: Selected
+    topic_id: bytes | None
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self.selected.partition.path
+
+    @property
+    def node_id(self) -> int | None:
+        """Of its broker; None: not known."""
+        log_dir = self.selected.log_dir
+        return None if log_dir is None or log_dir.meta is None else log_dir.meta.node_id
+
+
+class DeadBrokers(NamedTuple):
+    """What was given.
+
+    Attributes:
+        log_dirs: all of them, those around single partitions included.
+        copies: by partition, in the order given.
+        node_ids: of the brokers, as far as they are known.
+        cluster_id: None: not known.
+        image: of their cluster; None: nothing tells.
+        set_aside: directories that a broker was deleting, moving, or did not know.
+        damaged: checkpoints that cannot be used, in words.
+        notes: what is doubtful.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    copies: dict[TopicPartition, tuple[DeadCopy, ...]]
+    node_ids: tuple[int, ...]
+    cluster_id: str | None
+    image: ClusterImage | None
+    set_aside: tuple[str, ...]
+    damaged: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBrokers:
+    """Find the copies behind the paths.
+
+    Raises:
+        UsageError: there is none, or they are of different clusters.
+        RefusedError: a broker is running there, or an earlier change has not ended.
+        AccessError: a path, or a checkpoint, cannot be read.
+    """
+    found = discover(paths)
+    _require_dead(found.log_dirs)
+    twice = {str(each) for each in duplicate_partitions(found.log_dirs)}
+    notes, damaged = list[str](), list[str]()
+    for problem in found.problems:
+        if isinstance(problem, AccessError):
+            raise problem
+        if str(problem) in twice or is_foreign(problem):
+            continue  # of two directories of one node the better one is taken
+        damaged.append(str(problem))
+    copies: dict[TopicPartition, list[DeadCopy]] = {}
+    set_aside = []
+    for each in found.selected:
+        if each.partition.name.topic == METADATA_TOPIC:
+            continue
+        if each.partition.name.state is not DirState.LIVE:
+            set_aside.append(each.partition.path)
+            continue
+        copy = DeadCopy(each, _topic_id(each.partition.path))
+        copies.setdefault(each.partition.topic_partition, []).append(copy)
+    if not copies:
+        raise UsageError(
+            f"{', '.join(paths)}: no live partition there",
+            next_step="eoctl adopt LOG-DIR... --to NEW-LOG-DIR, of dead brokers",
+        )
+    known = {each.meta.node_id for each in found.log_dirs if each.meta is not None}
+    metadata = None if metadata_dir is None else find_metadata(metadata_dir)
+    if metadata is not None and metadata.log_dir is not None:
+        _cluster_id([*found.log_dirs, metadata.log_dir])
+    cluster_id = _cluster_id(found.log_dirs)
+    clusters = Clusters(found.log_dirs, metadata)
+    image = next(filter(None, map(clusters.image_for, found.log_dirs or (None,))), None)
+    if image is not None and not image.is_complete:
+        first = f": {image.problems[0]}" if image.problems else ""
+        notes.append(f"not all of the cluster's metadata could be read{first}")
+    return DeadBrokers(
+        log_dirs=found.log_dirs,
+        copies={key: tuple(copies[key]) for key in sorted(copies)},
+        node_ids=tuple(sorted(each for each in known if each is not None)),
+        cluster_id=cluster_id,
+        image=image,
+        set_aside=tuple(set_aside),
+        damaged=tuple(damaged),
+        notes=tuple(notes),
+    )
+
+
+def _require_dead(log_dirs: Sequence[LogDir]) -> None:
+    live = [each for each in log_dirs if each.stopped is StoppedState.LIVE]
+    if live:
+        held = "; ".join(f"{each.path}: in use by {each.lock.holder}" for each in live)
+        raise RefusedError(held, next_step="stop that broker, then run it again")
+    require_finished(each.path for each in log_dirs)
+
+
+def _cluster_id(log_dirs: Iterable[LogDir]) -> str | None:
+    known: dict[str, str] = {}
+    for each in log_dirs:
+        if each.meta is not None and each.meta.cluster_id is not None:
+            known.setdefault(each.meta.cluster_id, each.path)
+    if len(known) > 1:
+        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
+        raise UsageError(
+            f"these are of different clusters ({told})", next_step="one call for each cluster"
+        )
+    return next(iter(known), None)
+
+
+def _topic_id(path: str) -> bytes | None:
+    try:
+        data = Path(path, PARTITION_METADATA_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise AccessError(error, str(Path(path, PARTITION_METADATA_NAME))) from error
+    try:
+        return parse_partition_metadata(data).topic_id
+    except FormatError:
+        return None

@@ -1,0 +1,142 @@
+"""`eoctl adopt`: what a crash at any point leaves; the sources are whole, but for --move."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME
+from storage.formats.partition_metadata import format_uuid
+from tests.crash.commands import CHANGES
+from tests.crash.faults import UnsyncedFileSystem
+from tests.crash.scenario import Scenario, check_scenario, drawn_syncs, surviving_mutants
+from tests.crash.states import RUN_NAME
+from tests.crash.test_commands_crash import (
+    MUTANT_COMBINATIONS_MAX,
+    STATES_SHARE,
+    SYNCS_SHARE,
+    Crashes,
+)
+from tests.crash.trees import difference, leftovers, tree_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.crash.commands import Cli
+    from tests.crash.states import CrashState
+
+DIRECTORY_ID = format_uuid(bytes(range(1, 17)))
+NOW_MS = 1_795_000_000_000
+PARTITIONS = ("compacted-0", "txn-0")
+
+
+class Adopted(Crashes):
+    """Two partitions, one with several segments, and the checkpoints of their log dir."""
+
+    way = "--copy"
+
+    def prepare(self, root: Path) -> None:
+        (root / "log-dir").mkdir(parents=True, mode=0o700)
+        (root / "log-dir/.lock").touch()
+        source = root / "source"
+        source.mkdir(mode=0o700)
+        for path in self.clean.iterdir():
+            if path.name in PARTITIONS:
+                shutil.copytree(path, source / path.name)
+            elif path.is_file() and path.name != BOOTSTRAP_NAME:
+                shutil.copy2(path, source / path.name)
+        for path in (source, *source.rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+        self.source_before = tree_of(source)
+
+    def apply_arguments(self, root: Path) -> tuple[object, ...]:
+        return (
+            "adopt", root / "source", "--to", root / "log-dir", self.way, "--cluster-id", "c",
+            "--directory-id", DIRECTORY_ID, "--now", NOW_MS, "--apply",
+        )  # fmt: skip
+
+    def require_a_log(self, root: Path) -> None:
+        """With meta.properties all is there; whatever is cut short, each byte is in one place."""
+        now = self.contents(root)
+        if META_PROPERTIES_NAME in now:
+            assert now.keys() >= self.after.keys()
+        source = tree_of(root / "source")
+        gone = [
+            each for each in difference(self.source_before, source) if not each.endswith("mode")
+        ]
+        assert self.way == "--move" or gone == []
+        if gone and not self.journals(root):
+            raise AssertionError(gone)
+        if any(each.data is not None for each in source.values()) and gone:
+            assert META_PROPERTIES_NAME in now or all("clean" in each for each in gone)
+
+    def require_before(self, root: Path) -> None:
+        super().require_before(root)
+        assert difference(self.source_before, tree_of(root / "source")) == []
+        assert leftovers(root / "source") == []
+
+    def completed(self) -> Scenario:
+        """As of `init`: what is whole before the command could say so is refused, as it is."""
+        whole = super().completed()
+
+        def check(root: Path, state: CrashState) -> None:
+            is_left = leftovers(root / "log-dir") or leftovers(root / "source")
+            if self.contents(root) != self.after or is_left:
+                whole.check(root, state)
+                return
+            assert self.try_call(UnsyncedFileSystem(), *self.apply_arguments(root)).status != 0
+            self.require_after(root)
+
+        return whole._replace(check=check)
+
+
+class Linked(Adopted):
+    way = "--link"
+
+
+class Moved(Adopted):
+    way = "--move"
+
+
+WAYS = [Adopted, Linked, Moved]
+
+
+@pytest.fixture
+def adopted(
+    golden: Callable[[str], Path], eoctl: Cli, monkeypatch: pytest.MonkeyPatch, scratch: Path
+) -> Callable[[type[Adopted]], Adopted]:
+    monkeypatch.setattr("eoctl.runs.begin.adopt.wall_ms", lambda: NOW_MS)
+    clean = golden("kafka-4.3.1") / "clean"
+    return lambda way: way(CHANGES["rebuild"], clean, eoctl, monkeypatch, scratch / RUN_NAME)
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_state_leads_back_and_on(
+    way: type[Adopted], adopted: Callable[[type[Adopted]], Adopted], scratch: Path
+) -> None:
+    made = adopted(way)
+    for scenario in (made.undone(), made.completed(), made.undo_crashed()):
+        report = check_scenario(scenario, scratch, share=STATES_SHARE)
+        assert report.failures == []
+        assert report.states_count > 20
+
+
+@pytest.mark.slow
+@pytest.mark.share(1)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_fsync_is_needed(
+    way: type[Adopted], adopted: Callable[[type[Adopted]], Adopted], scratch: Path
+) -> None:
+    made = adopted(way)
+
+    def survivors(scenario: object, among: object) -> object:
+        return surviving_mutants(
+            scenario, work_dir=scratch, combinations_max=MUTANT_COMBINATIONS_MAX, among=among
+        )
+
+    chosen = drawn_syncs(made.undone(), scratch, SYNCS_SHARE)
+    assert survivors(made.completed(), survivors(made.undone(), chosen)) == []

@@ -57,6 +57,8 @@ def command(
     """
     if not paths:
         raise UsageError("no LOG-DIR given", next_step="eoctl advise LOG-DIR...")
+    if both := set(running or ()) & set(gone or ()):
+        raise UsageError(f"{min(both)}: it runs, or does not come back: not both")
     if settings:
         if running or gone:
             raise UsageError("--settings looks at no broker: without --running and --gone")
@@ -102,7 +104,7 @@ def _settings(
         limit = TERMINAL_ROWS if limit is None else limit
     report = Report(kind="topic", columns=TopicClaims._fields, rows=run.rows[:limit])
     left = len(run.rows) - len(run.rows[:limit])
-    _print([report._replace(notes=_left(left, "topics"))], output)
+    _print([report._replace(notes=_left(left, "topic"))], output)
     _tell(run)
     return run.status
 
@@ -123,7 +125,7 @@ def _reports(run: AdviseRun, limit: int | None) -> list[Report]:
             "partition",
             AdvisedRow._fields,
             partitions[:limit],
-            notes=_left(len(partitions) - len(shown), "partitions"),
+            notes=_left(len(partitions) - len(shown), "partition"),
         ),
         Report("choice", LeaderRow._fields, choices),
     ]
@@ -143,7 +145,9 @@ def _gravity(row: AdvisedRow) -> tuple[bool, bool, bool, bool, str, int]:
 
 
 def _left(count: int, what: str) -> list[str]:
-    return [f"{count:,} more {what} are not printed (--limit)"] if count else []
+    from eoctl.runs.told import counted
+
+    return [f"{counted(count, f'more {what}')} not printed (--limit)"] if count else []
 
 
 def _print(reports: list[Report], output: OutputFormat) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.elections.copies import cost_of, read_copy
+from recovery.elections.copies import cost_of, cost_of_nothing, read_copy
 from recovery.elections.orders import Case, Orders, Surroundings, outcomes
 from recovery.elections.rules import (
     ELR_FEATURE,
@@ -38,6 +38,7 @@ class StartPlan(NamedTuple):
     """Who runs, and who can be started.
 
     Attributes:
+        unknown: nodes that were given, and are not in the metadata.
         needed: how many of `voters` have to be started before a controller elects anybody.
         controllers: nodes to start first that are controllers and no brokers.
         missing_votes: how many controllers are missing even when all of these run.
@@ -46,6 +47,7 @@ class StartPlan(NamedTuple):
     running: frozenset[int]
     startable: tuple[int, ...]
     absent: tuple[int, ...]
+    unknown: tuple[int, ...]
     clean: frozenset[int]
     voters: frozenset[int]
     needed: int
@@ -69,6 +71,7 @@ class Advised(NamedTuple):
         at_once: brokers that lead as soon as they are started, whatever else is.
         perhaps: that do so only if the sessions of others have ended before theirs.
         unclean: that lead only by an unclean election.
+        missed: that would lead at once, and do not come back.
         costs: by broker that may lead in any way.
         outcome: of the recommended order.
     """
@@ -79,9 +82,27 @@ class Advised(NamedTuple):
     at_once: tuple[int, ...]
     perhaps: tuple[int, ...]
     unclean: tuple[int, ...]
+    missed: tuple[int, ...]
     costs: dict[int, LeaderCost]
     copies: dict[int, LogCopy]
     outcome: Outcome | None = None
+
+    @property
+    def hidden_offsets_count(self) -> int | None:
+        """Offsets of the leader that consumers do not get before acks=all is accepted.
+
+        The high watermark stays where the leader's checkpoint has it as long as there are fewer
+        replicas in the ISR than min.insync.replicas. None: not known, or nobody leads.
+        """
+        outcome = self.outcome
+        if outcome is None or not outcome.is_led:
+            return None
+        if outcome.write_step <= outcome.step or outcome.step == 0:
+            return 0
+        copy = self.copies.get(outcome.leader)
+        if copy is None:
+            return None
+        return copy.end_offset - max(copy.high_watermark or 0, copy.start_offset)
 
     @property
     def terms(self) -> Terms:
@@ -99,6 +120,7 @@ class Advice(NamedTuple):
 
     Attributes:
         orders: the best one first; empty: there is nothing to start.
+        unseen: controllers that may have newer metadata.
         notes: what is doubtful, in words.
         is_short: something could not be read.
     """
@@ -106,6 +128,7 @@ class Advice(NamedTuple):
     plan: StartPlan
     partitions: list[Advised]
     orders: list[OrderSum]
+    unseen: tuple[int, ...]
     notes: list[str]
     is_short: bool
 
@@ -132,6 +155,7 @@ def plan_of(cluster: DeadCluster, running: Collection[int], gone: Collection[int
         running=frozenset(up & {*image.brokers}),
         startable=tuple(startable),
         absent=tuple(sorted({*image.brokers} - {*startable} - up)),
+        unknown=tuple(sorted(down - {*image.brokers} - voters)),
         clean=frozenset(clean),
         voters=frozenset(combined & {*startable}),
         needed=needed,
@@ -172,6 +196,7 @@ def advise(
         plan=plan,
         partitions=partitions,
         orders=tried,
+        unseen=cluster.unseen,
         notes=list(dict.fromkeys(notes)),
         is_short=cluster.is_short or adviser.is_short,
     )
@@ -186,8 +211,10 @@ def _partitions(
 
 
 def _told_of_others(cluster: DeadCluster, is_wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Directories that the metadata know nothing of."""
+    """Nodes and directories that the metadata know nothing of."""
     image = cluster.metadata.image
+    for node_id in sorted({*cluster.nodes} - {*image.brokers} - {*cluster.metadata.voters}):
+        yield f"node {node_id}: not in the metadata, and not counted"
     unknown = [
         each
         for each in sorted(cluster.copies)
@@ -215,10 +242,17 @@ class _Adviser:
     def look_at(self, key: TopicPartition, before: PartitionImage) -> Advised:
         """Tell who may lead a partition, and what that costs."""
         terms = self._terms_of(key, len(before.replicas))
+        terms = terms._replace(emptied=self._emptied(before))
         states = self._states_of(before, terms)
         copies = self._copies(key, before)
-        in_sync = {*before.isr, *before.elr} or {*before.last_known_elr}
-        costs = {each: cost_of(each, copies, in_sync) for each in before.replicas}
+        in_sync = ({*before.isr, *before.elr} or {*before.last_known_elr}) - terms.emptied
+        is_doubtful = bool(self._cluster.unseen)
+        costs = {
+            each: cost_of_nothing(copies)
+            if each in terms.emptied and each not in copies
+            else cost_of(each, copies, in_sync, is_doubtful=is_doubtful)
+            for each in before.replicas
+        }
         usable = [each for each in before.replicas if each in self._plan.startable]
         at_once: list[int] = []
         perhaps: list[int] = []
@@ -235,6 +269,7 @@ class _Adviser:
             terms=terms,
             prices=tuple((each, costs[each].price) for each in before.replicas),
             wanted=None if is_led else wanted,
+            emptied=terms.emptied,
         )
         return Advised(
             key=key,
@@ -243,6 +278,7 @@ class _Adviser:
             at_once=tuple(at_once),
             perhaps=tuple(perhaps),
             unclean=tuple(unclean),
+            missed=tuple(self._missed(before, states, terms)) if not is_led else (),
             costs=costs,
             copies=copies,
         )
@@ -258,6 +294,14 @@ class _Adviser:
                 has_elr=self._has_elr,
             )
         return self._terms[shared]
+
+    def _emptied(self, before: PartitionImage) -> frozenset[int]:
+        """Tell who has come back without the log dir where the replica was."""
+        replaced = self._cluster.replaced
+        if not replaced:
+            return frozenset()
+        places = zip(before.replicas, before.directories, strict=False)
+        return frozenset(each for each, where in places if where in replaced.get(each, ()))
 
     def _states_of(self, before: PartitionImage, terms: Terms) -> frozenset[PartitionState]:
         state = PartitionState(
@@ -291,6 +335,15 @@ class _Adviser:
             found = [each.leader == broker for each in outcomes(case, (broker,), setting, 1)]
             self._led[key] = all(found), any(found)
         return self._led[key]
+
+    def _missed(
+        self, before: PartitionImage, states: frozenset[PartitionState], terms: Terms
+    ) -> Iterator[int]:
+        for each in before.replicas:
+            if each not in self._plan.startable and each not in self._plan.running:
+                is_sure, _ = self._leads(states, terms, each)
+                if is_sure:
+                    yield each
 
     def _copies(self, key: TopicPartition, before: PartitionImage) -> dict[int, LogCopy]:
         image = self._cluster.metadata.image
@@ -332,11 +385,12 @@ class StartStep(NamedTuple):
 
     Attributes:
         step: brokers that were started; 0: those that run already.
+        up: that run now.
         asked: partitions where an unclean election has to be asked for now.
     """
 
     step: int
-    broker: int | None
+    up: tuple[int, ...]
     led_count: int
     writable_count: int
     asked: tuple[TopicPartition, ...]
@@ -349,7 +403,7 @@ def steps_of(advice: Advice) -> Iterator[StartStep]:
     for number in range(len(order) + 1):
         yield StartStep(
             step=number,
-            broker=order[number - 1] if number else None,
+            up=(*sorted(advice.plan.running), *order[:number]),
             led_count=sum(each.step <= number for each in done),
             writable_count=sum(each.write_step <= number for each in done),
             asked=tuple(

@@ -6,11 +6,13 @@ with acks=all, and all replicas in sync before:
 
   writes  as many brokers may be away as there are more replicas than min.insync.replicas
   data    as many may lose their disks as min.insync.replicas is above one: an acknowledged record
-          may be on no more brokers than these. With unclean elections the same number may be away,
-          then anybody leads
-  power   as many may lose what was not flushed, at the same time: as data with an ELR, which keeps
-          who stopped uncleanly from leading; without one none, as the last one in the ISR leads
-          whatever it has lost. Kafka flushes nothing by itself
+          may be on no more brokers than these. They are to come back when another one leads: one
+          with an empty disk that is in the ISR may be elected. With unclean elections the same
+          number may be away, then anybody leads
+  power   as many may lose what was not flushed, while the others run or were stopped cleanly: as
+          data with an ELR, which keeps who stopped uncleanly from leading as long as there is
+          another one; without one none, as the last one in the ISR leads whatever it has lost.
+          Kafka flushes nothing by itself
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from storage.errors import AccessError, RefusedError
 from storage.kernels.protocol import VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from recovery.replay.snapshots import Clock
     from storage.dirs.discovery import Selected
@@ -139,16 +139,24 @@ class LeaderCost(NamedTuple):
     cut: CopyCut | None
 
 
-def cost_of(leader: int, copies: Mapping[int, LogCopy], in_sync: Collection[int]) -> LeaderCost:
+def cost_of(
+    leader: int,
+    copies: Mapping[int, LogCopy],
+    in_sync: Collection[int],
+    *,
+    is_doubtful: bool = False,
+) -> LeaderCost:
     """Tell what the copies lose when a broker leads. What several have is counted once.
 
     One of those that were in sync, and so have all that was acknowledged, loses nothing to them;
-    of another one it is known only if their copies are.
+    of another one it is known only if their copies are. Where there may be newer metadata
+    (`is_doubtful`), any of them may have gone on alone.
     """
     leading = copies.get(leader)
     if leading is None:
         return LeaderCost(Price(is_unknown=True), None)
-    is_short = leader not in in_sync and not {*in_sync} <= {*copies}
+    is_sure = leader in in_sync and not is_doubtful
+    is_short = not is_sure and not {*in_sync} <= {*copies}
     cuts = [
         find_cut(each, leading, copies.values())
         for broker, each in copies.items()
@@ -161,6 +169,25 @@ def cost_of(leader: int, copies: Mapping[int, LogCopy], in_sync: Collection[int]
         price=price._replace(is_unknown=is_short or len(known) < len(cuts)),
         cut=dearest if price.offsets_count else None,
     )
+
+
+def cost_of_nothing(copies: Mapping[int, LogCopy]) -> LeaderCost:
+    """Tell what is lost when a broker leads whose log was lost with its disk: all."""
+    cuts = [
+        CopyCut(each, each.start_offset, acknowledged_end_offset(each, others))
+        for each, others in _each_and_others(copies)
+    ]
+    dearest = max(cuts, key=lambda each: each.price, default=None)
+    if dearest is None:
+        return LeaderCost(Price(is_unknown=True), None)
+    return LeaderCost(dearest.price, dearest if dearest.price.offsets_count else None)
+
+
+def _each_and_others(
+    copies: Mapping[int, LogCopy],
+) -> Iterator[tuple[LogCopy, list[LogCopy]]]:
+    for each in copies.values():
+        yield each, [other for other in copies.values() if other is not each]
 
 
 class CutContents(NamedTuple):

@@ -15,7 +15,7 @@ from storage.formats import clean_shutdown, quorum_state
 from storage.formats.partition_metadata import format_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
@@ -28,6 +28,11 @@ class Node(NamedTuple):
 
     node_id: int
     log_dirs: tuple[LogDir, ...]
+
+    def directory_ids(self) -> set[bytes] | None:
+        """Ids of its log dirs; None: one of them is not known."""
+        own = {None if each.meta is None else each.meta.directory_id for each in self.log_dirs}
+        return None if None in own else {each for each in own if each is not None}
 
     @property
     def is_running(self) -> bool:
@@ -68,6 +73,9 @@ class DeadCluster(NamedTuple):
     Attributes:
         nodes: by id.
         copies: directories of live partitions, by partition and node.
+        replaced: by node, ids of log dirs that it had, and came back without.
+        unseen: controllers whose metadata were not given, and may be newer; none where most of
+            them were, as what was committed is known then.
         notes: what is doubtful, in words.
         is_short: something of it could not be read.
     """
@@ -75,6 +83,8 @@ class DeadCluster(NamedTuple):
     nodes: dict[int, Node]
     metadata: NewestMetadata
     copies: dict[TopicPartition, dict[int, Selected]]
+    replaced: dict[int, frozenset[bytes]]
+    unseen: tuple[int, ...]
     notes: tuple[str, ...]
     is_short: bool
 
@@ -96,27 +106,57 @@ def find_dead_cluster(paths: Sequence[str], metadata_dir: str | None) -> DeadClu
             next_step="eoctl advise LOG-DIR..., of several brokers",
         )
     given = () if metadata_dir is None else discover([metadata_dir]).selected
+    beside = [each.log_dir for each in given if each.log_dir is not None]
+    _require_one_cluster([*found.whole, *beside])
+    _require_each_once(nodes)
     metadata, unread = _newest_metadata([*found.selected, *given])
-    notes += unread
-    _require_one_cluster([*found.whole, *(each.log_dir for each in given if each.log_dir)])
-    copies: dict[TopicPartition, dict[int, Selected]] = {}
-    for each in found.selected:
-        name, log_dir = each.partition.name, each.log_dir
-        if name.state is not DirState.LIVE or log_dir is None or log_dir.meta is None:
-            continue
-        if name.topic != METADATA_TOPIC and log_dir.meta.node_id is not None:
-            copies.setdefault(each.partition.topic_partition, {})[log_dir.meta.node_id] = each
-    missing = list(_told_of_missing_dirs(nodes, metadata.image))
-    if unseen := [each for each in metadata.voters if each not in nodes]:
+    replaced = dict(_replaced_dirs(nodes, metadata.image))
+    copies, doubled = _copies(found.selected)
+    unseen = _unseen_controllers(metadata.voters, {*nodes, *_nodes(beside)})
+    doubts = [*unread, *doubled, *_told_of_missing_dirs(nodes, metadata.image, replaced)]
+    if unseen:
         told = ", ".join(map(str, unseen))
-        notes.append(f"controller {told}: not among these, and may have newer metadata")
+        doubts.append(f"controller {told}: not among these, and may have newer metadata")
     return DeadCluster(
         nodes=nodes,
         metadata=metadata,
         copies=copies,
-        notes=(*notes, *missing),
-        is_short=is_short or bool(unread or missing),
+        replaced=replaced,
+        unseen=unseen,
+        notes=(*notes, *doubts),
+        is_short=is_short or bool(doubts),
     )
+
+
+def _copies(
+    selected: Iterable[Selected],
+) -> tuple[dict[TopicPartition, dict[int, Selected]], list[str]]:
+    """Find each partition on each node, and tell what is there twice."""
+    copies: dict[TopicPartition, dict[int, Selected]] = {}
+    doubled = []
+    for each in selected:
+        name, log_dir = each.partition.name, each.log_dir
+        if name.state is not DirState.LIVE or log_dir is None or log_dir.meta is None:
+            continue
+        node_id = log_dir.meta.node_id
+        if name.topic == METADATA_TOPIC or node_id is None:
+            continue
+        first = copies.setdefault(each.partition.topic_partition, {}).setdefault(node_id, each)
+        if first is not each:
+            doubled.append(
+                f"{each.partition.path}: broker {node_id} has {first.partition.path}, too: it does"
+                " not start with both, and only the first counts"
+            )
+    return copies, doubled
+
+
+def _unseen_controllers(voters: Sequence[int], seen: Collection[int]) -> tuple[int, ...]:
+    """Tell which controllers may know more: none, if most of them were given.
+
+    What most of them do not have was never committed.
+    """
+    unseen = [each for each in voters if each not in seen]
+    return tuple(unseen) if len(voters) - len(unseen) <= len(voters) // 2 else ()
 
 
 def _nodes(log_dirs: Iterable[LogDir]) -> dict[int, Node]:
@@ -125,6 +165,22 @@ def _nodes(log_dirs: Iterable[LogDir]) -> dict[int, Node]:
         if each.meta is not None and each.meta.node_id is not None:
             found.setdefault(each.meta.node_id, []).append(each)
     return {node_id: Node(node_id, tuple(found[node_id])) for node_id in sorted(found)}
+
+
+def _require_each_once(nodes: dict[int, Node]) -> None:
+    for node in nodes.values():
+        known: dict[bytes, str] = {}
+        for each in node.log_dirs:
+            own = None if each.meta is None else each.meta.directory_id
+            if own is None:
+                continue
+            first = known.setdefault(own, each.path)
+            if first != each.path:
+                raise UsageError(
+                    f"{first} and {each.path} are copies of one log dir of broker {node.node_id}"
+                    f" (directory.id {format_uuid(own)})",
+                    next_step="give the one that the broker will be started with",
+                )
 
 
 def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
@@ -169,11 +225,17 @@ def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
             " copy has most",
         )
-    newest = max(logs, key=lambda each: each[:2]).partition
-    image = load_cluster_image(newest)
+    logs.sort(key=lambda each: each[:2], reverse=True)
+    newest, image = logs[0].partition, load_cluster_image(logs[0].partition)
     notes += (f"{newest.path}: {each}" for each in image.problems)
     if not image.is_complete:
         notes.append(f"{newest.path}: not all of it could be read: a state may be an older one")
+        for older in logs[1:]:
+            other = load_cluster_image(older.partition)
+            if other.is_complete:
+                newest, image = older.partition, other
+                notes.append(f"{newest.path} counts: older, and whole")
+                break
     return NewestMetadata(newest.path, image, voters or tuple(sorted(image.controllers))), notes
 
 
@@ -188,15 +250,33 @@ def _voters(partition: Partition) -> tuple[int, ...]:
     return tuple(sorted(each.voter_id for each in found))
 
 
-def _told_of_missing_dirs(nodes: dict[int, Node], image: ClusterImage) -> Iterator[str]:
+def _replaced_dirs(
+    nodes: dict[int, Node], image: ClusterImage
+) -> Iterator[tuple[int, frozenset[bytes]]]:
+    """Tell which nodes have a log dir that was formatted anew, and which ones went for it."""
     for node in nodes.values():
-        broker = image.brokers.get(node.node_id)
-        own = [each.meta.directory_id for each in node.log_dirs if each.meta is not None]
-        if broker is None or None in own:
+        broker, own = image.brokers.get(node.node_id), node.directory_ids()
+        if broker is None or own is None or not broker.log_dirs or own <= {*broker.log_dirs}:
+            continue
+        if gone := frozenset(broker.log_dirs) - own:
+            yield node.node_id, gone
+
+
+def _told_of_missing_dirs(
+    nodes: dict[int, Node], image: ClusterImage, replaced: dict[int, frozenset[bytes]]
+) -> Iterator[str]:
+    for node in nodes.values():
+        broker, own = image.brokers.get(node.node_id), node.directory_ids()
+        if broker is None or own is None:
             continue
         for each in broker.log_dirs:
-            if each not in own:
+            if each in own:
+                continue
+            told = f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}"
+            if each in replaced.get(node.node_id, ()):
                 yield (
-                    f"broker {node.node_id} has another log dir, of the id {format_uuid(each)}: it"
-                    " is not among these, and what is in it counts as missing"
+                    f"{told}, and a new one was formatted: where nobody leads it may lead with"
+                    " nothing, so that the others lose all; start it when another one leads"
                 )
+            else:
+                yield f"{told}: it is not among these, and what is in it counts as missing"

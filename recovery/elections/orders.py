@@ -46,12 +46,14 @@ class Case(NamedTuple):
         states: what it may be in once the sessions of the stopped brokers have ended.
         prices: by the broker that leads; one that is not there is not known.
         wanted: who is elected uncleanly, if nobody may lead otherwise; None: nobody can be.
+        emptied: brokers whose disks were replaced; in `terms` only as long as they have not told.
     """
 
     states: frozenset[PartitionState]
     terms: Terms
     prices: tuple[tuple[int, Price], ...]
     wanted: int | None
+    emptied: frozenset[int] = frozenset()
 
 
 class Surroundings(NamedTuple):
@@ -123,9 +125,12 @@ def outcomes(
     """
     if together > max(len(order), 1):
         order = ()
-    for state in case.states:
-        for first in permutations(order[:together]):
-            yield _outcome(case, state, (*first, *order[together:]), setting)
+    # Who came back with an empty disk may have told so before it is let in, or tells later.
+    told = case._replace(terms=case.terms._replace(emptied=frozenset()))
+    for each in (case, told) if case.terms.emptied else (case,):
+        for state in each.states:
+            for first in permutations(order[:together]):
+                yield _outcome(each, state, (*first, *order[together:]), setting)
 
 
 def worst_outcome(
@@ -139,8 +144,13 @@ def _outcome(
     case: Case, state: PartitionState, order: Sequence[int], setting: Surroundings
 ) -> Outcome:
     played = _play(case, state, order, setting, wanted=None)
-    if not played.is_led and case.wanted is not None:
+    if case.wanted is None:
+        return played
+    if not played.is_led:
         return _play(case, state, order, setting, wanted=case.wanted)
+    if played.leader in case.emptied:  # it has nothing: better to ask for another one before
+        asked = _play(case, state, order, setting, wanted=case.wanted)
+        return min(played, asked, key=lambda each: each.price)
     return played
 
 

@@ -35,11 +35,15 @@ class Terms(NamedTuple):
         min_insync: min.insync.replicas, never above the number of replicas.
         is_unclean: unclean.leader.election.enable.
         has_elr: the cluster keeps eligible leader replicas.
+        emptied: brokers that come back with a new log dir in the place of the one where the
+            controller knows their replica (KIP-858). When they are let in they do not lead, unless
+            they have told of the new place before; from then on they do, and have nothing.
     """
 
     min_insync: int
     is_unclean: bool
     has_elr: bool
+    emptied: frozenset[int] = frozenset()
 
 
 class PartitionState(NamedTuple):
@@ -106,7 +110,8 @@ def unfenced(
     """Give the state once a broker is let in."""
     if state.has_leader:
         return state
-    return _changed(state, terms, isr=state.isr, running={*running, broker})
+    running = {*running, broker} - ({broker} & terms.emptied)
+    return _changed(state, terms, isr=state.isr, running=running)
 
 
 def joined(

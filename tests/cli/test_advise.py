@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.changes import in_a_closed_pipe, notes_of, rows_of
-from tests.kafka.broker import copy_log_dir
+from tests.kafka.broker import copy_log_dir, new_uuid, read_properties
 from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 JSONL = ("--output", "jsonl")
 ALL = ("broker-1", "broker-2", "broker-3")
+METADATA_LOG = "broker-2/__cluster_metadata-0/00000000000000000000.log"
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ def test_who_leads_at_once_and_who_only_uncleanly(
     assert {each["order"]: each["waits_count"] for each in orders} == {
         "1,2,3": 2, "2,1,3": 2, "1,3,2": 4, "2,3,1": 4, "3,1,2": 6, "3,2,1": 6,
     }  # fmt: skip
-    assert [(each["broker"], each["led_count"]) for each in rows_of(done, "step")] == [
-        (None, 0), (1, 2), (2, 4), (3, 4),
+    assert [(each["up"], each["led_count"]) for each in rows_of(done, "step")] == [
+        ([], 0), ([1], 2), ([1, 2], 4), ([1, 2, 3], 4),
     ]  # fmt: skip
 
 
@@ -121,7 +122,8 @@ def test_who_runs_leads_already(diverged: Path, eoctl: Callable[..., Any]) -> No
     done = eoctl("advise", "broker-1", "broker-2", "--running", 2, "--topic", "c*", *JSONL)
     (row,) = rows_of(done, "partition")
     assert (row["leads"], row["how"], row["step"]) == (2, "leads", 0)
-    assert done.status == 0
+    assert done.status == 5  # their controller, node 100, was not captured: it may know more
+    assert "controller 100: not among these" in "\n".join(notes_of(done))
 
 
 def test_the_answer_comes_first(diverged: Path) -> None:
@@ -132,7 +134,7 @@ def test_the_answer_comes_first(diverged: Path) -> None:
         "        __transaction_state-0: broker 1 is the last one in the ISR",
     ]
     assert shown[3].startswith("Lost    1 acknowledged offset at least, 38 at most")
-    assert any(each.startswith("Next    start broker 1") for each in shown[4:10])
+    assert any(each.startswith("Next    start brokers 1, 2 one after") for each in shown[4:10])
 
 
 @pytest.mark.parametrize(
@@ -179,6 +181,7 @@ def test_without_metadata_nothing_is_known(writable: Path, eoctl: Callable[..., 
         (("broker-1", "--topic", "none"), "no topic none"),
         (("broker-1", "--settings", "--topic", "none"), "no topic none"),
         (("broker-1", "--settings", "--gone", 1), "--settings looks at no broker"),
+        (("broker-1", "--running", 1, "--gone", 1), "1: it runs, or does not come back"),
     ],
 )
 def test_wrong_calls(
@@ -195,6 +198,59 @@ def test_two_clusters(writable: Path, eoctl: Callable[..., Any]) -> None:
     done = eoctl("advise", *ALL)
     assert done.status == 2
     assert "different clusters" in done.errors
+
+
+def test_one_log_dir_twice(writable: Path, eoctl: Callable[..., Any]) -> None:
+    shutil.copytree("broker-1", "copy")
+    done = eoctl("advise", *ALL, "copy")
+    assert done.status == 2
+    assert "copies of one log dir of broker 1" in done.errors
+    assert eoctl("advise", *ALL, "broker-1", *JSONL).stdout == eoctl("advise", *ALL, *JSONL).stdout
+
+
+def test_a_disk_that_was_replaced(writable: Path, eoctl: Callable[..., Any]) -> None:
+    """Of what lay on the old one its broker leads nothing (KIP-858), though it is in the ISR."""
+    path = writable / "broker-2" / "meta.properties"
+    old = read_properties(path)["directory.id"]
+    path.write_text(path.read_text().replace(old, new_uuid()))
+    shutil.rmtree(writable / "broker-2" / "div-0")
+    done = eoctl("advise", *ALL, "--topic", "div", *JSONL)
+    assert done.status == 1
+    (row,) = rows_of(done, "partition")
+    assert (row["isr"], row["at_once"], row["unclean_only"]) == ([2], [], [1, 3])
+    assert row["how"] == "by request"
+    assert row["perhaps"] == [2]
+    assert "a new one was formatted" in "\n".join(notes_of(done))
+    orders = rows_of(done, "order")
+    assert orders[0]["order"].startswith("1,")
+    assert orders[0]["lost_offsets_count"] == 0
+    lost = {each["order"]: each["lost_offsets_count"] for each in orders}
+    assert lost["2,1,3"] == 73  # all that broker 1 has
+    shown = on_terminal("advise", *ALL, "--topic", "div", streams=("stdout",)).lines
+    assert any(each.startswith("Disk    broker 2 has a new disk") for each in shown)
+    assert max(map(len, shown)) <= 80
+
+
+def test_a_second_log_dir_that_was_not_given(
+    golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, eoctl: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(golden("kafka-4.3.1-two-dirs"))
+    whole = eoctl("advise", "one", "two", *JSONL)
+    assert whole.status == 0
+    assert {row["how"] for row in rows_of(whole, "partition")} == {"elr"}
+    short = eoctl("advise", "one", *JSONL)
+    assert short.status == 5
+    assert "it is not among these" in "\n".join(notes_of(short))
+
+
+def test_older_metadata_that_are_whole(writable: Path, eoctl: Callable[..., Any]) -> None:
+    data = bytearray((log := writable / METADATA_LOG).read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    done = eoctl("advise", *ALL, *JSONL)
+    assert "counts: older, and whole" in "\n".join(notes_of(done))
+    alone = eoctl("advise", "broker-2", *JSONL)
+    assert alone.status in {1, 5}
 
 
 def test_damage_is_named_and_does_not_count(writable: Path, eoctl: Callable[..., Any]) -> None:

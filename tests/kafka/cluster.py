@@ -9,7 +9,8 @@
 
 Each node has its log dir in `root/node-ID`, its ports on the loopback address for as long as the
 cluster lives, and its own log file. What `root` has already is gone on with, as it is:
-`Cluster(cluster.copy(target))` starts other processes over what dead nodes left.
+`Cluster(cluster.copy(target))` starts other processes over what dead nodes left. A node whose log
+dir was removed is formatted anew when it starts, as after a disk was replaced.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ CLUSTER_DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.cleaner.threads": "1",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.election.backoff.max.ms": "200",
     "controller.quorum.fetch.timeout.ms": "1000",
@@ -200,7 +202,7 @@ class Cluster:
             wait: until each of them serves, and a broker is let in by the controller. Without:
                 a broker whose controllers do not run never is.
         """
-        self._format()
+        self.format()
         wanted = [each for each in self.nodes if not ids or each in ids]
         wanted = [each for each in wanted if not self.nodes[each].is_running]
         for each in sorted(wanted, key=lambda each: each not in self.controller_ids):
@@ -253,17 +255,22 @@ class Cluster:
             copy_log_dir(self.log_dir(each), target / self.log_dir(each).name)
         return target
 
-    def _format(self) -> None:
-        """One node by Kafka's tool; the others differ in the ids in their meta.properties only."""
+    def format(self) -> None:
+        """Format log dirs that are not there.
+
+        One by Kafka's tool; the others differ in the ids in their meta.properties only.
+        """
         missing = [each for each in self.nodes if not self.log_dir(each).exists()]
         if not missing:
             return
         first = missing[0]
+        there = next((self.log_dir(each) for each in self.nodes if each not in missing), None)
+        known = {} if there is None else read_properties(there / "meta.properties")
         done = subprocess.run(
             java_command(
                 "-XX:TieredStopAtLevel=1", *quick_start(),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-                "kafka.tools.StorageTool", "format", "-t", new_uuid(), "-c",
+                "kafka.tools.StorageTool", "format", "-t", known.get("cluster.id") or new_uuid(), "-c",
                 str(self.nodes[first].properties_file()),
                 "--feature", f"{ELR_FEATURE}={int(self._elr)}",
             ),

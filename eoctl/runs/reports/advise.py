@@ -50,7 +50,7 @@ class StepRow(NamedTuple):
     """What is led, and accepts acks=all, after each start of the recommended order."""
 
     step: int
-    broker: int | None
+    up: tuple[int, ...]
     led_count: int
     writable_count: int
     asked_count: int
@@ -73,6 +73,7 @@ class AdvisedRow(NamedTuple):
     how: str
     step: int | None
     writable_step: int | None
+    hidden_offsets_count: int | None
     min_insync_replicas: int
     lower_to: int | None
 
@@ -129,7 +130,7 @@ class AdviseRun:
         self.steps = [
             StepRow(
                 step=each.step,
-                broker=each.broker,
+                up=each.up,
                 led_count=each.led_count,
                 writable_count=each.writable_count,
                 asked_count=len(each.asked),
@@ -226,6 +227,7 @@ def _partition_row(each: Advised, advice: Advice) -> AdvisedRow:
         writable_step=None
         if outcome is None or outcome.write_step == NEVER
         else outcome.write_step,
+        hidden_offsets_count=each.hidden_offsets_count,
         min_insync_replicas=each.terms.min_insync,
         lower_to=most if 0 < most < each.terms.min_insync else None,
     )

@@ -26,7 +26,8 @@ TOLD_REQUESTS = 2  # partitions whose unclean election is spelled out
 def answer(run: AdviseRun) -> Iterator[Said]:
     """Say which broker to start first, and what comes of it."""
     advice = run.advice
-    yield from _wrapped(_start(advice), _why(advice), _lost(run), _writes(run))
+    yield from _wrapped(_start(advice), _why(advice), _lost(run), _doubt(advice), _disks(advice))
+    yield from _wrapped(_writes(run), _reads(run))
     yield from _requests(advice)
     yield from _wrapped(_next(advice))
 
@@ -41,6 +42,20 @@ def _wrapped(*parts: Iterable[Said]) -> Iterator[Said]:
             yield Said("", each)
 
 
+def _doubt(advice: Advice) -> Iterator[Said]:
+    if advice.unseen:
+        nodes = _ids(advice.unseen)
+        text = f"controller {nodes} was not given, and may know of later elections: who leads may"
+        yield Said("Doubt", f"{text} be another one. Give its log dir, or --metadata-dir", GRAVE)
+
+
+def _disks(advice: Advice) -> Iterator[Said]:
+    if emptied := sorted({broker for each in advice.partitions for broker in each.case.emptied}):
+        have = "has a new disk" if len(emptied) == 1 else "have new disks"
+        text = f"broker {_ids(emptied)} {have}: start it once another one leads, or all is lost"
+        yield Said("Disk", text, BAD)
+
+
 def _start(advice: Advice) -> Iterator[Said]:
     plan = advice.plan
     if plan.missing_votes:
@@ -50,7 +65,10 @@ def _start(advice: Advice) -> Iterator[Said]:
         nodes = ", ".join(map(str, plan.controllers))
         yield Said("Quorum", f"controller {nodes} first: without a majority nobody is elected")
     if not advice.orders:
-        yield Said("Start", "nothing: none of these brokers is stopped and can come back", GRAVE)
+        why = "none of these brokers is stopped and can come back"
+        if plan.unknown:
+            why = f"the metadata know no broker {_ids(plan.unknown)}: they are damaged or older"
+        yield Said("Start", f"nothing: {why}", GRAVE)
         return
     best = advice.orders[0].order
     first, *rest = best
@@ -151,9 +169,9 @@ def _lost(run: AdviseRun) -> Iterator[Said]:
         yield Said("Lost", f"{text}, none known to be acknowledged", GRAVE)
     elif best.unknown_partitions_count:
         what = counted(best.unknown_partitions_count, "partition")
-        yield Said("Lost", f"not known of {what}: give the log dirs of the others", GRAVE)
+        yield Said("Lost", f"not known of {what}: not all log dirs with a copy were given", GRAVE)
     else:
-        yield Said("Lost", "nothing: no copy has what its leader has not")
+        yield Said("Lost", "nothing: no copy that was given has what its leader has not")
     worst = max(_chosen(run), key=lambda each: each.lost_offsets_count or 0, default=None)
     if worst is not None and worst.lost_offsets_count:
         yield Said("", _told_of_cut(worst))
@@ -195,6 +213,17 @@ def _writes(run: AdviseRun) -> Iterator[Said]:
         yield Said("Writes", f"{text}; min.insync.replicas may stay")
 
 
+def _reads(run: AdviseRun) -> Iterator[Said]:
+    """Say what a leader does not show until there are enough in the ISR."""
+    hidden = [each for each in run.partitions if each.hidden_offsets_count]
+    count = sum(each.hidden_offsets_count or 0 for each in hidden)
+    if not count:
+        return
+    what = f"{counted(count, 'offset')} of {counted(len(hidden), 'partition')}"
+    below = "below the high watermark on its disk until acks=all is accepted"
+    yield Said("Reads", f"a leader shows what is {below}: {what} later")
+
+
 def _told_of_step(run: AdviseRun, step: int) -> str:
     order = run.advice.orders[0].order[:step]
     if step == 1:
@@ -209,7 +238,9 @@ def _requests(advice: Advice) -> Iterator[Said]:
     if not asked:
         return
     names = listing([str(each.key) for each in asked], "partitions")
-    yield Said("Unclean", f"nobody may lead {names}", BAD)
+    missed = sorted({broker for each in asked for broker in each.missed})
+    better = f": bring back broker {_ids(missed)}, if you can" if missed else ""
+    yield from _wrapped([Said("Unclean", f"none of these may lead {names}{better}", BAD)])
     for each in asked[:TOLD_REQUESTS]:
         assert each.outcome is not None
         up = advice.orders[0].order[: each.outcome.step]
@@ -223,15 +254,29 @@ def _requests(advice: Advice) -> Iterator[Said]:
 
 
 def _next(advice: Advice) -> Iterator[Said]:
-    if not advice.orders:
-        return
-    best = advice.orders[0]
-    if best.unknown_partitions_count:
+    best = advice.orders[0] if advice.orders else None
+    if best is None or best.unknown_partitions_count:
         absent = [*advice.plan.absent][:MAX_NAMES]
         if absent:
             yield Said("Next", f"eoctl advise with the log dirs of broker {_ids(absent)}, too")
             return
-    yield Said("Next", f"start broker {best.order[0]}, and see that it leads before the next one")
+    if best is None:
+        return
+    first = [each.outcome for each in advice.partitions if each.outcome is not None]
+    by_first = sum(each.step == 1 for each in first)
+    waiting = [each.step for each in first if 1 < each.step <= len(best.order)]
+    if not waiting:
+        text = f"start broker {best.order[0]}"
+        if any(each.is_asked_for and each.step == 1 for each in first):
+            text += ", ask for it"
+        if by_first:
+            text += ", and see that it leads before the next one"
+        yield Said("Next", text)
+        return
+    together = _ids(best.order[: max(waiting)])
+    text = f"start brokers {together} one after the other: only with all of them up"
+    are = "is" if len(waiting) == 1 else "are"
+    yield Said("Next", f"{text} {are} {counted(len(waiting), 'more partition')} led")
 
 
 def settings_answer(run: SettingsRun) -> Iterator[Said]:

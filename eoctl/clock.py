@@ -111,7 +111,7 @@ def resolve_now(option: str | None, log_dirs: Iterable[str | Path]) -> Now:
         return Now(wall_ms(), NowSource.WALL)
     if option != NowSource.DIR:
         return Now(parse_time_ms(str(option)), NowSource.GIVEN)
-    newest = _newest_checkpoint_ms(log_dirs)
+    newest = newest_checkpoint_ms(log_dirs)
     if newest is None:
         raise UsageError(
             "--now dir needs a log dir with checkpoints", next_step="--now TIME or --now wall"
@@ -124,7 +124,8 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
+def newest_checkpoint_ms(log_dirs: Iterable[str | Path]) -> int | None:
+    """When a broker last wrote a checkpoint in one of these; None: there is none."""
     times_ms = []
     for each in log_dirs:
         for name in CHECKPOINT_NAMES:

@@ -183,6 +183,18 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl txn abort {_LOG} --producer-id 40 --force-overdue --apply",
         ),
     ),
+    "txn commit": (
+        Example(
+            "Show what would be written",
+            f"eoctl txn commit {_DIR} --transactional-id open-1 --producer-id 40"
+            " --producer-epoch 0 --single-copy",
+        ),
+        Example(
+            "Commit it",
+            f"eoctl txn commit {_DIR} --transactional-id open-1 --producer-id 40"
+            " --producer-epoch 0 --single-copy --apply",
+        ),
+    ),
     "txn complete": (
         Example(
             "Show what the coordinator has left undone", f"eoctl txn complete {_DIR} --single-copy"

@@ -60,6 +60,9 @@ _OF_CALLS = {
     },
     "txn describe": {"producer-id": Panel.WHAT, "transactional-id": Panel.WHAT},
     "txn abort": {"producer-id": Panel.WHAT},
+    "txn commit": {
+        "producer-id": Panel.WHAT, "producer-epoch": Panel.WHAT, "transactional-id": Panel.WHAT,
+    },
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
     "lease-pid acquire": {"topic": Panel.WHAT},
     "replicas": {"unclean": Panel.SAFETY},

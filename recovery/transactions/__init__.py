@@ -2,6 +2,6 @@
 
 Committed, aborted, open, and what readers are given of it.
 
-From the entry down: prepared, view, abort, planned_append, isolation,
+From the entry down: abort, planned_append, commit, prepared, view, isolation,
 open_transactions, outcomes, events.
 """

@@ -17,6 +17,7 @@ from recovery.transactions.events import is_data_of_transaction
 from recovery.transactions.planned_append import PlannedAppends
 from storage.dirs.partition import floor_of
 from storage.errors import RefusedError
+from storage.formats.record_batch import MAX_SEQUENCE
 from storage.log.segment import open_segment
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 
@@ -49,12 +50,20 @@ class PlannedMarker(NamedTuple):
     last_stable_offset: int
 
 
-class AbortedData(NamedTuple):
-    """What a read_committed consumer will never get."""
+class OpenData(NamedTuple):
+    """The data of an open transaction in one partition.
+
+    Attributes:
+        base_sequence: of the first batch; None: a coordinator wrote it, such as group offsets,
+            without sequences.
+        is_dense: each batch goes on where the one before it ends, by the sequences.
+    """
 
     batches_count: int
     records_count: int
     log_bytes: int
+    base_sequence: int | None
+    is_dense: bool
 
 
 def plan_marker(
@@ -143,9 +152,11 @@ def require_epochs(found: OpenTransactionReport, log: CoordinatorLog | None) -> 
         )
 
 
-def count_aborted(partition: Partition, found: OpenTransactionReport) -> AbortedData | None:
+def count_open(partition: Partition, found: OpenTransactionReport) -> OpenData | None:
     """Count the data of an open transaction; None if a part of it cannot be read."""
     batches = records = log_bytes = 0
+    base_sequence: int | None = None
+    next_sequence, is_dense = 0, True
     segments = partition.segments
     for files in segments[floor_of(segments, found.first_offset) :]:
         with open_segment(files.log.path) as segment:
@@ -153,19 +164,36 @@ def count_aborted(partition: Partition, found: OpenTransactionReport) -> Aborted
             for table in tables:
                 rows = is_data_of_transaction(table) & (table.producer_id == found.producer_id)
                 rows &= table.base_offset >= found.first_offset
-                batches += int(rows.sum())
-                records += int(table.records_count[rows].astype(np.int64).sum())
+                if not rows.any():
+                    continue
+                counts = table.records_count[rows].astype(np.int64)
+                sequences = table.base_sequence[rows].astype(np.int64)
+                if not batches and sequences[0] >= 0:
+                    base_sequence = next_sequence = int(sequences[0])
+                if base_sequence is not None:
+                    ends = (sequences + counts) % (MAX_SEQUENCE + 1)
+                    expected = np.concatenate(([next_sequence], ends[:-1]))
+                    is_dense = is_dense and bool((sequences == expected).all())
+                    next_sequence = int(ends[-1])
+                batches += len(counts)
+                records += int(counts.sum())
                 log_bytes += int(table.batch_bytes[rows].astype(np.int64).sum())
             if any(each.errno for each in tables.verdicts):
                 return None
-    return AbortedData(batches, records, log_bytes)
+    return OpenData(
+        batches_count=batches,
+        records_count=records,
+        log_bytes=log_bytes,
+        base_sequence=base_sequence,
+        is_dense=is_dense,
+    )
 
 
 def price_of(
     partition: Partition, found: OpenTransactionReport, planned: PlannedMarker
 ) -> dict[str, Any]:
     """What the marker costs, as names and JSON values; None is unknown."""
-    aborted = count_aborted(partition, found)
+    aborted = count_open(partition, found)
     log_dir = partition.log_dir
     recovery = None if log_dir is None else recovery_price(log_dir)
     return {

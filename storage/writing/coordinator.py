@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from storage.formats.transaction_state import TransactionState
-    from storage.writing.writer import PartitionWriter
+    from storage.writing.writer import Appended
 
     Wanted = Callable[[Metadata], bool]
 
@@ -61,13 +61,35 @@ DEFAULT_ID_EXPIRATION_MS = 604_800_000  # transactional.id.expiration.ms
 _NOBODY = ProducerIdentity()
 
 
+class Writer(Protocol):
+    """What a coordinator needs of a partition's writer; see `storage.writing.writer`."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """What batches are stamped with; of its own log also the coordinator's epoch."""
+
+    def append(self, batch: bytes, *, origin: Origin) -> Appended:
+        """Append a batch."""
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        """Append an end marker."""
+
+
 class Partitions(Protocol):
     """The partitions that a coordinator writes to."""
 
     def is_here(self, topic: str, partition: int) -> bool:
         """Whether there is such a partition already."""
 
-    def writer(self, topic: str, partition: int) -> PartitionWriter:
+    def writer(self, topic: str, partition: int) -> Writer:
         """Return the writer of a partition, which stays the same one.
 
         Raises:
@@ -265,20 +287,37 @@ class TransactionCoordinator:
             AppendError, AccessError: a record or a marker could not be written; behind the first
                 record the outcome is decided, and `complete_prepared` goes on.
         """
-        metadata = self._mapped(transactional_id)
-        version = self._client_version(client_version)
+        prepared = self.decide(
+            transactional_id, producer, is_commit=is_commit, client_version=client_version
+        )
+        if prepared is None:
+            return _who(self._mapped(transactional_id))
+        return _who(self._complete(prepared))
+
+    def decide(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        *,
+        is_commit: bool,
+        client_version: int | None = None,
+    ) -> Metadata | None:
+        """Write the decision, and no marker yet; None if that end was made already.
+
+        Raises:
+            CoordinatorError, AppendError, AccessError: as `end_transaction`.
+        """
         prepared = end(
-            metadata,
+            self._mapped(transactional_id),
             producer,
             is_commit=is_commit,
-            version=version,
+            version=self._client_version(client_version),
             now_ms=self._now_ms(),
             new_producer_id=self._new_producer_id,
         )
-        if prepared is None:
-            return _who(metadata)
-        self._put(prepared)
-        return _who(self._complete(prepared))
+        if prepared is not None:
+            self._put(prepared)
+        return prepared
 
     def _client_version(self, version: int | None) -> int:
         """Versions below 2 leave no trace of their own."""

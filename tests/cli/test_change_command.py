@@ -39,6 +39,7 @@ PLANNED = {
     "recover-state": "recover-state",
     "txn abort": "txn abort",
     "groups import": "groups import",
+    "txn commit": "txn commit",
 }
 COMPARING = ("rebuild", "recover-state")  # without --apply they compare, and have no plan
 APPENDING = {

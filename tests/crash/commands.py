@@ -49,7 +49,8 @@ class Change(NamedTuple):
 
     In an argument {root} is the directory around the log dir.
     `of_log_dir`: it is given the log dir, with that partition alone in it. `beside`: other
-    directories there.
+    directories there. `order`: files that come one after the other, each when those before it
+    are on the disk.
     `keeps_segments`: each `.log` is by itself what it was or what it becomes. `has_log`: one is
     left at the end.
     """
@@ -61,6 +62,7 @@ class Change(NamedTuple):
     has_log: bool = True
     of_log_dir: bool = False
     beside: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
 
 def nothing(_: Path) -> None:
@@ -210,6 +212,21 @@ CHANGES = {
         of_log_dir=True,
         beside=("__cluster_metadata-0",),
     ),
+    "txn commit": Change(
+        "txn-0",
+        (
+            *("txn commit", "--transactional-id", "open-1", "--producer-id", "40"),
+            *("--producer-epoch", "0", "--now", "2026-11-21T04:00:00Z"),
+        ),
+        nothing,
+        of_log_dir=True,
+        beside=("__transaction_state-2", "__cluster_metadata-0"),
+        order=(
+            "__transaction_state-2/00000000000000000032.log",
+            "txn-0/00000000000000000329.log",
+            "__transaction_state-2/00000000000000000033.log",
+        ),
+    ),
 }
 
 
@@ -297,6 +314,8 @@ class Runs:
         that takes the place of all others, in a full truncation, is there before they go.
         """
         now = self.contents(root)
+        is_there = [bool(now.get(name)) for name in self.change.order]
+        assert is_there == sorted(is_there, reverse=True), is_there
         before = {name: each.data for name, each in self.before.items() if each.data is not None}
         logs = sorted(name for name in before if name.endswith(".log"))
         if self.change.keeps_segments:

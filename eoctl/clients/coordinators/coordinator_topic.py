@@ -10,7 +10,7 @@ from storage.producers.java_hash import coordinator_partition
 from storage.writing.coordinator import DEFAULT_PARTITIONS_COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
@@ -20,7 +20,7 @@ class CoordinatorTopic(NamedTuple):
     """One of the two topics.
 
     Attributes:
-        log_dir_path, topic: which one.
+        log_dir_path, topic: which one; the path is that of the first log dir.
         numbers: of the partitions that are here.
         partitions_count: how many there are, by the metadata, else by what is here, else Kafka's
             default.
@@ -79,13 +79,15 @@ class CoordinatorTopic(NamedTuple):
             )
 
 
-def look_at_topic(log_dir: LogDir, image: ClusterImage | None, topic: str) -> CoordinatorTopic:
-    """Find out what there is.
+def look_at_topic(
+    log_dirs: Sequence[LogDir], image: ClusterImage | None, topic: str
+) -> CoordinatorTopic:
+    """Find out what there is in log dirs of one cluster.
 
     Raises:
         AccessError: a directory of the topic cannot be listed.
     """
-    numbers, problems = find_copies([log_dir], topic)
+    numbers, problems = find_copies(log_dirs, topic)
     if problems:
         raise problems[0]
     highest = max(numbers, default=-1)
@@ -93,5 +95,5 @@ def look_at_topic(log_dir: LogDir, image: ClusterImage | None, topic: str) -> Co
     if count is None:
         count = DEFAULT_PARTITIONS_COUNT if highest < 0 else highest + 1
     return CoordinatorTopic(
-        log_dir_path=log_dir.path, topic=topic, numbers=numbers, partitions_count=count
+        log_dir_path=log_dirs[0].path, topic=topic, numbers=numbers, partitions_count=count
     )

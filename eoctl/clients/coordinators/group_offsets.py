@@ -69,7 +69,7 @@ class GroupCommits:
         log_dir = read_log_dir(log_dir_path)
         self._image = image_around(log_dir if log_dir.is_log_dir else None, metadata_dir)
         image = self._image
-        self._topic = look_at_topic(log_dir, image, GROUPS_TOPIC)
+        self._topic = look_at_topic([log_dir], image, GROUPS_TOPIC)
         self._is_lacking = image is None and not self._topic.numbers
         self.partition = self._topic.home_of(group)
         self._require_home(is_known=image is not None and GROUPS_TOPIC in image.topics)

@@ -16,13 +16,13 @@ from storage.shell_words import pasted
 from storage.writing.coordinator import ClusterSettings, TransactionCoordinator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from eoctl.clients.coordinators.coordinator_topic import CoordinatorTopic
-    from eoctl.clients.partitions.open_partitions import OpenPartitions
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
     from storage.formats.transaction_state import TransactionState
+    from storage.writing.coordinator import Partitions
 
 TRANSACTION_VERSION = "transaction.version"  # feature
 NEVER_WRITTEN = (TransactionStatus.DEAD, TransactionStatus.PREPARE_EPOCH_FENCE)
@@ -39,16 +39,26 @@ def read_coordinator_log(log_dir: LogDir, image: ClusterImage | None, notes: lis
     """Read all records.
 
     Raises:
+        RefusedError: as `require_sound`.
+    """
+    return require_sound(CoordinatorLog([log_dir], image), [log_dir], image, notes)
+
+
+def require_sound(
+    log: CoordinatorLog, log_dirs: Sequence[LogDir], image: ClusterImage | None, notes: list[str]
+) -> ReadLog:
+    """Make sure that a coordinator may go on from what was read of log dirs of one cluster.
+
+    Raises:
         RefusedError: what is known of an id may be lost, or may be elsewhere than it belongs.
     """
-    log = CoordinatorLog([log_dir], image)
-    _require_whole(log, log_dir, notes)
-    topic = look_at_topic(log_dir, image, TRANSACTION_STATE_TOPIC)
+    _require_whole(log, log_dirs[0], notes)
+    topic = look_at_topic(log_dirs, image, TRANSACTION_STATE_TOPIC)
     for each in log.ids.values():
         name = each.transactional_id
         topic.require_placed(each.partition, name, f"a record of {name} is")
         if each.state is not None:
-            _require_possible(each.state, log_dir)
+            _require_possible(each.state, log_dirs[0])
     return ReadLog(log, topic)
 
 
@@ -104,7 +114,7 @@ def open_coordinator(
     read: ReadLog,
     log_dir: LogDir,
     image: ClusterImage | None,
-    partitions: OpenPartitions,
+    partitions: Partitions,
     now_ms: Callable[[], int],
     *,
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
@@ -116,7 +126,7 @@ def open_coordinator(
         (each.state for each in read.log.ids.values() if each.state is not None),
         ClusterSettings(
             read.topic.partitions_count,
-            look_at_topic(log_dir, image, GROUPS_TOPIC).partitions_count,
+            look_at_topic([log_dir], image, GROUPS_TOPIC).partitions_count,
             transaction_version=version,
             max_timeout_ms=max_timeout_ms,
         ),

@@ -189,6 +189,26 @@ def abort_answer(row: dict[str, Any], price: dict[str, Any]) -> PlanAnswer:
     )
 
 
+def commit_answer(price: dict[str, Any]) -> PlanAnswer:
+    """Tell what a commit from outside comes to."""
+    count = price["transactions_count"]
+    markers = counted(price["markers_count"], "COMMIT marker")
+    records = counted(price["committed_records_count"], "record")
+    return PlanAnswer(
+        verbs=("commit", "committed"),
+        does=(
+            f"{counted(count, 'transaction')}: {markers}, and what its coordinator writes"
+            if count == 1
+            else f"{counted(count, 'transaction')}: {markers}, and what their coordinators write",
+            f"{counted(count, 'transaction')}: {markers}",
+        ),
+        loses=(
+            f"no record; {records} come to read_committed consumers",
+            "no record",
+        ),
+    )
+
+
 def compared_lines(
     others_count: int, files_count: int, instead: Sequence[str] | None
 ) -> Iterator[Line]:

@@ -1,6 +1,7 @@
 """Calls of `txn`.
 
-Transactions listed, aborted, completed and run.
+Transactions listed, aborted, committed, completed and run.
 
-From the entry down: abort, reports, complete, run, readers.
+From the entry down: abort, commit, commit_copies, committables, reports,
+complete, run, readers.
 """

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from recovery.replay.recover_state import RecoveredState
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
     from storage.dirs.log_dir import LogDir
 
@@ -88,6 +89,7 @@ class TxnWorld:
 
     Attributes:
         found: what the PATHs lead to.
+        absent: partitions that were here and are not, as sentences.
         notes: what a person should know; grows while partitions are read.
     """
 
@@ -106,9 +108,9 @@ class TxnWorld:
             options.now,
             [each.path for each in found.log_dirs],
         )
-        absent = lost_partitions(found.whole, self._clusters)
-        self.is_unreadable |= bool(absent)
-        self.notes = [VERIFIED, self.moment.describe(), *map(str, (*found.problems, *absent))]
+        self.absent = [*map(str, lost_partitions(found.whole, self._clusters))]
+        self.is_unreadable |= bool(self.absent)
+        self.notes = [VERIFIED, self.moment.describe(), *map(str, found.problems), *self.absent]
         self._logs: dict[str | None, CoordinatorLog] = {}
         for log_dir in self._log_dirs:
             if log_dir.lock.is_held:
@@ -143,6 +145,10 @@ class TxnWorld:
         if (log is None or not log.partitions) and None in self._logs:
             return self._logs[None]  # coordinator directories that were copied out of theirs
         return log
+
+    def image_for(self, log_dir: LogDir) -> ClusterImage | None:
+        """Return the state of a log dir's cluster; None if nothing tells."""
+        return self._clusters.image_for(log_dir)
 
     @property
     def logs(self) -> Sequence[CoordinatorLog]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from recovery.cluster.coordinator_log import CoordinatorLog, StatePartition
 from recovery.rebuild.derive import RebuildSettings, rebuild_partition
-from recovery.transactions.abort import count_aborted, plan_marker, require_epochs
+from recovery.transactions.abort import count_open, plan_marker, require_epochs
 from recovery.transactions.open_transactions import find_open
 from recovery.transactions.planned_append import with_recovery
 from storage.errors import RefusedError
@@ -185,7 +185,7 @@ def test_epochs_that_a_coordinator_cannot_have(tmp_path: Path) -> None:
     writer.append(batch(2, (7, 4, 3), is_transactional=True))
     writer.close()
     found, _ = open_in(directory)
-    counted = count_aborted(partition_at(directory), found)
+    counted = count_open(partition_at(directory), found)
     assert counted is not None
     assert counted[:2] == (2, 5)
     require_epochs(found, None)

@@ -13,6 +13,7 @@ import os
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
+from errno import ENOENT
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from eoctl.face.columns import find_column, plain_text, printable
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from eoctl.face.pager import Screen
+
+# What a command says that works on files in place only.
+URI_READERS = "this command reads no URIs; export, spark-audit, loss and eoctl on Spark do"
 
 
 class OutputFormat(StrEnum):
@@ -382,12 +386,25 @@ def error(exc: EoctlError) -> None:
         value = getattr(exc, name, None)
         if value not in (None, ""):
             fields[name] = value
+    next_step = exc.next_step or _instead_of_uri(fields)
     if _Mode.machine:
-        message(exc.message, level="error", **fields, next_step=exc.next_step)
+        message(exc.message, level="error", **fields, next_step=next_step)
         return
-    for start, words in (("eoctl: ", str(exc)), ("  try: ", exc.next_step)):
+    for start, words in (("eoctl: ", str(exc)), ("  try: ", next_step)):
         if words:  # a name may have several lines
             write_stderr(start + words.replace("\n", "\\n"))
+
+
+def _instead_of_uri(fields: Mapping[str, Any]) -> str:
+    """Say what to do with a URI that was taken for the path of a file, which is not there."""
+    # What reads URIs has loaded what opens them.
+    if fields.get("errno") != ENOENT or "eoctl.arrow_files" in sys.modules:
+        return ""
+    from storage.files.uris import is_uri
+
+    path = fields.get("path", "")
+    is_remote = isinstance(path, str) and is_uri(path) and not path.lower().startswith("file:")
+    return URI_READERS if is_remote else ""
 
 
 def json_text(value: Mapping[str, Any]) -> str:

@@ -162,8 +162,14 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.clients.programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.text"},
     # Only the bundle for other machines is a program, and asks for its exit status.
     "eoctl.spark": {
-        "eoctl", "eoctl (program)", "recovery.audit", "recovery.export", "recovery.records",
-        "recovery.summaries", "recovery.transactions",
+        "eoctl", "eoctl (program)", "eoctl.spark.rows", "eoctl.spark.streaming", "recovery.audit",
+        "recovery.export", "recovery.summaries",
+    },
+    "eoctl.spark.streaming": {
+        "eoctl.spark.rows", "recovery.audit", "recovery.export", "recovery.transactions",
+    },
+    "eoctl.spark.rows": {
+        "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
     "eoctl.runs": {
         "eoctl", "eoctl.face", "recovery.changes", "recovery.changes.plans", "recovery.rules",

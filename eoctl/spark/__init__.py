@@ -1,7 +1,7 @@
 """A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
 
-From the entry down: audit, mapping, stages, session, datasource, probe, bundle, columns, errors,
-own_packages, source_options.
+From the entry down: audit, mapping, stages, session, datasource, probe, bundle, errors,
+own_packages.
 """
 
 from pathlib import Path

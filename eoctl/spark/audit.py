@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
+from eoctl.spark.rows.source_options import splits_text
 from eoctl.spark.session import job_errors
-from eoctl.spark.source_options import splits_text
 from eoctl.spark.stages import stages_told
 from recovery.summaries.codec import (
     pack_partition,

@@ -20,6 +20,9 @@ Options
   from_offset, to_offset   bounds of records, the second excluded; of batches, what is read at all
   from_time_ms, to_time_ms the same for timestamps
 
+  schema                   of records: log (default) or kafka: the columns of Spark's Kafka source
+  startingOffsets and others in Kafka's words, of records: see `eoctl.spark.rows.kafka_options`
+
   push_filters             true: filters of the query on broker, topic, partition, directory, path,
                            offsets and timestamp_ms choose the files and the parts of them that are
                            read (batches and records). Spark 4.1 or later does it if the setting
@@ -35,41 +38,50 @@ same path on every executor.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from itertools import groupby
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
 import eoctl.arrow_files
-from eoctl.spark.columns import (
+from eoctl.spark.rows.columns import (
     AUDIT_COLUMNS,
     BATCH_COLUMNS,
     FINDING_COLUMNS,
-    batch_rows,
     ddl_of,
     ddl_of_records,
     finding_rows,
     problem_rows,
     rows_of,
 )
-from eoctl.spark.source_options import (
+from eoctl.spark.rows.kafka_options import value_of
+from eoctl.spark.rows.kafka_table import kafka_columns
+from eoctl.spark.rows.record_plan import plan_records, pruned
+from eoctl.spark.rows.source_options import (
     BATCH_OPTIONS,
     PLACE_OPTIONS,
     RECORD_OPTIONS,
+    STREAM_OPTIONS,
     ReadBounds,
+    TableKind,
     Wanted,
     parse_options,
+    parse_stream,
     read_splits,
+    refuse_stream_options,
     wants_filters,
 )
+from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, record_rows
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
-from recovery.records.read_options import ReadOptions
-from recovery.transactions.isolation import Isolation
-from storage.errors import AccessError, UsageError
+from storage.errors import UsageError
 from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
@@ -79,24 +91,13 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from eoctl.spark.source_options import SourceOptions
-    from recovery.export.plan import ExportLimits
-    from storage.dirs.acknowledged import Acknowledged
+    from eoctl.spark.rows.source_options import SourceOptions
+    from eoctl.spark.streaming.reader import LogStreamReader
     from storage.places.splits import Split
 
 __all__ = ["SOURCES", "register"]
 UNCUT_BYTES = 1 << 62
 _IMPORTED_FOR_THEIR_EFFECT = (eoctl.spark.own_packages, eoctl.arrow_files)
-
-
-@dataclass
-class SplitsInput(InputPartition):
-    """The splits of one task; `problems` are rows of findings that planning has made."""
-
-    splits: tuple[Split, ...]
-    stable_offsets: tuple[int | None, ...] = ()  # of each split's partition
-    bounds: tuple[ReadBounds, ...] = ()  # of each split's records
-    problems: tuple[tuple[Any, ...], ...] = ()
 
 
 class SplitsReader(DataSourceReader):
@@ -139,100 +140,27 @@ class BatchesReader(SplitsReader):
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give a row per batch; nothing if the file cannot be opened."""
-        from storage.places.find import open_place
-
-        place = split.place
-        try:
-            segment = open_place(place)
-        except AccessError:
-            return
-        with segment:
-            for table in segment.scan_tables(
-                start_pos=split.start_pos,
-                end_pos=None if split.is_last else split.end_pos,
-                is_active=place.is_active and split.is_last,
-            ):
-                yield batch_rows(place, table)
+        yield from batch_header_rows(split)
 
 
 class RecordsReader(SplitsReader):
     """Reads records."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        text = options.get("until") or Until.LOG_END
-        if text not in set(Until):
-            raise UsageError(f"option until: {text!r}", next_step=" or ".join(Until))
-        self.until = Until(text)
-        self._is_committed_only = self.options.isolation is Isolation.READ_COMMITTED
-
     def partitions(self) -> Sequence[InputPartition]:
         """Plan as for batches; read_committed looks for each partition's last stable offset."""
         splits, listing = read_splits(self.options, self.wanted)
-        limits = self._limits(splits, {} if listing is None else listing.acknowledged)
-        stable_offsets: dict[str, int] = {}
-        if self._is_committed_only:
-            from recovery.transactions.outcomes import last_stable_offset
-
-            if listing is None:
-                raise UsageError("isolation=read_committed looks at whole partitions: give a path")
-            for directory, places in groupby(listing.places, lambda each: each.directory):
-                if directory in limits:
-                    stable_offsets[directory] = last_stable_offset(
-                        places,
-                        high_watermark=limits[directory].high_watermark,
-                        log_start_offset=limits[directory].log_start_offset or 0,
-                    )
-        splits = self.pruned(splits)
+        reads = plan_records(self.options, self.bounds(), splits, listing)
+        self.options = self.options._replace(splits=None)
         return [
-            SplitsInput(
-                tuple(task),
-                stable_offsets=tuple(stable_offsets.get(each.place.directory) for each in task),
-                bounds=tuple(
-                    self._bounds_within(limits.get(each.place.directory)) for each in task
-                ),
-            )
-            for task in tasks_of(splits, self.options.task_bytes)
+            SplitsInput(tuple(task), reads=tuple(reads[each.place.directory] for each in task))
+            for task in tasks_of(pruned(splits, reads), self.options.task_bytes)
         ]
-
-    def _limits(
-        self, splits: list[Split], listed: Mapping[str, Acknowledged]
-    ) -> dict[str, ExportLimits]:
-        """Return what bounds the records of each directory, if anything is to."""
-        is_hw = self.until is Until.HW
-        if not (is_hw or self._is_committed_only):
-            return {}
-        from recovery.export.plan import limits_of
-
-        limits = limits_of({each.place.directory: None for each in splits}, listed)
-        if is_hw:
-            return limits
-        return {name: each._replace(high_watermark=None) for name, each in limits.items()}
-
-    def _bounds_within(self, limits: ExportLimits | None) -> ReadBounds:
-        """Return the bounds within a partition; a filter of the query is no from_offset."""
-        if limits is None:
-            return self.bounds()
-        is_start_wanted = self._is_committed_only and self.options.bounds.from_offset is None
-        low = limits.log_start_offset if is_start_wanted else None
-        return self.bounds().narrowed(ReadBounds(low, limits.high_watermark))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the records of a task."""
-        from recovery.records.reader import RecordReader
-
-        if not isinstance(partition, SplitsInput):
-            return
-        for split, stable_offset, bounds in zip(
-            partition.splits, partition.stable_offsets, partition.bounds, strict=True
-        ):
-            options = ReadOptions(
-                columns=self.options.columns,
-                isolation=self.options.isolation,
-                stable_offset=stable_offset,
-                **bounds._asdict(),
-            )
-            yield from RecordReader(split, options)
+        if isinstance(partition, SplitsInput):
+            for split, read in zip(partition.splits, partition.reads, strict=True):
+                yield from record_rows(self.options, split, read)
 
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Give nothing: `read` knows more of a split."""
@@ -340,12 +268,49 @@ class _Source(DataSource):
         """Return the reader."""
         del schema
         self.parsed()
+        refuse_stream_options(self.options, self.format_name)
         is_pushed = wants_filters(self.options)
         return ((is_pushed and self.pushed_class) or self.reader_class)(self.options)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return the reader of a stream.
+
+        Raises:
+            UsageError: this source has none, Spark is too old, or an option is no stream's.
+        """
+        del schema
+        options = self.parsed()
+        limits = parse_stream(self.options, self.format_name)
+        if not self.is_streamed:
+            raise UsageError(
+                f"{self.format_name} cannot be read as a stream",
+                next_step=f"spark.read.format({self.format_name!r})",
+            )
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            raise UsageError(
+                "a stream needs Spark 4.2 or later", next_step="pip install -U pyspark"
+            )
+        if value_of(self.options, "until") is None:
+            options = options._replace(until=Until.HW)
+        return self.stream_class()(options, limits)
+
+    @property
+    def is_streamed(self) -> bool:
+        """Can it be read as a stream?"""
+        return self.known_options is not PLACE_OPTIONS
+
+    @staticmethod
+    def stream_class() -> type[LogStreamReader]:
+        """The class of its readers of streams; Spark before 4.2 cannot import it."""
+        from eoctl.spark.streaming.reader import BatchStreamReader
+
+        return BatchStreamReader
+
     def parsed(self) -> SourceOptions:
         """Read the options. Raises UsageError: one is wrong, or this source does not take it."""
-        return parse_options(self.options, self.known_options, self.format_name)
+        # Spark asks for the schema first, and does not say whether a stream is wanted.
+        known = self.known_options | (STREAM_OPTIONS if self.is_streamed else frozenset())
+        return parse_options(self.options, known, self.format_name)
 
 
 class KafkaLogBatches(_Source):
@@ -365,9 +330,19 @@ class KafkaLogRecords(_Source):
     pushed_class = PushedRecordsReader
     known_options = RECORD_OPTIONS
 
+    @staticmethod
+    def stream_class() -> type[LogStreamReader]:
+        """The class of its readers of streams."""
+        from eoctl.spark.streaming.reader import RecordStreamReader
+
+        return RecordStreamReader
+
     def schema(self) -> str:
-        """Return the columns that the option `columns` asks for."""
-        return ddl_of_records(self.parsed().columns)
+        """Return the columns that the options ask for."""
+        options = self.parsed()
+        if options.table is TableKind.KAFKA:
+            return ddl_of(kafka_columns(has_headers=options.kafka.has_headers))
+        return ddl_of_records(options.columns)
 
 
 class KafkaLogFindings(_Source):

@@ -20,6 +20,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/?]*))?((?:/.*)?)", re.DOT
 _QUERY = re.compile(r"\?[A-Za-z0-9_.-]+=")
 _KEPT = "=+,@:~"  # besides letters, digits and _.-~; wildcards must be encoded
 LOCAL_SCHEME = "file"
+_SAME_SCHEME = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls S3, by its client
 
 
 class Uri(NamedTuple):
@@ -43,7 +44,8 @@ class Uri(NamedTuple):
         if match is None:
             raise UsageError(f"{text}: not a URI", next_step="write scheme://authority/path")
         scheme, authority, path = match.groups()
-        return cls(scheme.lower(), authority or "", path.rstrip("/"), query)
+        scheme = _SAME_SCHEME.get(scheme.lower(), scheme.lower())
+        return cls(scheme, authority or "", path.rstrip("/"), query)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path or '/'}{self.query}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 << 10  # the live index of an active segment is 10 MiB of zeros behind little
 MAX_INDEX_BYTES = 64 << 20
+MAX_SMALL_BYTES = 4 << 20
 
 
 def open_file(path: str) -> PositionedFile:
@@ -60,6 +61,17 @@ def time_entries(place: SegmentPlace) -> Sequence[TimeIndexEntry]:
     if time_index.problems(data, place.base_offset):
         return []
     return time_index.parse_entries(data)
+
+
+def read_in(directory: str, name: str) -> bytes | None:
+    """Read a small file of a partition directory; None if it is not there, or cannot be read."""
+    stem, found, query = directory.partition("?") if is_uri(directory) else (directory, "", "")
+    try:
+        with open_file(f"{stem}/{name}{found}{query}") as file:
+            reading = file.read_at(0, MAX_SMALL_BYTES)
+    except AccessError:
+        return None
+    return None if reading.unreadable else bytes(reading.data)
 
 
 def _beside(log_path: str, suffix: str) -> str:

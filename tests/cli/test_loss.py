@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -548,3 +550,14 @@ def test_a_batch_of_which_only_the_frame_is_wrong_is_told(
     assert outcome.status == 1
     assert "[BAT-3]; its records are there" in outcome.errors
     assert not any(json.loads(line)["kind"] == "lost" for line in outcome.text.splitlines())
+
+
+def test_the_program_opens_uris_by_itself() -> None:
+    """In a process that nothing else has prepared; `mock` is pyarrow's own scheme."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eoctl", "loss", "mock:///nowhere"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "mock:///nowhere" in done.stderr
+    assert "nothing here reads" not in done.stderr

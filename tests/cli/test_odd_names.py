@@ -84,3 +84,14 @@ def test_machines_are_told_names_as_they_are(killed: Path, eoctl: Callable[..., 
     odd = killed.rename(killed.parent / "\x9b31m\u202e")
     told = json.loads(eoctl("undo", odd, "--output", "jsonl").errors)
     assert told["message"].startswith(str(odd))
+
+
+@pytest.mark.parametrize("words", [["describe"], ["dump-segment"], ["txn", "list"]])
+def test_commands_that_read_no_uris_say_so(words: list[str]) -> None:
+    for path, is_told in (("s3a://bucket/logs", True), ("nothing/here", False)):
+        done = subprocess.run(
+            [sys.executable, "-m", "eoctl", *words, path],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 3
+        assert ("this command reads no URIs; export, spark-audit" in done.stderr) is is_told

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kafka.jars import KAFKA_LIBS
 from tests.spark.left_over import MARK, processes_with, wait_until_gone
 
 if TYPE_CHECKING:
@@ -32,12 +33,24 @@ def spark() -> Iterator[SparkSession]:
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(MARK, mark)
-            session = stack.enter_context(spark_session("local[2,4]"))
+            session = stack.enter_context(spark_session("local[2,4]", _kafka_source()))
         is_first = bool(processes_with(mark))  # every module that asks has a fixture of its own
         yield session
     if is_first:
         _end_jvm()
         assert wait_until_gone(mark) == []
+
+
+def _kafka_source() -> list[tuple[str, str]]:
+    """Spark's own Kafka source, where its jars are: an oracle."""
+    names = (
+        "spark-sql-kafka-*",
+        "spark-token-provider-kafka-*",
+        "kafka-clients-*",
+        "commons-pool2-*",
+    )
+    jars = [str(path) for name in names for path in KAFKA_LIBS.glob(f"{name}.jar")]
+    return [("spark.jars", ",".join(jars))] if len(jars) == len(names) else []
 
 
 def _end_jvm() -> None:

@@ -28,7 +28,6 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from eoctl.spark.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
 from eoctl.spark.datasource import (
     AuditReader,
     BatchesReader,
@@ -43,7 +42,8 @@ from eoctl.spark.datasource import (
     SplitsInput,
     register,
 )
-from eoctl.spark.source_options import parse_options, paths_of, splits_text
+from eoctl.spark.rows.columns import AUDIT_COLUMNS, BATCH_COLUMNS, FINDING_COLUMNS
+from eoctl.spark.rows.source_options import parse_options, paths_of, splits_text
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.summaries.codec import unpack_piece, unpack_split
 from recovery.transactions.isolation import Isolation
@@ -145,7 +145,7 @@ def test_unknown_options(name: str, nearest: str | None) -> None:
         with pytest.raises(UsageError, match=f"option {name}: there is no such option") as caught:
             call({"path": "a", name: "1"})
         if nearest is None:
-            assert "columns, from_offset, from_time_ms" in caught.value.next_step
+            assert "from_offset, from_time_ms, includeHeaders" in caught.value.next_step
         else:
             assert str(caught.value).endswith(f"meant is perhaps {nearest}")
 

@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 from eoctl.spark.datasource import PushedRecordsReader, RecordsReader
-from eoctl.spark.source_options import splits_text
+from eoctl.spark.rows.source_options import splits_text
 from recovery.export.options import ExportOptions, Until
 from recovery.export.piece import export_piece
 from recovery.export.plan import plan_export

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import eoctl.arrow_files  # noqa: F401 - for URIs
 from eoctl.progress import Progress
 from recovery.duplicates.spill import spill_space
 from recovery.loss.rows import LossKind, LossRow, LossSummary

@@ -5,8 +5,24 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.spark.rows.kafka_options import (
+    BROKER_OPTIONS,
+    CHOICE_OPTIONS,
+    END_OPTIONS,
+    HEADERS_OPTION,
+    ISOLATION_OPTION,
+    LOSS_OPTION,
+    START_OPTIONS,
+    STRATEGY_OPTION,
+    KafkaOptions,
+    parse_kafka_options,
+    value_of,
+)
+from eoctl.spark.rows.kafka_table import source_columns
+from recovery.export.options import Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
@@ -53,6 +69,13 @@ class ReadBounds(NamedTuple):
         )
 
 
+class TableKind(StrEnum):
+    """Which columns records have."""
+
+    LOG = "log"
+    KAFKA = "kafka"
+
+
 class SourceOptions(NamedTuple):
     """What `.option(...)` calls say."""
 
@@ -63,12 +86,28 @@ class SourceOptions(NamedTuple):
     columns: tuple[str, ...]
     isolation: Isolation
     bounds: ReadBounds
+    until: Until = Until.LOG_END
+    table: TableKind = TableKind.LOG
+    kafka: KafkaOptions = KafkaOptions()
+
+
+class StreamLimits(NamedTuple):
+    """The most that goes into a micro-batch; None: all that is there."""
+
+    max_bytes: int | None = None
+    max_offsets: int | None = None
 
 
 # What each source takes: the first ones are all sources'. Spark does not care for case.
 PLACE_OPTIONS = frozenset({"path", "paths", "splits", "split_bytes", "task_bytes"})
 BATCH_OPTIONS = PLACE_OPTIONS | {"push_filters", *ReadBounds._fields}
-RECORD_OPTIONS = BATCH_OPTIONS | {"isolation", "until", "columns"}
+RECORD_OPTIONS = (
+    BATCH_OPTIONS
+    | {"isolation", "until", "columns", "schema"}
+    | {*CHOICE_OPTIONS, *START_OPTIONS, *END_OPTIONS}
+    | {STRATEGY_OPTION, ISOLATION_OPTION, HEADERS_OPTION, LOSS_OPTION}
+)
+STREAM_OPTIONS = frozenset({"maxBytesPerTrigger", "maxOffsetsPerTrigger"})
 BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
 
 
@@ -88,34 +127,107 @@ def parse_options(
     _require_known(options, known, source)
     wants_filters(options)
     splits = options.get("splits")
+    table = _table(options)
+    kafka = parse_kafka_options(options)
+    _require_one_bound(options, kafka)
+    has_headers = kafka.has_headers
+    if has_headers and table is not TableKind.KAFKA:
+        raise UsageError(f"option {HEADERS_OPTION}: belongs to schema={TableKind.KAFKA}")
+    is_kafka = table is TableKind.KAFKA
     return SourceOptions(
         paths=() if splits else tuple(paths_of(options)),
         splits=splits,
         split_bytes=_number(options, "split_bytes", DEFAULT_SPLIT_BYTES, least=1) or 1,
         task_bytes=_number(options, "task_bytes", DEFAULT_TASK_BYTES, least=0) or 0,
-        columns=_columns(options.get("columns")),
-        isolation=_isolation(options.get("isolation")),
+        columns=(
+            source_columns(has_headers=has_headers)
+            if is_kafka
+            else _columns(options.get("columns"))
+        ),
+        isolation=_isolation(options),
         bounds=ReadBounds._make(_number(options, name, None) for name in ReadBounds._fields),
+        until=_until(options.get("until")),
+        table=table,
+        kafka=kafka,
     )
+
+
+def parse_stream(options: Mapping[str, str], source: str) -> StreamLimits:
+    """Read what only a stream takes, and refuse what a stream has not.
+
+    Raises:
+        UsageError: one is wrong, or belongs to a query that ends.
+    """
+    for name in (*END_OPTIONS, "push_filters", "splits", "from_offset", "to_offset"):
+        if value_of(options, name) is not None:
+            raise UsageError(
+                f"option {name}: {source} does not take it as a stream",
+                next_step=f"spark.read.format({source!r}), or startingOffsets",
+            )
+    max_bytes = _number(options, "maxBytesPerTrigger", None, least=1)
+    max_offsets = _number(options, "maxOffsetsPerTrigger", None, least=1)
+    if max_bytes is not None and max_offsets is not None:
+        raise UsageError("options maxBytesPerTrigger and maxOffsetsPerTrigger: only one of them")
+    return StreamLimits(max_bytes, max_offsets)
+
+
+def refuse_stream_options(options: Mapping[str, str], source: str) -> None:
+    """See that a query that ends is given nothing that only a stream takes. Raises UsageError."""
+    for name in STREAM_OPTIONS:
+        if value_of(options, name) is not None:
+            raise UsageError(
+                f"option {name}: belongs to a stream",
+                next_step=f"spark.readStream.format({source!r})",
+            )
 
 
 def _require_known(options: Mapping[str, str], known: frozenset[str], source: str) -> None:
     """See that no option would be ignored: it may have been meant to leave something out."""
+    names = {name.lower(): name for name in sorted(known, key=str.lower)}
+    others = {name.lower() for name in STREAM_OPTIONS | RECORD_OPTIONS}
     for name in options:
-        if name.lower() in known:
+        if name.lower() in names:
             continue
-        if name.lower() in RECORD_OPTIONS:
+        if name.lower() in others:
             raise UsageError(
-                f"option {name}: {source} does not take it", next_step=", ".join(sorted(known))
+                f"option {name}: {source} does not take it", next_step=", ".join(names.values())
+            )
+        if name.lower() in BROKER_OPTIONS:
+            raise UsageError(
+                f"option {name}: there is no broker to be asked", next_step='.load("DIR") alone'
             )
         from difflib import get_close_matches
 
-        nearest = get_close_matches(name.lower(), sorted(known), 1)
+        nearest = [names[each] for each in get_close_matches(name.lower(), list(names), 1)]
         hint = f", meant is perhaps {nearest[0]}" if nearest else ""
         raise UsageError(
             f"option {name}: there is no such option of {source}{hint}",
-            next_step=f'.option("{nearest[0]}", ...)' if nearest else ", ".join(sorted(known)),
+            next_step=f'.option("{nearest[0]}", ...)' if nearest else ", ".join(names.values()),
         )
+
+
+def _require_one_bound(options: Mapping[str, str], kafka: KafkaOptions) -> None:
+    for point, own in ((kafka.starting, "from"), (kafka.ending, "to")):
+        for name in (f"{own}_offset", f"{own}_time_ms"):
+            if point is not None and options.get(name) is not None:
+                raise UsageError(f"options {point.option} and {name}: only one can be given")
+
+
+def _table(options: Mapping[str, str]) -> TableKind:
+    text = options.get("schema") or TableKind.LOG
+    if text not in set(TableKind):
+        raise UsageError(f"option schema: {text!r}", next_step=" or ".join(TableKind))
+    if text == TableKind.KAFKA and options.get("columns") is not None:
+        raise UsageError(
+            "option columns: schema=kafka has columns of its own", next_step="leave one of them out"
+        )
+    return TableKind(text)
+
+
+def _until(text: str | None) -> Until:
+    if (text or Until.LOG_END) not in set(Until):
+        raise UsageError(f"option until: {text!r}", next_step=" or ".join(Until))
+    return Until(text or Until.LOG_END)
 
 
 def wants_filters(options: Mapping[str, str]) -> bool:
@@ -153,7 +265,7 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 def _number(
     options: Mapping[str, str], name: str, default: int | None, *, least: int | None = None
 ) -> int | None:
-    text = options.get(name)
+    text = value_of(options, name)
     if text is None:
         return default
     try:
@@ -179,11 +291,16 @@ def _columns(text: str | None) -> tuple[str, ...]:
     return tuple(each for each in RECORD_COLUMNS if each in wanted)
 
 
-def _isolation(text: str | None) -> Isolation:
-    try:
-        return Isolation(text or Isolation.READ_UNCOMMITTED)
-    except ValueError:
-        raise UsageError(f"option isolation: {text!r}", next_step=" or ".join(Isolation)) from None
+def _isolation(options: Mapping[str, str]) -> Isolation:
+    names = ("isolation", ISOLATION_OPTION)
+    given = {name: text for name in names if (text := value_of(options, name))}
+    if len(set(given.values())) > 1:
+        raise UsageError(f"options {' and '.join(given)} say two things")
+    for name, text in given.items():
+        if text not in set(Isolation):
+            raise UsageError(f"option {name}: {text!r}", next_step=" or ".join(Isolation))
+        return Isolation(text)
+    return Isolation.READ_UNCOMMITTED
 
 
 class Wanted:
@@ -242,8 +359,17 @@ def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Li
     if options.splits is not None:
         return splits_of(options.splits), None
     listing = list_places(options.paths)
-    places = [each for each in listing.places if wanted.holds(each)]
+    require_chosen(options, listing)
+    chosen = options.kafka.choice
+    places = [each for each in listing.places if chosen.holds(each) and wanted.holds(each)]
     return split_places(places, options.split_bytes), listing
+
+
+def require_chosen(options: SourceOptions, listing: Listing) -> None:
+    """See that topics and partitions that the options name are there. Raises UsageError."""
+    options.kafka.choice.require_found(
+        frozenset((each.topic, each.partition) for each in listing.directories)
+    )
 
 
 def splits_text(splits: Iterable[Split]) -> str:

@@ -1,0 +1,269 @@
+"""The options of Spark's own Kafka source that say what to read, under their own names.
+
+  subscribe, subscribePattern, assign     topics with commas, a pattern, {"topic":[0,1]}
+  startingOffsets, endingOffsets          earliest, latest, or {"topic":{"0":23,"1":-2}}, with all
+                                          partitions; -2 is the earliest, -1 the latest
+  startingTimestamp, endingTimestamp      ms: of each partition the first record not older
+  startingOffsetsByTimestamp, endingOffsetsByTimestamp    the same by partition
+  startingOffsetsByTimestampStrategy      error (default) or latest, where no record is so young
+  kafka.isolation.level                   as `isolation`
+  includeHeaders                          true: a column of headers, with schema=kafka
+  failOnDataLoss                          true (default): an offset that is asked for and not there
+                                          ends the query
+
+A timestamp outweighs timestamps by partition, these outweigh offsets. Where Spark's source reads
+what a broker has, the earliest is the log start offset, the latest where reading ends anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.errors import EXIT_ACCESS, EoctlError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from storage.places.listing import DirectoryPlace, SegmentPlace
+
+EARLIEST, LATEST = -2, -1  # ListOffsetsRequest
+TopicPartition = tuple[str, int]
+
+CHOICE_OPTIONS = ("subscribe", "subscribePattern", "assign")
+START_OPTIONS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+END_OPTIONS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+STRATEGY_OPTION = "startingOffsetsByTimestampStrategy"
+ISOLATION_OPTION = "kafka.isolation.level"
+HEADERS_OPTION = "includeHeaders"
+LOSS_OPTION = "failOnDataLoss"
+# What a query over brokers has to say and a query over directories has not.
+BROKER_OPTIONS = frozenset({"kafka.bootstrap.servers", "kafka.group.id", "groupidprefix"})
+
+
+class DataLossError(EoctlError):
+    """Offsets that a query asks for, or has to go on from, are not there any more."""
+
+    exit_status = EXIT_ACCESS
+
+
+class TopicChoice(NamedTuple):
+    """Which partitions a query reads; None: all of them.
+
+    Attributes:
+        topics: by name.
+        pattern: of the whole name.
+        partitions: single ones.
+    """
+
+    topics: frozenset[str] | None = None
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[TopicPartition] | None = None
+
+    def holds(self, place: SegmentPlace | DirectoryPlace) -> bool:
+        """Is the partition chosen?"""
+        if self.topics is not None:
+            return place.topic in self.topics
+        if self.pattern is not None:
+            return self.pattern.fullmatch(place.topic) is not None
+        return self.partitions is None or (place.topic, place.partition) in self.partitions
+
+    def require_found(self, found: frozenset[TopicPartition]) -> None:
+        """See that what is named is there, as a broker would. Raises UsageError."""
+        topics = {topic for topic, _ in found}
+        missing = sorted((self.topics or frozenset()) - topics)
+        missing += [
+            f"{name}-{number}" for name, number in sorted((self.partitions or found) - found)
+        ]
+        if missing:
+            raise UsageError(
+                f"there is no {missing[0]} in the directories that were given",
+                next_step=f"there are: {', '.join(sorted(topics)[:10]) or 'none'}",
+            )
+
+
+class PointKind(StrEnum):
+    """How a point in each partition is told."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIME = "time"
+    TIMES = "times"
+
+
+class LogPoint(NamedTuple):
+    """Where in each partition to begin, or to end.
+
+    Attributes:
+        option: that says it, for errors.
+        kind: how.
+        value: of TIME, in ms.
+        by_partition: of OFFSETS, and of TIMES in ms.
+    """
+
+    option: str
+    kind: PointKind
+    value: int = 0
+    by_partition: Mapping[TopicPartition, int] = {}
+
+    def number_of(self, partition: TopicPartition) -> int:
+        """The offset or the time of a partition. Raises UsageError: it is not named."""
+        if self.kind is PointKind.TIME:
+            return self.value
+        if partition not in self.by_partition:
+            name, number = partition
+            raise UsageError(
+                f"option {self.option}: {name}-{number} is missing",
+                next_step=f"name all partitions that are read; {EARLIEST} is the earliest offset,"
+                f" {LATEST} the latest",
+            )
+        return self.by_partition[partition]
+
+    @property
+    def is_time(self) -> bool:
+        """Is it told by a timestamp?"""
+        return self.kind in {PointKind.TIME, PointKind.TIMES}
+
+    @property
+    def is_own(self) -> bool:
+        """Does it name offsets or times, and not only one of the ends?"""
+        return self.kind not in {PointKind.EARLIEST, PointKind.LATEST}
+
+
+class KafkaOptions(NamedTuple):
+    """What the options in Kafka's words say."""
+
+    choice: TopicChoice = TopicChoice()
+    starting: LogPoint | None = None
+    ending: LogPoint | None = None
+    is_latest_without_match: bool = False
+    has_headers: bool = False
+    fails_on_loss: bool = True
+
+
+def parse_kafka_options(options: Mapping[str, str]) -> KafkaOptions:
+    """Read the options in Kafka's words. Raises UsageError: one is wrong."""
+    return KafkaOptions(
+        choice=_choice(options),
+        starting=_point(options, START_OPTIONS, "earliest", "latest"),
+        ending=_point(options, END_OPTIONS, "latest"),
+        is_latest_without_match=_strategy(options),
+        has_headers=boolean(options, HEADERS_OPTION, default=False),
+        fails_on_loss=boolean(options, LOSS_OPTION, default=True),
+    )
+
+
+def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Read an option that is true or false. Raises UsageError."""
+    text = value_of(options, name)
+    if text is None:
+        return default
+    if text.lower() not in {"true", "false"}:
+        raise UsageError(f"option {name}: {text!r}", next_step="true or false")
+    return text.lower() == "true"
+
+
+def value_of(options: Mapping[str, str], name: str) -> str | None:
+    """Give an option, in whatever case it was written; None: it is not there."""
+    if name in options:
+        return options[name]
+    lowered = name.lower()
+    return next((value for key, value in options.items() if key.lower() == lowered), None)
+
+
+def _choice(options: Mapping[str, str]) -> TopicChoice:
+    given = [name for name in CHOICE_OPTIONS if value_of(options, name) is not None]
+    if not given:
+        return TopicChoice()
+    if len(given) > 1:
+        raise UsageError(f"options {' and '.join(given)}: only one of them can be given")
+    name = given[0]
+    text = value_of(options, name) or ""
+    if name == "subscribe":
+        topics = frozenset(each.strip() for each in text.split(",") if each.strip())
+        if not topics:
+            raise UsageError("option subscribe: names no topic")
+        return TopicChoice(topics=topics)
+    if name == "assign":
+        return TopicChoice(partitions=_assigned(text))
+    try:
+        return TopicChoice(pattern=re.compile(text))
+    except re.error as exc:
+        raise UsageError(f"option subscribePattern: {text!r}: {exc}") from exc
+
+
+def _assigned(text: str) -> frozenset[TopicPartition]:
+    document = _document("assign", text, '{"orders":[0,1]}')
+    found = set()
+    for topic, numbers in document.items():
+        if not isinstance(numbers, list) or not all(_is_integer(each) for each in numbers):
+            raise UsageError(f"option assign: {topic}: a list of partitions is needed")
+        found |= {(topic, number) for number in numbers}
+    if not found:
+        raise UsageError("option assign: names no partition")
+    return frozenset(found)
+
+
+def _point(options: Mapping[str, str], names: tuple[str, ...], *ends: str) -> LogPoint | None:
+    """Read the first one that is given of: a timestamp, timestamps by partition, offsets."""
+    time_option, times_option, offsets_option = names
+    text = value_of(options, time_option)
+    if text is not None:
+        if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+            raise UsageError(f"option {time_option}: {text!r} is no number of ms since 1970")
+        return LogPoint(time_option, PointKind.TIME, value=int(text))
+    text = value_of(options, times_option)
+    if text is not None:
+        times = _by_partition(times_option, text, least=0)
+        return LogPoint(times_option, PointKind.TIMES, by_partition=times)
+    text = value_of(options, offsets_option)
+    if text is None:
+        return None
+    if text.strip().lower() in ends:
+        return LogPoint(offsets_option, PointKind(text.strip().lower()))
+    offsets = _by_partition(offsets_option, text, least=EARLIEST, words=" or ".join(ends))
+    return LogPoint(offsets_option, PointKind.OFFSETS, by_partition=offsets)
+
+
+def _by_partition(
+    name: str, text: str, *, least: int, words: str = ""
+) -> dict[TopicPartition, int]:
+    example = '{"orders":{"0":23}}'
+    document = _document(name, text, f"{words}, or {example}" if words else example)
+    found = {}
+    for topic, numbers in document.items():
+        if not isinstance(numbers, dict):
+            raise UsageError(f"option {name}: {topic}: partitions are needed", next_step=example)
+        for number, value in numbers.items():
+            if not re.fullmatch(r"\d{1,10}", number, re.ASCII):
+                raise UsageError(f"option {name}: {topic}: {number!r} is no partition")
+            if not _is_integer(value) or value < least:
+                raise UsageError(
+                    f"option {name}: {topic}-{number}: {value!r} is no number from {least} on"
+                )
+            found[topic, int(number)] = value
+    return found
+
+
+def _document(name: str, text: str, example: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise UsageError(f"option {name}: {text!r} cannot be read", next_step=example)
+    return document
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _strategy(options: Mapping[str, str]) -> bool:
+    text = (value_of(options, STRATEGY_OPTION) or "error").lower()
+    if text not in {"error", "latest"}:
+        raise UsageError(f"option {STRATEGY_OPTION}: {text!r}", next_step="error or latest")
+    return text == "latest"

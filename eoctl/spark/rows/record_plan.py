@@ -1,0 +1,232 @@
+"""Which records of each directory a query is given, from what its options say."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.spark.rows.kafka_options import (
+    EARLIEST,
+    LATEST,
+    STRATEGY_OPTION,
+    DataLossError,
+    PointKind,
+)
+from eoctl.spark.rows.source_options import ReadBounds
+from recovery.export.options import Until
+from recovery.records.read_options import ReadOptions
+from recovery.transactions.isolation import Isolation
+from storage.errors import UsageError
+from storage.places.log_end import log_end_offset
+from storage.places.split_pruning import prune_splits
+from storage.places.splits import split_places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from eoctl.spark.rows.kafka_options import KafkaOptions, LogPoint
+    from eoctl.spark.rows.source_options import SourceOptions
+    from recovery.export.plan import ExportLimits
+    from storage.places.listing import Listing, SegmentPlace
+    from storage.places.splits import Split
+
+# By which a time is looked for: what begins before it is left out by the time index.
+SEARCH_BYTES = 16 << 20
+
+
+class DirectoryRead(NamedTuple):
+    """How the records of one directory are read.
+
+    Attributes:
+        bounds: of offsets and times.
+        stable_offset: where read_committed ends; None: read_uncommitted.
+    """
+
+    bounds: ReadBounds
+    stable_offset: int | None = None
+
+
+def plan_records(
+    options: SourceOptions, bounds: ReadBounds, splits: Sequence[Split], listing: Listing | None
+) -> dict[str, DirectoryRead]:
+    """Work out how each directory is read.
+
+    Args:
+        options: of the source.
+        bounds: theirs, and what the filters of the query add.
+        splits: what was chosen.
+        listing: where they come from; None: they were given.
+
+    Raises:
+        UsageError: an option cannot be carried out.
+        DataLossError: offsets that are asked for are not there.
+    """
+    is_committed_only = options.isolation is Isolation.READ_COMMITTED
+    kafka = options.kafka
+    directories = dict.fromkeys(each.place.directory for each in splits)
+    is_bounded = is_committed_only or options.until is Until.HW or kafka.starting or kafka.ending
+    if not is_bounded:
+        return {directory: DirectoryRead(bounds) for directory in directories}
+    from recovery.export.plan import ExportLimits, limits_of
+
+    limits = limits_of(directories, {} if listing is None else listing.acknowledged)
+    if options.until is not Until.HW:
+        limits = {name: each._replace(high_watermark=None) for name, each in limits.items()}
+    if listing is None:
+        if is_committed_only or kafka.starting or kafka.ending:
+            raise UsageError("isolation=read_committed looks at whole partitions: give a path")
+        return {
+            name: DirectoryRead(bounds.narrowed(ReadBounds(to_offset=each.high_watermark)))
+            for name, each in limits.items()
+        }
+    found = {}
+    for directory, places in by_directory(listing.places):
+        if directory in directories:
+            known = limits.get(directory, ExportLimits(None, None))
+            found[directory] = _planned(options, bounds, places, known)
+    return found
+
+
+def by_directory(
+    places: Iterable[SegmentPlace],
+) -> Iterable[tuple[str, tuple[SegmentPlace, ...]]]:
+    """Give each directory with its segments; `places` are as listed."""
+    for directory, group in groupby(places, lambda each: each.directory):
+        yield directory, tuple(group)
+
+
+def _planned(
+    options: SourceOptions,
+    bounds: ReadBounds,
+    places: tuple[SegmentPlace, ...],
+    limits: ExportLimits,
+) -> DirectoryRead:
+    kafka, is_committed_only = options.kafka, options.isolation is Isolation.READ_COMMITTED
+    # A filter of the query is no `from_offset`: it does not reach below the log start.
+    begins_at_start = (
+        is_committed_only and options.bounds.from_offset is None
+    ) or kafka.starting is not None
+    low = limits.log_start_offset if begins_at_start else None
+    own = ReadBounds(low, limits.high_watermark)
+    own = own.narrowed(_points(kafka, places, limits))
+    stable_offset = None
+    if is_committed_only:
+        from recovery.transactions.outcomes import last_stable_offset
+
+        stable_offset = last_stable_offset(
+            places,
+            high_watermark=limits.high_watermark,
+            log_start_offset=limits.log_start_offset or 0,
+        )
+    return DirectoryRead(bounds.narrowed(own), stable_offset)
+
+
+def _points(
+    kafka: KafkaOptions, places: tuple[SegmentPlace, ...], limits: ExportLimits
+) -> ReadBounds:
+    partition = places[0].topic, places[0].partition
+    low = high = None
+    if kafka.starting is not None:
+        low = starting_offset(kafka, kafka.starting, places, limits.log_start_offset)
+    if kafka.ending is not None and kafka.ending.is_own:
+        number = kafka.ending.number_of(partition)
+        if kafka.ending.is_time:
+            high = offset_at_time(places, number)
+        elif number == EARLIEST:
+            raise UsageError(f"option {kafka.ending.option}: {_name(places)}: the end is not -2")
+        elif number != LATEST:
+            high = number
+            _require_there(kafka, kafka.ending, number, places, limits.log_start_offset)
+    return ReadBounds(from_offset=low, to_offset=high)
+
+
+def starting_offset(
+    kafka: KafkaOptions,
+    point: LogPoint,
+    places: tuple[SegmentPlace, ...],
+    log_start_offset: int | None,
+    *,
+    may_be_latest: bool = False,
+) -> int | None:
+    """Find the offset at which a partition begins; None: where its log does.
+
+    Raises:
+        UsageError: the option does not tell, or no record is as young as it asks for.
+        DataLossError: the offset is not there.
+    """
+    if point.kind is PointKind.EARLIEST:
+        return log_start_offset
+    if point.kind is PointKind.LATEST:
+        return _latest(point, places, may_be_latest=may_be_latest)
+    number = point.number_of((places[0].topic, places[0].partition))
+    if point.is_time:
+        found = offset_at_time(places, number)
+        if found is None and not kafka.is_latest_without_match:
+            raise UsageError(
+                f"option {point.option}: {_name(places)}: no record is as young as {number}",
+                next_step=f'.option("{STRATEGY_OPTION}", "latest") reads none of it',
+            )
+        return log_end_offset(places) if found is None else found
+    if number == EARLIEST:
+        return log_start_offset
+    if number == LATEST:
+        return _latest(point, places, may_be_latest=may_be_latest)
+    _require_there(kafka, point, number, places, log_start_offset)
+    return number
+
+
+def _latest(point: LogPoint, places: tuple[SegmentPlace, ...], *, may_be_latest: bool) -> int:
+    if not may_be_latest:
+        raise UsageError(
+            f"option {point.option}: {_name(places)}: a query that ends does not begin at the"
+            " latest offset",
+            next_step=f"earliest, or {EARLIEST} for a partition",
+        )
+    return log_end_offset(places)
+
+
+def _require_there(
+    kafka: KafkaOptions,
+    point: LogPoint,
+    offset: int,
+    places: tuple[SegmentPlace, ...],
+    log_start_offset: int | None,
+) -> None:
+    if not kafka.fails_on_loss:
+        return
+    first, end = max(places[0].base_offset, log_start_offset or 0), log_end_offset(places)
+    if not first <= offset <= end:
+        raise DataLossError(
+            f"{places[0].directory}: option {point.option} names offset {offset}, and the log goes"
+            f" from {first} to {end}",
+            next_step='.option("failOnDataLoss", "false") reads what is there',
+        )
+
+
+def offset_at_time(places: Sequence[SegmentPlace], timestamp_ms: int) -> int | None:
+    """Find the first record that is not older, as a broker's ListOffsets; None: there is none."""
+    from recovery.records.reader import RecordReader
+
+    wanted = ReadOptions(columns=("offset",), from_time_ms=timestamp_ms)
+    splits = split_places(places, SEARCH_BYTES)
+    bounds = ReadBounds(from_time_ms=timestamp_ms).inclusive()
+    for split in prune_splits(splits, bounds):
+        for rows in RecordReader(split, wanted):
+            if rows.num_rows:
+                offset: int = rows.column("offset")[0].as_py()
+                return offset
+    return None
+
+
+def pruned(splits: Iterable[Split], reads: Mapping[str, DirectoryRead]) -> list[Split]:
+    """Leave out what certainly holds nothing that is asked for; directories one by one."""
+    kept = []
+    for directory, group in groupby(splits, lambda each: each.place.directory):
+        bounds = reads[directory].bounds
+        found = list(group)
+        kept += found if bounds == ReadBounds() else prune_splits(found, bounds.inclusive())
+    return kept
+
+
+def _name(places: Sequence[SegmentPlace]) -> str:
+    return f"{places[0].topic}-{places[0].partition}"

@@ -1,0 +1,142 @@
+"""What a task is given, and how it makes rows of it; streams and queries that end do it alike."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from errno import ENOENT
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from eoctl.spark.rows.columns import batch_rows
+from eoctl.spark.rows.kafka_options import DataLossError
+from eoctl.spark.rows.kafka_table import kafka_rows
+from eoctl.spark.rows.source_options import TableKind
+from recovery.records.read_options import ReadOptions
+from storage.errors import EXIT_ACCESS, AccessError, EoctlError
+from storage.files.uris import is_uri
+from storage.places.find import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from eoctl.spark.rows.record_plan import DirectoryRead
+    from eoctl.spark.rows.source_options import ReadBounds, SourceOptions
+    from storage.log.segment import Segment
+    from storage.places.listing import SegmentPlace
+    from storage.places.splits import Split
+
+
+class NotMountedError(EoctlError):
+    """A host has not the directory that planning has seen on another one."""
+
+    exit_status = EXIT_ACCESS
+
+
+@dataclass
+class SplitsInput(InputPartition):
+    """The splits of one task; `problems` are rows of findings that planning has made."""
+
+    splits: tuple[Split, ...]
+    reads: tuple[DirectoryRead, ...] = ()  # how each split's records are read
+    problems: tuple[tuple[Any, ...], ...] = ()
+
+
+def record_rows(
+    options: SourceOptions, split: Split, read: DirectoryRead, *, must_be_there: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Give the records of a split as the table that was asked for.
+
+    Args:
+        options: of the source.
+        split: what to read.
+        read: how.
+        must_be_there: a segment that is gone is an error, and not nothing.
+
+    Raises:
+        NotMountedError: this host has not the directory that planning has seen.
+        DataLossError: the segment is gone.
+    """
+    from recovery.records.reader import RecordReader
+
+    wanted = ReadOptions(
+        columns=options.columns,
+        isolation=options.isolation,
+        stable_offset=read.stable_offset,
+        **read.bounds._asdict(),
+    )
+
+    def opener(place: SegmentPlace) -> Segment:
+        return open_seen(place, must_be_there=must_be_there)
+
+    rows = RecordReader(split, wanted, opener=opener)
+    yield from map(kafka_rows, rows) if options.table is TableKind.KAFKA else rows
+
+
+def batch_header_rows(
+    split: Split, within: ReadBounds | None = None, *, must_be_there: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Give a row per batch; nothing if the file cannot be opened.
+
+    Args:
+        split: what to read.
+        within: of the base offsets; None: all batches of the split.
+        must_be_there: as above.
+
+    Raises:
+        NotMountedError, DataLossError: as above.
+    """
+    place = split.place
+    try:
+        segment = open_seen(place, must_be_there=must_be_there)
+    except AccessError:
+        return
+    with segment:
+        for table in segment.scan_tables(
+            start_pos=split.start_pos,
+            end_pos=None if split.is_last else split.end_pos,
+            is_active=place.is_active and split.is_last,
+        ):
+            rows = batch_rows(place, table)
+            yield rows if within is None else _within(rows, within)
+
+
+def _within(rows: pa.RecordBatch, bounds: ReadBounds) -> pa.RecordBatch:
+    import pyarrow.compute as pc
+
+    if bounds.from_offset is not None:
+        rows = rows.filter(pc.greater_equal(rows.column("base_offset"), bounds.from_offset))
+    if bounds.to_offset is not None:
+        rows = rows.filter(pc.less(rows.column("base_offset"), bounds.to_offset))
+    return rows
+
+
+def open_seen(place: SegmentPlace, *, must_be_there: bool = False) -> Segment:
+    """Open a segment that planning has seen.
+
+    Raises:
+        NotMountedError: its whole directory is not there: it is another one on this host.
+        DataLossError: it is gone, and has to be there.
+        AccessError: it cannot be opened.
+    """
+    try:
+        return open_place(place)
+    except AccessError as exc:
+        if exc.errno != ENOENT or is_uri(place.path):
+            raise
+        if not os.path.isdir(place.directory):  # noqa: PTH112 - a place is plain text
+            raise NotMountedError(
+                f"{socket.gethostname()}: there is no directory {place.directory}, which is there"
+                " where Spark has planned the query",
+                next_step="mount it on every host under the same path, or give a URI",
+            ) from exc
+        if must_be_there:
+            raise DataLossError(
+                f"{place.path}: is gone since the micro-batch was planned",
+                next_step="start the query again: it plans that micro-batch anew",
+            ) from exc
+        raise

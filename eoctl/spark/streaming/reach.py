@@ -1,0 +1,159 @@
+"""How far each partition can be read now, so that nothing is given that may be taken back.
+
+That is the checkpointed high watermark, and for read_committed the last stable offset below it. A
+broker checkpoints it every five seconds: a stream is as late. `until=log-end` reads what a broker
+may still cut off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from eoctl.spark.rows.record_plan import by_directory
+from eoctl.spark.rows.source_options import require_chosen
+from recovery.export.options import Until
+from recovery.transactions.isolation import Isolation
+from recovery.transactions.outcomes import find_stability
+from storage.dirs.log_dir import StoppedState
+from storage.errors import FormatError, UsageError
+from storage.file_names import LEADER_EPOCHS_NAME, METADATA_TOPIC, PARTITION_METADATA_NAME
+from storage.formats.checkpoint import parse_leader_epochs
+from storage.formats.partition_metadata import format_uuid, parse_partition_metadata
+from storage.places.find import list_places
+from storage.places.log_end import log_end_offset
+from storage.places.place_files import read_in
+
+if TYPE_CHECKING:
+    from eoctl.spark.rows.source_options import SourceOptions
+    from storage.formats.checkpoint import LeaderEpochEntry
+    from storage.places.listing import Listing, SegmentPlace
+
+
+@dataclass
+class Reach:
+    """One partition, as far as it can be read.
+
+    Attributes:
+        places: its segments, by base offset; none: it has none yet.
+        directory: its path or URI.
+        first_offset: where its log begins.
+        end_offset: one above what may be given.
+        epochs: its leader epochs, ascending.
+        topic_id: of its topic; "": not known.
+    """
+
+    directory: str
+    places: tuple[SegmentPlace, ...]
+    first_offset: int
+    end_offset: int
+    epochs: tuple[LeaderEpochEntry, ...] = ()
+    topic_id: str = ""
+    _log_end: int | None = field(default=None, repr=False)
+
+    def until(self, offset: int) -> Reach:
+        """The same, but not further."""
+        return replace(self, end_offset=offset)
+
+    def log_end_offset(self) -> int:
+        """Where its log ends, read or not; looked for once."""
+        if self._log_end is None:
+            self._log_end = log_end_offset(self.places) if self.places else self.first_offset
+        return self._log_end
+
+
+class Surveyor:
+    """Looks how far partitions can be read, again and again; knows what it has seen."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._is_committed_only = options.isolation is Isolation.READ_COMMITTED
+        self._stable: dict[str, int] = {}  # no transaction is open below, by name
+
+    def survey(self) -> dict[str, Reach]:
+        """Look at all partitions that are there; by name.
+
+        Raises:
+            AccessError, UsageError: they cannot be listed, or one name leads to two directories.
+        """
+        listing = list_places(self._options.paths)
+        require_chosen(self._options, listing)
+        if listing.problems and not listing.directories:
+            raise listing.problems[0]
+        segments = dict(by_directory(listing.places))
+        found: dict[str, Reach] = {}
+        for each in listing.directories:
+            is_chosen = each.is_live and self._options.kafka.choice.holds(each)
+            if not is_chosen or each.topic == METADATA_TOPIC:  # nobody checkpoints how far that is
+                continue
+            name = f"{each.broker}/{each.topic}-{each.partition}"
+            if name in found:
+                raise UsageError(
+                    f"{found[name].directory} and {each.directory} are both {name}",
+                    next_step="give one of them, or a PATH in which a wildcard tells brokers apart",
+                )
+            found[name] = self._reach(
+                name, each.directory, segments.get(each.directory, ()), listing
+            )
+        return found
+
+    def _reach(
+        self, name: str, directory: str, places: tuple[SegmentPlace, ...], listing: Listing
+    ) -> Reach:
+        known = listing.acknowledged_of(directory)
+        first = max(known.log_start_offset or 0, places[0].base_offset if places else 0)
+        reach = Reach(
+            directory=directory,
+            places=places,
+            first_offset=first,
+            end_offset=first,
+            epochs=_epochs(directory),
+            topic_id=_topic_id(directory),
+        )
+        if not places:
+            return reach
+        if self._options.until is Until.LOG_END:
+            reach.end_offset = reach.log_end_offset()
+        elif known.high_watermark is not None:
+            reach.end_offset = max(first, known.high_watermark)
+        elif known.stopped is not StoppedState.LIVE and reach.log_end_offset() > first:
+            # That of a new partition of a running broker will come.
+            raise UsageError(
+                f"{directory}: nothing there says how far it was acknowledged (its log dir has no"
+                " line of it in replication-offset-checkpoint)",
+                next_step='.option("until", "log-end") reads to the end of the log',
+            )
+        if self._is_committed_only:
+            reach.end_offset = self._stable_end(name, reach)
+        return reach
+
+    def _stable_end(self, name: str, reach: Reach) -> int:
+        """Find the last stable offset; only from where it was before on."""
+        start = max(self._stable.get(name, 0), reach.first_offset)
+        if start > reach.end_offset:  # the log was cut back
+            start = reach.first_offset
+        behind = [
+            each for each in reach.places if each.end_offset is None or each.end_offset > start
+        ]
+        found = find_stability(behind, high_watermark=reach.end_offset, log_start_offset=start)
+        if found.problems:
+            raise found.problems[0]
+        stable = min(found.stable_offset, reach.end_offset)
+        self._stable[name] = stable
+        return stable
+
+
+def _epochs(directory: str) -> tuple[LeaderEpochEntry, ...]:
+    data = read_in(directory, LEADER_EPOCHS_NAME)
+    try:
+        return () if data is None else tuple(parse_leader_epochs(data))
+    except FormatError:  # a finding of `check`
+        return ()
+
+
+def _topic_id(directory: str) -> str:
+    data = read_in(directory, PARTITION_METADATA_NAME)
+    try:
+        return "" if data is None else format_uuid(parse_partition_metadata(data).topic_id)
+    except FormatError:
+        return ""

@@ -340,6 +340,57 @@ def carry_out(
     Raises:
         AccessError, RefusedError: one could not be made.
     """
+    in_order: list[tuple[JournalStep, StepState]] = []
+    made, filled = set[str](), dict[str, list[tuple[JournalStep, StepState]]]()
+    for each in steps:
+        step = each[0]
+        directory = str(Path(step.path).parent)
+        if step.action is Action.MAKE:
+            made.add(step.path)
+        if directory in made:
+            filled.setdefault(directory, []).append(each)
+            continue
+        if filled:
+            _fill_directories(fs, in_order, filled, contents)
+            in_order, filled = [], {}
+        in_order.append(each)
+    _fill_directories(fs, in_order, filled, contents)
+
+
+def _fill_directories(
+    fs: FileSystem,
+    before: Iterable[tuple[JournalStep, StepState]],
+    filled: Mapping[str, Iterable[tuple[JournalStep, StepState]]],
+    contents: Mapping[str, bytes | Pieces],
+) -> None:
+    """Do what comes before, and then the files of directories that are made, several at once.
+
+    What takes time is to wait for the disk, which takes several such waits for one. A directory has
+    its files in their order, and no broker looks at one before all are there.
+    """
+    _in_order(fs, before, contents)
+    threads_count = min(fs.threads_count, len(filled))
+    if threads_count < 2:
+        for each in filled.values():
+            _in_order(fs, each, contents)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads_count) as pool:
+        waiting = [pool.submit(_in_order, fs, each, contents) for each in filled.values()]
+        try:
+            for future in waiting:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _in_order(
+    fs: FileSystem,
+    steps: Iterable[tuple[JournalStep, StepState]],
+    contents: Mapping[str, bytes | Pieces],
+) -> None:
     unsynced, has_log = "", False
     for step, state in steps:
         directory = str(Path(step.path).parent)

@@ -72,7 +72,12 @@ class FileSystem:
     """The operating system's calls that change files, and nothing else. All raise OSError.
 
     A method is one call. Nothing but `fsync` and `fsync_dir` makes anything durable.
+
+    Attributes:
+        threads_count: so many threads may wait for it at once.
     """
+
+    threads_count = 16
 
     # --- the content and the attributes of one file -----------------------------------------------
 

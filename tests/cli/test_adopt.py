@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.log_dir import read_log_dir
+from storage.files.fsio import FileSystem
 from storage.formats.meta_properties import parse_meta_properties
 from storage.formats.partition_metadata import (
     PartitionMetadata,
@@ -29,6 +31,7 @@ from tests.terminal import on_terminal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from storage.files.fsio import OpenFile
     from tests.running import Outcome
 
     Cli = Callable[..., Outcome]
@@ -451,3 +454,33 @@ def test_for_people(dead: Path) -> None:
     shown = on_terminal("adopt", "dead", "--to", "new")
     assert "Plan    make new with 6 topics" in shown.text
     assert "Next    eoctl adopt dead --to new --apply" in shown.text
+
+
+def test_a_file_that_cannot_be_written(
+    dead: Path, eoctl: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of several that are written at once: what was begun is finished, or taken back."""
+    before = tree_of(dead)
+
+    class Full(FileSystem):
+        def write(self, file: OpenFile, data: bytes) -> None:
+            if "/new/rolled-0/" in file.path:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(file, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("storage.files.fsio.FileSystem", Full)
+        outcome = eoctl("adopt", dead, "--to", "new", "--move", "--apply")
+    assert outcome.status == 3
+    assert "No space left on device" in outcome.errors
+    assert not Path("new/meta.properties").exists()
+    [journal] = Path("new.eoctl").iterdir()
+    assert eoctl("undo", journal).status == 0
+    assert difference(before, tree_of(dead)) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("storage.files.fsio.FileSystem", Full)
+        assert eoctl("adopt", dead, "--to", "new", "--apply").status == 3
+    again = eoctl("adopt", dead, "--to", "new", "--apply")
+    assert again.status == 0, again.errors
+    assert "completed what an earlier run began" in again.errors
+    assert eoctl("check", "new", "--fail-on", "error").status == 0

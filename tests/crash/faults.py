@@ -38,6 +38,8 @@ class FailingFileSystem(FileSystem):
         calls: the names of all calls until now.
     """
 
+    threads_count = 1  # the calls have an order
+
     def __init__(self, fails_at: int, error_number: int, *, for_ever: bool = False) -> None:
         self.fails_at = fails_at
         self.error_number = error_number

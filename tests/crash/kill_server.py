@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class SuicidalFileSystem(fsio.FileSystem):
     """Tells each call through a descriptor, and ends the process at one of them."""
 
+    threads_count = 1  # the calls have an order
+
     def __init__(self, operation: int, moment: str, told: int) -> None:
         self._operation = operation
         self._moment = moment

@@ -134,6 +134,8 @@ class RecordingFileSystem(FileSystem):
         start_names: directory number -> name -> number, at the start.
     """
 
+    threads_count = 1  # the calls have an order
+
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.realpath(root))
         self.operations: list[Operation] = []

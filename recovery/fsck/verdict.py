@@ -272,6 +272,8 @@ def _not_given(facts: NodeFacts) -> list[Obstacle]:
             found.append(Obstacle(each.path, "which node it is of is not known"))
     meta = facts.log_dirs[0].meta
     is_kraft = meta is not None and meta.version == 1
+    if _begins(facts):
+        return found
     if is_kraft and not any(row.topic == METADATA_TOPIC for row in facts.rows):
         found.append(Obstacle("", f"its {METADATA_TOPIC}-0 was not given"))
     elif meta is not None and facts.image is not None and meta.node_id is not None:
@@ -285,6 +287,14 @@ def _not_given(facts: NodeFacts) -> list[Obstacle]:
         if absent:
             found.append(Obstacle("", f"{len(absent)} of its log dirs not given"))
     return found
+
+
+def _begins(facts: NodeFacts) -> bool:
+    """Whether its controller has no metadata log yet, and begins with bootstrap.checkpoint."""
+    image = facts.image
+    has_log = any(row.topic == METADATA_TOPIC for row in facts.rows)
+    has_bootstrap = any(each.has_bootstrap for each in facts.log_dirs)
+    return has_bootstrap and not has_log and image is not None and not image.end_offset
 
 
 def _obstacle(finding: Finding, what: str) -> Obstacle:

@@ -233,7 +233,7 @@ def test_the_copy_that_compare_puts_first(golden: Golden, eoctl: Cli) -> None:
     }
     [div] = [each for each in rows if each["topic"] == "div"]
     assert (div["source"], div["broker"], div["leader_epoch"]) == ("b2/div-0", 2, 2)
-    assert "the others have 33 records that are lost" in div["reason"]
+    assert "the others have 33 records more, lost" in div["reason"]
 
 
 @pytest.mark.parametrize("preferred", ["b1", "b1/div-0"])

@@ -43,7 +43,8 @@ def _losses(found: FoundCopies) -> Iterator[str]:
     if any(each.lost_records_count is None for each in others):
         yield "what other copies have more is not known"
     elif others:
-        yield f"{sum(each.lost_records_count or 0 for each in others):,} records of other copies"
+        lost = sum(each.lost_records_count or 0 for each in others)
+        yield f"{counted(lost, 'record')} of other copies"
     repaired = [each.repaired for each in found.taken if each.repaired is not None]
     counts = [each.lost_offsets_count for each in repaired]
     if None in counts:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.progress import Progress
 from eoctl.runs.reports.replicas import CompareRun
+from eoctl.runs.told import counted
 from recovery.begin.adopted_topics import Lack, resolve_topics
 from recovery.begin.adoption import TakenCopy
 from recovery.begin.coordinators import look_at_coordinators
@@ -200,7 +201,7 @@ def _reason(row: RecommendationRow) -> str:
     lost = row.lost_records_count
     if not lost:
         return row.reason if lost == 0 else f"{row.reason}; what the others have more is not known"
-    return f"{row.reason}; the others have {lost:,} records that are lost"
+    return f"{row.reason}; the others have {counted(lost, 'record')} more, lost"
 
 
 # --- what is taken --------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """The settings that topics of dead brokers get, so that a first start deletes nothing.
 
 Where the old cluster's metadata tell, they are taken over, but for what goes by other replicas, and
-for how long records are kept: what is too old would go minutes after the start, and an outage
-counts. Where nothing tells, the log does: a cleaner leaves gaps. Such a topic is compacted on, but
-not before somebody says so.
+for how long records, and what compaction removes, are kept: what is too old would go minutes after
+the start, and an outage counts, for tombstones, too. Where nothing tells, the log does: a cleaner
+leaves gaps. Such a topic is compacted on, but not before somebody says so.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CLEANUP_POLICY = "cleanup.policy"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 _KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 _NEVER_YET = {MIN_COMPACTION_LAG: str(INT64_MAX)}
 # They name replicas that are no more.
@@ -92,15 +93,23 @@ def _taken_over(name: str, image: ClusterImage, *, keeps_retention: bool) -> Ado
         )
     if name in INTERNAL_TOPICS:
         return AdoptedSettings(INTERNAL_TOPICS[name][1] | settings, tuple(notes))
-    policy = settings.get(CLEANUP_POLICY, "delete")
-    if "delete" in policy and not keeps_retention:
-        was = [f"{key}={settings[key]}" for key in _KEPT_FOR_EVER if key in settings]
-        changed = [each for each in was if not each.endswith("=-1")]
-        if changed:
-            notes.append(
-                f"{name}: had {' '.join(changed)}; nothing is deleted now (--keep-retention)"
-            )
-        settings |= _KEPT_FOR_EVER
+    if not keeps_retention:
+        policy = settings.get(CLEANUP_POLICY, "delete")
+        held: dict[str, str] = {}
+        if "delete" in policy:
+            held |= _KEPT_FOR_EVER
+        if "compact" in policy:
+            held |= _NEVER_YET
+        was = [
+            f"{key}={settings[key]}"
+            for key in (*held, MAX_COMPACTION_LAG)
+            if settings.get(key, held.get(key)) != held.get(key)
+        ]
+        if "compact" in policy:
+            settings.pop(MAX_COMPACTION_LAG, None)  # must not be less than the least
+        settings |= held
+        if was:
+            notes.append(f"{name}: had {' '.join(was)} (--keep-retention keeps that)")
     return AdoptedSettings(settings, tuple(notes))
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
-from storage.errors import UsageError
+from storage.errors import RefusedError, UsageError
 from storage.formats.partition_metadata import format_uuid, new_topic_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from recovery.begin.dead_brokers import DeadBrokers, DeadCopy
     from storage.dirs.cluster_image import ClusterImage
@@ -88,9 +88,24 @@ def resolve_topics(brokers: DeadBrokers, wanted: WantedTopics) -> ResolvedTopics
         elif holes:
             notes.append(f"{name}: empty, as no copy of it is here: {_numbers(holes)}")
         topics.append(AdoptedTopic(name=name, topic_id=topic_id, copies=taken, holes=holes))
+    _require_own_ids(topics)
     return ResolvedTopics(
         tuple(topics), tuple(lacks), (*notes, *_told_of_absent(by_name, brokers.image))
     )
+
+
+def _require_own_ids(topics: Iterable[AdoptedTopic]) -> None:
+    """Refuse two names of one topic, as of a directory that was kept beside its like."""
+    names: dict[bytes, str] = {}
+    for each in topics:
+        other = names.setdefault(each.topic_id, each.name)
+        if other != each.name:
+            first = min(each.copies.items())[1][0].path
+            raise RefusedError(
+                f"{each.name} and {other} have one topic id, {format_uuid(each.topic_id)}: such as"
+                f" {first}, which one of them is a copy of",
+                next_step="move what is no topic out of the log dir, or name each partition",
+            )
 
 
 def _identify(

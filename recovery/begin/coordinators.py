@@ -91,7 +91,9 @@ def look_at_coordinators(
     groups, ids = GroupLog(own), CoordinatorLog(own)
     commits = [(groups.groups[name], each) for name, found in groups.all_commits().items()
                for each in found]  # fmt: skip
-    ends = {each.key: each.end_offset for each in taken}
+    topics = list(topics)
+    empty = (TopicPartition(each.name, number) for each in topics for number in each.holes)
+    ends = dict.fromkeys(empty, 0) | {each.key: each.end_offset for each in taken}
     states = [each.state for each in ids.ids.values() if each.state is not None]
     named = {each.name: each for each in topics if each.name not in given}
     homes = {

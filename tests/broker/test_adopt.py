@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Cli = Callable[..., Outcome]
     Golden = Callable[[str], Path]
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
 
 TIMEOUT_S = 90
 QUIET = ("-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
@@ -178,6 +178,19 @@ def test_three_brokers_that_diverged(golden: Golden, eoctl: Cli, tmp_path: Path)
         client.send(client.producer(broker.bootstrap), [client.Outgoing("div", 0, None, b"on")])
     assert strays(new) == []
     assert eoctl("check", new, "--fail-on", "error").status == 0  # what was open, is
+
+
+def test_what_an_older_release_left(golden: Golden, eoctl: Cli, tmp_path: Path) -> None:
+    """Two log dirs of a node of 3.9.1 become one, whose features are those of then."""
+    dead = [copy_log_dir(golden("kafka-3.9.1") / name, tmp_path / name) for name in ("one", "two")]
+    new = tmp_path / "new"
+    rows = adopt(eoctl, *dead, "--to", new)
+    assert {Path(each["source"]).parent for each in rows} == set(dead)
+    with Broker(new, overrides=EAGER) as broker:
+        require_served(broker, rows)
+        time.sleep(1)
+        require_served(broker, rows)
+    assert strays(new) == []
 
 
 def test_three_hundred_partitions(golden: Golden, eoctl: Cli, tmp_path: Path) -> None:

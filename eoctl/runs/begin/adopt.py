@@ -12,6 +12,7 @@ from eoctl.runs.begin.adopt_words import adopt_answer, adopt_notes
 from eoctl.runs.begin.chosen_copies import SourceSearch, choose_copies
 from eoctl.runs.begin.init import identity_of, version_of
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
+from eoctl.runs.notes import first_of
 from recovery.begin.adopted_settings import adopted_settings
 from recovery.begin.adopted_topics import WantedTopics
 from recovery.begin.adoption import Adoption, adoption_steps, next_producer_id
@@ -206,6 +207,7 @@ def _adoption(
     found: FoundCopies, options: AdoptOptions, version: BrokerVersion
 ) -> tuple[Adoption, list[str]]:
     notes: list[str] = []
+    told: list[str] = []
     surveys = {each.key: each.survey for each in found.taken}
     settings = {}
     for topic in found.topics:
@@ -214,7 +216,13 @@ def _adoption(
             topic.name, found.brokers.image, own, keeps_retention=options.keeps_retention
         )
         settings[topic.name] = chosen.settings
-        notes += chosen.notes
+        told += chosen.notes
+    notes += first_of(told, "settings")
+    if not options.keeps_retention:
+        notes.append(
+            "nothing is deleted or compacted until retention.ms, retention.bytes and"
+            " min.compaction.lag.ms of the topics are set back, but in those of coordinators"
+        )
     more = _security(found, options.metadata_dir, notes) if options.has_security else ()
     node_id = options.node_id
     if node_id is None:

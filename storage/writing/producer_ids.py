@@ -1,7 +1,7 @@
 """Producer ids of our own: handed out in blocks, and leased to applications, by any process.
 
 The sequence begins at 2^48, where no controller ever comes that hands out ids of its cluster, and
-ends at 2^62. How far it has come, the leases, and ids that may be leased again are in the log of
+ends at 2^52. How far it has come, the leases, and ids that may be leased again are in the log of
 `__eoctl_producer_ids-0` (`storage.writing.keyed_log`); nothing is answered before it is durable
 there.
 

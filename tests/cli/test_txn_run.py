@@ -422,3 +422,80 @@ def test_keys_choose_the_partition(
         for number in (0, 1)
     ]
     assert [[*each, *each] for each in found] == again
+
+
+# The filter names a topic in each line, in turn.
+IN_TURN = """awk 'BEGIN { n = 0 } { sub(/^{/, "{\\"topic\\":\\"" (n++ % 2 ? "plain" : "ctp-out") "\\",");
+ sub(/"topic":"txn",/, ""); print }'"""
+SEVERAL = (
+    *("txn", "run", "kafka/txn-0", "--to", "kafka", "--to-topic", "plain", "--to-topic", "ctp-out"),
+    *IDENTITY,
+    *("--format", "jsonl", "--bytes", "base64"),
+)
+
+
+def test_several_topics_in_one_transaction(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    """Each line goes where it says, and the transactions are of both topics."""
+    sinks = ("ctp-out-0", "plain-0", "plain-1")
+    known = {name: len(records(eoctl, f"kafka/{name}")) for name in sinks}
+    wanted = [each[:2] for each in records(eoctl, "kafka/txn-0")]
+    outcome = eoctl(
+        *SEVERAL, "--exec", IN_TURN, "--txn-records", 40, "--apply", "--output", "jsonl"
+    )
+    assert outcome.status == 0, outcome.errors
+    (row,) = rows_of(outcome, "transform")
+    assert row["records_in"] == row["records_out"] == len(wanted)
+    found = {
+        name: [e[:2] for e in records(eoctl, f"kafka/{name}")[known[name] :]] for name in sinks
+    }
+    # The filter begins anew with each transaction of an even number of records.
+    assert found["ctp-out-0"] == wanted[::2]
+    assert sorted([*found["plain-0"], *found["plain-1"]], key=str) == sorted(wanted[1::2], key=str)
+    ended = rows_of(eoctl("txn", "list", "kafka", "--all", "--output", "jsonl"), "transaction")
+    ours = [e for e in ended if e["transactional_id"] == "ctp" and e["state"] == "committed"]
+    epochs = {
+        topic: {e["producer_epoch"] for e in ours if e["topic"] == topic}
+        for topic in ("ctp-out", "plain", "__consumer_offsets")
+    }
+    assert len(epochs["plain"] & epochs["ctp-out"] & epochs["__consumer_offsets"]) >= 5
+    again = eoctl(*SEVERAL, "--exec", IN_TURN, "--apply", "--output", "jsonl")
+    assert rows_of(again, "transform")[0]["records_in"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"value":"x"}', "topic: expected one of 'plain', 'ctp-out', found none"),
+        ('{"value":"x","topic":"txn"}', "found 'txn'"),
+        ('{"value":"x","topic":7}', "found an integer"),
+        ("[]", "found none"),
+    ],
+)
+def test_a_line_that_names_no_topic_ends_it(
+    line: str, words: str, kafka: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    """Behind a good one: nothing of the transaction is begun."""
+    (kafka.parent / "lines").write_text('{"value":"good","topic":"plain"}\n' + line + "\n")
+    before = offset_of(kafka, "txn", 0)
+    outcome = eoctl(*SEVERAL, "--exec", "cat lines", "--apply")
+    assert outcome.status == 2
+    assert words in outcome.errors
+    assert "line 2" in outcome.errors
+    assert offset_of(kafka, "txn", 0) == before
+    assert not [each for each in records(eoctl, "kafka/plain-0") if each[1] == "good"]
+
+
+def test_what_cannot_be_of_several_topics(kafka: Path, eoctl: Callable[..., Outcome]) -> None:
+    to = ("txn", "run", "kafka/txn-0", "--to", "kafka", *IDENTITY, "--exec", "cat")
+    for more, words in (
+        (("--to-topic", "plain", "--to-topic", "plain"), "--to-topic plain: is given twice"),
+        (("--to-topic", "plain", "--to-topic", "ctp-out"), "lines have no names"),
+        (("--to-topic", "plain", "--to-topic", "txn", "--format", "jsonl"), "source and target"),
+        (
+            *(("--to-topic", "plain", "--to-topic", "ctp-out", "--topic-id", "A" * 22),),
+            "--topic-id is that of one topic",
+        ),
+    ):
+        outcome = eoctl(*to, *more, "--apply")
+        assert outcome.status == 2, outcome.errors
+        assert words in outcome.errors

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eoctl.clients.programs.program import CHUNK_BYTES, ProgramError, command_words, describe_ending
-from eoctl.clients.text.inputs import BytesAs, InputFormat, read_records
+from eoctl.clients.text.inputs import BytesAs, InputFormat, read_addressed, read_records
 from eoctl.clients.text.record_writers import encode_json
 from storage.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from eoctl.clients.log.consumed import Records
     from eoctl.clients.text.inputs import InputRecord
@@ -32,10 +32,11 @@ class Filter:
         format: LINES: a record is its value, on a line; JSONL: as `consume` prints them, and as
             `produce` reads them.
         bytes_as: what strings of JSON Lines stand for.
-        needs_keys: the target takes no record without a key.
+        needs_keys: whether each target topic takes no record without a key. Of several, records
+            name theirs.
 
     Raises:
-        UsageError: it is no command line, or lines cannot be what the target takes.
+        UsageError: it is no command line, or lines cannot be what the targets take.
     """
 
     def __init__(
@@ -44,12 +45,17 @@ class Filter:
         format: InputFormat,  # noqa: A002  # the option is called so
         bytes_as: BytesAs,
         *,
-        needs_keys: bool,
+        needs_keys: Mapping[str, bool],
     ) -> None:
         self._words = command_words(command)
         if format is InputFormat.MSGPACK:
             raise UsageError("--format msgpack: a filter is given lines", next_step="lines, jsonl")
-        if needs_keys and format is InputFormat.LINES:
+        if len(needs_keys) > 1 and format is InputFormat.LINES:
+            raise UsageError(
+                "several --to-topic: each record names its own, and lines have no names",
+                next_step='--format jsonl, where the filter puts "topic" into each record',
+            )
+        if any(needs_keys.values()) and format is InputFormat.LINES:
             raise UsageError(
                 "the target is compacted and takes no record without a key",
                 next_step="--format jsonl",
@@ -63,8 +69,8 @@ class Filter:
         """Of the program, for errors."""
         return f"--exec {self._words[0]}"
 
-    def run(self, parts: list[Records], path: str) -> Iterator[InputRecord]:
-        """Give records to the program, and return those that it answers with.
+    def run(self, parts: list[Records], path: str) -> Iterator[tuple[str, InputRecord]]:
+        """Give records to the program, and return those that it answers with, by topic.
 
         Args:
             parts: of one partition, in order.
@@ -107,13 +113,17 @@ class Filter:
             raise ProgramError(
                 f"{self.name}: {describe_ending(status)}, {given}; they will be given again"
             )
-        return read_records(
-            io.BytesIO(answer),
-            f"{self.name} (its output)",
-            self._format,
-            bytes_as=self._bytes_as,
-            needs_keys=self._needs_keys,
+        return self._records(bytes(answer))
+
+    def _records(self, answer: bytes) -> Iterator[tuple[str, InputRecord]]:
+        file, name = io.BytesIO(answer), f"{self.name} (its output)"
+        if len(self._needs_keys) > 1:
+            return read_addressed(file, name, self._needs_keys, bytes_as=self._bytes_as)
+        ((topic, needs_keys),) = self._needs_keys.items()
+        records = read_records(
+            file, name, self._format, bytes_as=self._bytes_as, needs_keys=needs_keys
         )
+        return ((topic, each) for each in records)
 
     def _encoded(self, records: Records, path: str) -> bytes:
         if self._format is InputFormat.JSONL:

@@ -16,10 +16,13 @@ that their output can be read again; any other field is refused, since it may be
 from __future__ import annotations
 
 from binascii import a2b_base64
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from storage.formats.record import RecordHeader
 from storage.limits import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 MAX_TIMESTAMP_MS = INT64_MAX
 NO_TIMESTAMP_MS = -1
@@ -125,6 +128,20 @@ class FieldReader:
                 raise MalformedError("name of a header: expected a string, found null")
             key = found
         return RecordHeader(key, self._bytes("value of a header", value))
+
+
+def topic_of(fields: Any, topics: Collection[str]) -> str:
+    """Return the topic that a record is for, where there are several.
+
+    Raises:
+        MalformedError: it names none of them.
+    """
+    found = fields.get("topic") if type(fields) is dict else None
+    if type(found) is str and found in topics:
+        return found
+    expected = ", ".join(map(repr, topics))
+    what = "none" if found is None else _shown(found)
+    raise MalformedError(f"topic: expected one of {expected}, found {what}")
 
 
 def _pair(header: Any) -> tuple[Any, Any]:

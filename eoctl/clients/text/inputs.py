@@ -18,11 +18,17 @@ from itertools import accumulate, chain, count, repeat
 from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.clients.text.input_fields import FieldReader, Fields, MalformedError, unique_fields
+from eoctl.clients.text.input_fields import (
+    FieldReader,
+    Fields,
+    MalformedError,
+    topic_of,
+    unique_fields,
+)
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from storage.formats.record import RecordHeader
@@ -111,6 +117,35 @@ def read_records(
         blocks = read_line_blocks(file, name, on_bytes=on_bytes, start_pos=start_pos)
         return _of_json_lines(blocks, name, fields.read, start_pos)
     return _of_msgpack(_sized_maps(file, name, on_bytes, start_pos), name, fields.read)
+
+
+def read_addressed(
+    file: BinaryIO, name: str, needs_keys: Mapping[str, bool], *, bytes_as: BytesAs = BytesAs.TEXT
+) -> Iterator[tuple[str, InputRecord]]:
+    """Give the records of JSON Lines, each with the topic that its field `topic` names.
+
+    Args:
+        file: is read from where it stands to its end.
+        name: of the input, for errors.
+        needs_keys: of each topic that may be named: whether it takes no record without a key.
+        bytes_as: what strings stand for.
+
+    Raises:
+        UsageError: after all records before it, one is malformed, or names another topic.
+    """
+    readers = {
+        topic: FieldReader(is_base64=bytes_as is BytesAs.BASE64, needs_keys=needs_key)
+        for topic, needs_key in needs_keys.items()
+    }
+    topic = ""
+
+    def read(fields: Any) -> Fields:
+        nonlocal topic
+        topic = topic_of(fields, readers)
+        return readers[topic].read(fields)
+
+    for record in _of_json_lines(read_line_blocks(file, name), name, read, 0):
+        yield topic, record
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -33,7 +33,15 @@ def run(
     group: Annotated[
         str, option(metavar="GROUP", help="Consumer group whose offsets are committed.")
     ],
-    topic: options.TargetTopic = None,
+    topics: Annotated[
+        list[str] | None,
+        option(
+            "--to-topic",
+            "--topic",
+            metavar="TOPIC",
+            help="Write to all partitions of this topic; repeatable: records name theirs.",
+        ),
+    ] = None,
     partitions: options.PartitionsCount = None,
     txn_records: Annotated[
         int, option(min=1, metavar="N", help="Most records in a transaction.")
@@ -93,7 +101,7 @@ def run(
         transactional=TransactionalOptions(
             transactional_id, transaction_timeout_ms, version=transaction_version
         ),
-        topic=topic,
+        topics=tuple(topics or ()),
         partitions_count=partitions,
         start=parse_start(start),
         isolation=isolation,

@@ -14,7 +14,7 @@ from eoctl.clients.coordinators.log_dir_coordinator import (
 from eoctl.clients.partitions.open_partition import WriteOptions
 from eoctl.clients.partitions.target import require_log_dir
 from eoctl.clock import format_time_ms, newest_checkpoint_ms
-from eoctl.output import Report, emit
+from eoctl.output import OutputFormat, Report, emit, line
 from eoctl.progress import Progress
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.changes.plan_words import commit_answer
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from eoctl.clients.coordinators.log_dir_coordinator import ReadLog
-    from eoctl.output import OutputFormat
     from eoctl.runs.changes.change_command import Done
     from eoctl.runs.txn.readers import TxnWorld
     from recovery.changes.plans.plan import Plan
@@ -546,6 +545,8 @@ def _planned(found: PlannedCommit) -> Planned:
             if rows or kind == "commit":
                 given = [{**each, "applied": done.is_applied} for each in rows]
                 values = [tuple(each[name] for name in columns) for each in given]
+                if kind != "commit" and output is OutputFormat.TEXT:
+                    line("")
                 emit(Report(kind=kind, columns=columns, rows=values), output)
 
     return Planned(

@@ -1,10 +1,10 @@
 """`eoctl txn run`: consume, transform, produce, and commit the offsets in the same transaction.
 
 Each transaction: up to so many records of one source partition go through the filter; what it
-answers is sent to the target, the next offset of the source is committed for the group, and both
-are committed together. Nothing is begun before the filter has answered. A run that is killed at any
-point leaves a transaction that its coordinator finishes or aborts when the next run opens it, and
-the committed offset says where that one goes on.
+answers is sent to the target, or to several topics as each record says, the next offset of the
+source is committed for the group, and all of that is committed together. Nothing is begun before
+the filter has answered. A run that is killed at any point leaves a transaction that its coordinator
+finishes or aborts when the next run opens it, and the committed offset says where that one goes on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TransformOptions(NamedTuple):
     command: str
     group: str
     transactional: TransactionalOptions
-    topic: str | None = None
+    topics: tuple[str, ...] = ()
     partitions_count: int | None = None
     start: Start = Start()
     isolation: Isolation = Isolation.READ_COMMITTED
@@ -131,9 +131,7 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         RefusedError: source and target are not of one cluster; or as `produce`.
         UsageError, AccessError: as `produce` and `consume`.
     """
-    paths = target_paths(
-        target, options.topic, options.target.metadata_dir, options.partitions_count
-    )
+    paths = _paths_of(target, options)
     targets = [resolve_target(each, options.target) for each in paths]
     named: set[object] = set()
     for each in sources:
@@ -150,6 +148,30 @@ def transform(sources: Sequence[str], target: str, options: TransformOptions) ->
         # A broker may have run since we looked.
         targets = [resolve_target(each, options.target) for each in paths]
         return _TransformRun(sources, targets, options, journal).run()._replace(journal=journal)
+
+
+def _paths_of(target: str, options: TransformOptions) -> list[str]:
+    """All partitions that are written to.
+
+    Raises:
+        UsageError: a topic twice, or one id for several of them; or as `target_paths`.
+    """
+    topics = options.topics
+    twice = next((each for each in topics if topics.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--to-topic {twice}: is given twice")
+    if len(topics) > 1 and options.target.topic_id is not None:
+        raise UsageError(
+            "--topic-id is that of one topic, and there are several",
+            next_step="make them first: eoctl init makes topics with ids, or a run with each alone",
+        )
+    return [
+        path
+        for topic in topics or (None,)
+        for path in target_paths(
+            target, topic, options.target.metadata_dir, options.partitions_count
+        )
+    ]
 
 
 def _require_source(path: str, partition: Partition, targets: Sequence[WriteTarget]) -> None:
@@ -262,9 +284,11 @@ class _TransformRun:
         """Open the partitions, begin the session, and find out where the group goes on."""
         options, log_dir = self.options, targets[0].log_dir_path
         opened = [self.partitions.open_target(each) for each in targets]
-        needs_keys = any(each.config.is_compacted for each in opened)
         self.filter = Filter(
-            options.command, options.input_format, options.bytes_as, needs_keys=needs_keys
+            options.command,
+            options.input_format,
+            options.bytes_as,
+            needs_keys={each.target.name.topic: each.config.is_compacted for each in opened},
         )
         self.offsets = GroupCommits(options.group, log_dir, options.target.metadata_dir)
         now_ms = clock_of(self.now)
@@ -296,7 +320,14 @@ class _TransformRun:
             )
             for each in opened
         ]
-        self.sticky = StickyPartitions(len(opened), self.producer_ids[0], options.batch_bytes)
+        self.sinks = {
+            topic: _Sink(
+                [n for n, place in enumerate(self.places) if place[0] == topic],
+                self.producer_ids[0],
+                options.batch_bytes,
+            )
+            for topic, _ in self.places
+        }
 
     def run(self) -> TransformResult:
         """Run all transactions, and close the partitions whatever happens."""
@@ -359,7 +390,10 @@ class _TransformRun:
         source.next_offset = max(next_offset, source.next_offset)
 
     def _transact(
-        self, source: _SourcePartition, records: Sequence[InputRecord], next_offset: int
+        self,
+        source: _SourcePartition,
+        records: Sequence[tuple[str, InputRecord]],
+        next_offset: int,
     ) -> None:
         """One transaction; an error on the way to its end aborts it."""
         transactional = self.transactional
@@ -377,25 +411,34 @@ class _TransformRun:
         if self.producers[0].identities.lacks_id(self.producers[0].transaction):
             self.producer_ids.append(transactional.producer.producer_id)
 
-    def _send(self, records: Sequence[InputRecord]) -> set[int]:
-        numbers = [self._choose(each) for each in records]
+    def _send(self, records: Sequence[tuple[str, InputRecord]]) -> set[int]:
+        numbers = [self.sinks[topic].choose(each) for topic, each in records]
         touched = set(numbers)
         for number in sorted(touched):
             who = self.producers[number].identities.at(self.producers[number].transaction, 0)
             sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)
             self.transactional.add([self.places[number]], sender)
-        for number, each in zip(numbers, records, strict=True):
+        for number, (_, each) in zip(numbers, records, strict=True):
             self.producers[number].add(each.key, each.value, each.headers, each.timestamp_ms)
         for number in touched:
             self.producers[number].flush()
         return touched
 
-    def _choose(self, record: InputRecord) -> int:
-        if len(self.producers) == 1:
-            return 0
+
+class _Sink:
+    """The partitions of one target topic, as numbers of their producers."""
+
+    def __init__(self, numbers: Sequence[int], seed: int, batch_bytes: int) -> None:
+        self._numbers = numbers
+        self._sticky = StickyPartitions(len(numbers), seed, batch_bytes)
+
+    def choose(self, record: InputRecord) -> int:
+        """Where a record goes: by its key, or to one after the other."""
+        if len(self._numbers) == 1:
+            return self._numbers[0]
         if record.key is not None:
-            return partition_for_key(record.key, len(self.producers))
-        return self.sticky.next_partition(len(record.value or b""))
+            return self._numbers[partition_for_key(record.key, len(self._numbers))]
+        return self._numbers[self._sticky.next_partition(len(record.value or b""))]
 
 
 def _count(source: _SourcePartition, batch: HandOver) -> None:

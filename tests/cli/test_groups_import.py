@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +21,12 @@ from storage.formats.partition_metadata import parse_partition_metadata
 from storage.log.segment import open_segment
 from storage.producers.java_hash import coordinator_partition
 from tests import groups
-from tests.changes import in_80_columns, notes_of, rows_of
+from tests.changes import held, in_80_columns, notes_of, rows_of
 from tests.crash.trees import difference, tree_of
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.running import Outcome
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 HOSTILE = ["a,b", 'say "hi"', "אב\u202e", "g" * 249, " a ", "{", "two\nlines", "a\\b", "€" * 800]
 SOON = "2026-11-21T03:00:00Z"
 ONE = "--single-copy"
+PROGRAM = f"env PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -m eoctl"
 
 
 @pytest.fixture
@@ -182,6 +185,17 @@ def test_a_file_without_groups(kafka: Path, offsets: Callable[..., Path], eoctl:
     assert "whose offsets are these" in outcome.errors
     bring(eoctl, kafka, source, "--group", "a b")
     assert exported(eoctl, kafka, "--group", "a b").keys() == {("a b", "plain", 0)}
+
+
+def test_from_a_pipe(kafka: Path) -> None:
+    """It is read once; without a broker's lock, and with one that is held."""
+    call = f"printf 'new,plain,0,5\\n' | {PROGRAM} groups import {kafka} --from /dev/stdin --apply"
+    done = subprocess.run(["sh", "-c", call], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    with held(kafka):
+        done = subprocess.run(["sh", "-c", call], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert "lock" in done.stderr
 
 
 def test_some_groups_of_a_file(kafka: Path, offsets: Callable[..., Path], eoctl: Cli) -> None:

@@ -116,12 +116,17 @@ class PlannedImport(NamedTuple):
 
 
 def import_change(paths: Sequence[str], options: ImportOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+    """Return what `run_change` needs to know of a call.
+
+    Raises:
+        AccessError: the file cannot be read.
+    """
+    data = _read(options.source)  # once: it may be a pipe
     return ChangeCommand(
         name=COMMAND,
         selected=lambda: [found for each in paths for found in _any_partition(each, paths)],
-        arguments=lambda: [_arguments_of(paths, options)],
-        plan=lambda: _planned(plan_import(paths, options)),
+        arguments=lambda: [_arguments_of(paths, options, data)],
+        plan=lambda: _planned(plan_import(paths, options, data)),
         if_done=_planned(PlannedImport(None, (), ())),
     )
 
@@ -164,11 +169,11 @@ def _no_topic(path: str) -> RefusedError:
     )
 
 
-def _arguments_of(paths: Sequence[str], options: ImportOptions) -> dict[str, Any]:
+def _arguments_of(paths: Sequence[str], options: ImportOptions, data: bytes) -> dict[str, Any]:
     """What tells an unfinished plan of the same call from others."""
     return {
         "log_dirs": sorted(map(absolute_path, paths)),
-        "offsets": sha256(_read(options.source)).hexdigest(),
+        "offsets": sha256(data).hexdigest(),
         "groups": sorted(options.groups),
         "outside": str(options.outside),
         "skips_unknown": options.skips_unknown,
@@ -182,7 +187,7 @@ def _read(path: str) -> bytes:
         raise AccessError(exc, path) from exc
 
 
-def plan_import(paths: Sequence[str], options: ImportOptions) -> PlannedImport:
+def plan_import(paths: Sequence[str], options: ImportOptions, data: bytes) -> PlannedImport:
     """Plan the commits of a file's offsets in log dirs of one cluster. Reads only.
 
     Raises:
@@ -190,12 +195,13 @@ def plan_import(paths: Sequence[str], options: ImportOptions) -> PlannedImport:
         RefusedError: with all that stands in the way.
         AccessError: something cannot be read.
     """
-    given = _for_groups(parse_offsets(_read(options.source), options.source), options)
+    given = _for_groups(parse_offsets(data, options.source), options)
     for each in paths:
         require_log_dir(each)
     places = dict.fromkeys([*paths, *options.logs])
     world = GroupWorld([*places], WantedGroups(metadata_dir=options.metadata_dir, now=options.now))
-    return _Import(paths, options, world, given).plan()
+    arguments = _arguments_of(paths, options, data)
+    return _Import(paths, options, world, given).plan(arguments)
 
 
 def _for_groups(
@@ -236,7 +242,8 @@ class _Import:
         targets = {absolute_path(each) for each in paths}
         self._log_dirs = [each for each in world.log_dirs if absolute_path(each.path) in targets]
 
-    def plan(self) -> PlannedImport:
+    def plan(self, arguments: dict[str, Any]) -> PlannedImport:
+        """Judge, append, and put the steps together; `arguments`: of the plan."""
         world, options = self._world, self._options
         if not world.log.partitions:
             raise _no_topic(self._paths[0])
@@ -266,7 +273,6 @@ class _Import:
             for each in self._homes.values()
             for path, source in each.sources(steps).items()
         }
-        arguments = _arguments_of(self._paths, options)
         plan = make_plan(COMMAND, arguments, steps, self._price(written), sources.values())
         notes = [*world.notes, *self._notes(judged.offsets, renewed)]
         return PlannedImport(plan, rows, tuple(dict.fromkeys(notes)))

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eoctl.call import again
 from eoctl.declared import Parameter, parameters_of, with_parameters
 from eoctl.options import (
     AcceptLoss,
@@ -44,7 +45,8 @@ class ChangeOptions:
         """Refuse combinations that mean nothing."""
         if self.no_backup and not self.accept_loss:
             raise UsageError(
-                "--no-backup leaves no way back", next_step="add --i-accept-the-loss, or leave both"
+                "--no-backup leaves no way back",
+                next_step=f"leave it out; or {again('--i-accept-the-loss')}",
             )
         if self.accept_loss and not self.no_backup:
             raise UsageError("--i-accept-the-loss means nothing without --no-backup")

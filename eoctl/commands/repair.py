@@ -50,7 +50,12 @@ def command(
     Without --apply the plan is shown: every step, and what is lost.
     """
     from eoctl.runs.changes.change_command import run_change
-    from eoctl.runs.changes.repair import RepairOptions, RepairRun, repair_command
+    from eoctl.runs.changes.repair import (
+        RepairOptions,
+        RepairRun,
+        no_strategy,
+        repair_command,
+    )
     from eoctl.runs.told import is_for_people
 
     wanted = RepairOptions(
@@ -62,8 +67,10 @@ def command(
         metadata_dir=metadata_dir,
         replicated=replicated,
     )
-    wanted.check(is_kept=change.is_kept)
+    wanted.check()
     wanted_paths = options.given_paths(paths, None, topic)
+    if change.is_kept and strategy is None:
+        raise no_strategy(wanted_paths, wanted, options.process_count(jobs))
     compares = strategy is None and is_for_people(output)
     run = RepairRun(wanted_paths, wanted, compares=compares)
     return run_change(repair_command(run, options.process_count(jobs)), change, output)

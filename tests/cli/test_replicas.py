@@ -406,7 +406,7 @@ def test_acknowledged_offsets_need_a_word(diverged: Path, eoctl: Callable) -> No
     refused = eoctl(*REJOIN)
     assert refused.status == 4
     assert "would be cut at 36: offsets below 37 were acknowledged" in refused.errors
-    assert "try: --unclean" in refused.errors
+    assert "--leader broker-2/div-0 --unclean\n" in refused.errors
     (diverged / "broker-1/replication-offset-checkpoint").unlink()
     unknown = eoctl(*REJOIN)
     assert unknown.status == 4

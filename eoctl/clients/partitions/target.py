@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.call import again
+from eoctl.call import Lacking, require_given
 from eoctl.clients.partitions.topic_partitions import require_legal
 from recovery.changes.plans.changeable import require_live
 from recovery.changes.plans.confinement import require_in_reach
@@ -40,8 +40,6 @@ from storage.formats.partition_metadata import (
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.log_config import LogConfig
     from storage.dirs.log_dir import LogDir
@@ -55,12 +53,15 @@ class TargetOptions(NamedTuple):
     """What the user says of the partition.
 
     `may_be_internal`: what is written is a coordinator's or our own, and the topic may be one such.
+    `keeps_directory`: only segments are written: a directory without a topic id stays so, as those
+    of brokers with ZooKeeper are.
     """
 
     metadata_dir: str | None = None
     topic_id: str | None = None
     single_copy: bool = False
     may_be_internal: bool = False
+    keeps_directory: bool = False
 
 
 class WriteTarget(NamedTuple):
@@ -130,7 +131,9 @@ def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
         _require_replica_here(path, replica, log_dir)
         factor = None if image.problems else len(replica.replicas)
     topic_id, lacks_id = _topic_id_to_write(directory, name, image, options.topic_id)
-    _require_given(path, [_lacking_single_copy(factor, options), lacks_id])
+    if options.keeps_directory and directory.is_dir():
+        topic_id = lacks_id = None
+    require_given(path, [lacking_single_copy(factor, options), lacks_id])
     found = PartitionDir(str(directory), name)
     meta = None if log_dir is None else log_dir.meta
     config = read_log_config(image, name.topic, broker_id=None if meta is None else meta.node_id)
@@ -206,49 +209,19 @@ def _require_replica_here(path: str, replica: PartitionImage, log_dir: LogDir | 
         )
 
 
-class _Lacking(NamedTuple):
-    """What must be given and is not.
-
-    Attributes:
-        why: it must.
-        options: that give it.
-        meaning: of these.
-        first: what is better done.
-    """
-
-    why: str
-    options: tuple[str, ...]
-    meaning: str
-    first: str = ""
-
-
-def _require_given(path: str, lacking: Sequence[_Lacking | None]) -> None:
-    """Name all that is missing at once, with the call that has it."""
-    found = [each for each in lacking if each is not None]
-    if not found:
-        return
-    call = again(*(option for each in found for option in each.options))
-    first = [f"{each.first}; " for each in found if each.first][-1:]
-    meaning = " and ".join(each.meaning for each in found)
-    raise RefusedError(
-        f"{path}: {'; '.join(each.why for each in found)}",
-        next_step=f"{''.join(first)}if {meaning}: {call}",
-    )
-
-
-def _lacking_single_copy(factor: int | None, options: TargetOptions) -> _Lacking | None:
+def lacking_single_copy(factor: int | None, options: TargetOptions) -> Lacking | None:
     """Replicas that diverge below the high watermark are never found by Kafka (FIX-9)."""
     if factor == 1 or options.single_copy:
         return None
     if factor is None:
-        return _Lacking(
+        return Lacking(
             why="its replication factor is unknown: other replicas would lack what is appended"
             " here",
             options=("--single-copy",),
             meaning="this directory is the only replica that counts",
             first=METADATA_FIRST,
         )
-    return _Lacking(
+    return Lacking(
         why=f"it has {factor} replicas, and the others would lack what is appended here",
         options=("--single-copy",),
         meaning="this directory will be the only one that survives",
@@ -257,7 +230,7 @@ def _lacking_single_copy(factor: int | None, options: TargetOptions) -> _Lacking
 
 def _topic_id_to_write(
     directory: Path, name: PartitionName, image: ClusterImage | None, option: str | None
-) -> tuple[bytes | None, _Lacking | None]:
+) -> tuple[bytes | None, Lacking | None]:
     """Find the id that `partition.metadata` has to get (None if it has the right one), or lacks."""
     given = None
     if option is not None:
@@ -287,14 +260,14 @@ def _topic_id_to_write(
     what = "does not exist" if not directory.exists() else "has no topic id"
     fresh = ("--topic-id", new_topic_id())
     if image is None:
-        return None, _Lacking(
+        return None, Lacking(
             why=f"it {what}, and without the cluster's metadata the id of its topic is unknown: a"
             " broker would set the directory aside if it had another one",
             options=fresh,
             meaning="no cluster has the topic, so that a new id will do",
             first=METADATA_FIRST,
         )
-    return None, _Lacking(
+    return None, Lacking(
         why=f"it {what}, and the cluster's metadata does not know the topic: a broker would set the"
         " directory aside",
         options=fresh,

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, require_given
 from eoctl.output import Report, emit, error, flush, while_read
 from eoctl.progress import Progress, log_bytes
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
@@ -17,7 +18,7 @@ from recovery.rebuild.diff import FileState
 from recovery.rebuild.many import rebuild_many
 from recovery.rebuild.write_derived import Derived, derived_plan, write_elsewhere
 from recovery.replay.price import recovery_price
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
 
@@ -263,18 +264,23 @@ def _arguments(partition_path: str) -> dict[str, Any]:
 
 def _refuse_damage(result: RebuildResult) -> None:
     """A derived file must not lie about bytes that are still in the log."""
-    for problem in result.unread:
-        raise RefusedError(
-            f"{problem}; the rebuilt files would lack what is in it",
-            next_step="--to DIR, and decide what becomes of that file first",
+    lacking = [
+        Lacking(
+            why=f"{problem}; the rebuilt files would lack what is in it",
+            first="--to DIR, and decide what becomes of that file first",
         )
+        for problem in result.unread
+    ]
     cut = result.cut
     if cut is not None and cut.verdict.kind not in TAILS:
-        raise RefusedError(
-            f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
-            f" {cut.base_offset}; files for the part before it would hide that",
-            next_step="--to DIR, and decide what becomes of the log first",
+        lacking.append(
+            Lacking(
+                why=f"{result.path}: the log is damaged at position {cut.valid_bytes} of segment"
+                f" {cut.base_offset}; files for the part before it would hide that",
+                first="--to DIR, and decide what becomes of the log first",
+            )
         )
+    require_given("", lacking)
 
 
 def _written_elsewhere(result: RebuildResult, directory: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import call
+from eoctl.call import Lacking, require_given
 from eoctl.clock import resolve_now
 from eoctl.dump.index_text import producer_line
 from eoctl.face.style import screen_size
@@ -37,7 +38,7 @@ from recovery.replay.snapshots import Clock
 from recovery.rules.findings import Severity
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, RefusedError
+from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 from storage.files import fsio
 from storage.kernels.protocol import VerdictKind
 from storage.shell_words import call_text
@@ -316,14 +317,18 @@ def _is_needed(view: _StateView) -> bool:
     on_disk = target.read_bytes() if target.exists() else None
     if not recovered.offset or on_disk == recovered.content or view.has_aged:
         return False
-    for problem in recovered.problems:
-        raise RefusedError(f"{problem}; the state would lack what is in it")
     tails = (VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED)
-    for path, verdict in recovered.damage.items():
-        if verdict.kind not in tails:
-            raise RefusedError(
-                f"{path}: the log is damaged at position {verdict.start_pos}"
-                f" ({verdict.reason}); a snapshot would hide that",
-                next_step="--to FILE, and decide what becomes of the log first",
-            )
+    lacking = [
+        Lacking(f"{each}; the state would lack what is in it") for each in recovered.problems
+    ]
+    lacking += [
+        Lacking(
+            why=f"{path}: the log is damaged at position {verdict.start_pos}"
+            f" ({verdict.reason}); a snapshot would hide that",
+            first="--to FILE, and decide what becomes of the log first",
+        )
+        for path, verdict in recovered.damage.items()
+        if verdict.kind not in tails
+    ]
+    require_given("", lacking)
     return True

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, require_given
 from eoctl.output import Report, emit
 from eoctl.progress import Progress
 from eoctl.replica_paths import (
@@ -185,11 +186,17 @@ def _require_clean(
         if acknowledged is None
         else f"offsets below {acknowledged} were acknowledged, and {leader.path} has others there"
     )
-    raise RefusedError(
-        f"{follower.path}: would be cut at {end_offset}: {what}",
-        next_step="--unclean if that leader counts nevertheless, as after an unclean election;"
-        f" eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} tells what each"
-        " choice loses",
+    require_given(
+        follower.path,
+        [
+            Lacking(
+                why=f"would be cut at {end_offset}: {what}",
+                options=("--unclean",),
+                meaning="that leader counts nevertheless, as after an unclean election",
+                first=f"eoctl replicas compare {pasted(follower.path)} {pasted(leader.path)} tells"
+                " what each choice loses",
+            )
+        ],
     )
 
 

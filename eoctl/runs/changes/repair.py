@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, refusal
 from eoctl.output import Report, emit, line
 from eoctl.progress import Progress
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
@@ -33,6 +34,7 @@ from recovery.replay.price import recovery_price
 from storage.dirs.discovery import discover
 from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import DirState
+from storage.shell_words import call_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,17 +68,12 @@ class RepairOptions(NamedTuple):
     metadata_dir: str | None = None
     replicated: bool = False
 
-    def check(self, *, is_kept: bool) -> None:
-        """Refuse combinations that mean nothing; `is_kept`: it is applied, or the plan saved.
+    def check(self) -> None:
+        """Refuse combinations that mean nothing.
 
         Raises:
             UsageError: for each of them.
         """
-        if is_kept and self.strategy is None:
-            raise UsageError(
-                "no strategy: it must be said what is to be done",
-                next_step="the same without --apply and --save-plan proposes one",
-            )
         if self.single_copy and self.strategy is Strategy.MOVE_AWAY:
             raise UsageError(
                 "--single-copy: what is moved away is fetched again from another replica",
@@ -393,12 +390,18 @@ class RepairRun:
         if watermark is not None:
             where = f"below its high watermark {watermark}"
         has = "an unknown number of" if factor is None else str(factor)
-        return RefusedError(
-            f"{repaired.path}: would lose offsets {where}, and has {has} replicas: they would"
-            " diverge where Kafka cannot see it",
-            next_step="--strategy move-away, so that the broker fetches it again; --single-copy if"
-            " this directory is the only one that survives; --metadata-dir DIR if it is the only"
-            " one",
+        return refusal(
+            repaired.path,
+            [
+                Lacking(
+                    why=f"would lose offsets {where}, and has {has} replicas: they would diverge"
+                    " where Kafka cannot see it",
+                    options=("--single-copy",),
+                    meaning="this directory is the only one that survives",
+                    first="--strategy move-away, so that the broker fetches it again;"
+                    " --metadata-dir DIR if it is the only one",
+                )
+            ],
         )
 
     def _why_not_away(self, job: RebuildJob, repaired: Repaired) -> RefusedError | None:
@@ -410,10 +413,16 @@ class RepairRun:
                 next_step="--strategy salvage",
             )
         if is_only is None and not self._options.replicated:
-            return RefusedError(
-                f"{repaired.path}: nothing is known of other replicas: moved away, it may be gone",
-                next_step="--metadata-dir DIR with the cluster's metadata; --replicated if another"
-                " broker has a replica that is in sync",
+            return refusal(
+                repaired.path,
+                [
+                    Lacking(
+                        why="nothing is known of other replicas: moved away, it may be gone",
+                        options=("--replicated",),
+                        meaning="another broker has a replica that is in sync",
+                        first="--metadata-dir DIR with the cluster's metadata",
+                    )
+                ],
             )
         return None
 
@@ -470,6 +479,22 @@ class RepairRun:
                 if is_only and _has_no_way(each):
                     strategy = NO_STRATEGY  # nothing of it is left
             yield row._replace(strategy=strategy)
+
+
+def no_strategy(paths: Sequence[str], options: RepairOptions, jobs: int) -> UsageError:
+    """Return the error of a call that is to change something and does not say how: what would do.
+
+    Raises:
+        RefusedError, AccessError, UsageError: nothing can be proposed.
+    """
+    run = RepairRun(paths, options, compares=True)
+    with Progress("reading", run.log_bytes) as progress:
+        found = run.plan(jobs, progress.advance).comparison
+    next_step = "the same without --apply and --save-plan compares them"
+    if found is not None and found.call:
+        remark = f"{found.remark}: " if found.remark.startswith("if ") else ""
+        next_step = f"{next_step}; {remark}{call_text([*found.call, '--apply'])}"
+    return UsageError("no strategy: it must be said what is to be done", next_step=next_step)
 
 
 def repair_command(run: RepairRun, jobs: int) -> ChangeCommand:

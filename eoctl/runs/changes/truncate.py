@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, require_given
 from eoctl.clock import resolve_now
 from eoctl.output import Report, emit
 from eoctl.progress import Progress
@@ -25,7 +26,7 @@ from recovery.truncate.transactions import cut_parts
 from storage.dirs.discovery import select_partition
 from storage.dirs.log_dir import StoppedState, read_log_dir
 from storage.dirs.partition import Partition
-from storage.errors import EXIT_OK, EXIT_SKIPPED, RefusedError, UsageError
+from storage.errors import EXIT_OK, EXIT_SKIPPED, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -328,9 +329,16 @@ def _require_no_other_copy(
         else f"below its high watermark {high_watermark}"
     )
     has = "an unknown number of" if factor is None else str(factor)
-    raise RefusedError(
-        f"{partition.path}: would end at {truncation.cut.end_offset}, {where}, and has {has}"
-        " replicas: they would diverge where Kafka cannot see it",
-        next_step="--all-replicas DIR for each other one, --single-copy if this directory will be"
-        " the only one that survives, or --metadata-dir DIR if it is the only one",
+    require_given(
+        partition.path,
+        [
+            Lacking(
+                why=f"would end at {truncation.cut.end_offset}, {where}, and has {has} replicas:"
+                " they would diverge where Kafka cannot see it",
+                options=("--single-copy",),
+                meaning="this directory will be the only one that survives",
+                first="--all-replicas DIR for each other one; --metadata-dir DIR if it is the"
+                " only one",
+            )
+        ],
     )

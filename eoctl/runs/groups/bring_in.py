@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.call import again
+from eoctl.call import Lacking, again, require_given
 from eoctl.clients.coordinators.group_offsets import offset_value_version
 from eoctl.clients.partitions.target import require_log_dir
 from eoctl.output import Report, emit
@@ -247,7 +247,6 @@ class _Import:
         world, options = self._world, self._options
         if not world.log.partitions:
             raise _no_topic(self._paths[0])
-        self._require_count()
         judged = judge(
             world.log,
             world.places,
@@ -279,11 +278,14 @@ class _Import:
 
     # --- may it be
 
-    def _require_count(self) -> None:
-        """Without metadata all partitions have to be here, and each group where it belongs."""
+    def _knows_count(self) -> bool:
+        """Whether it is known how many partitions the topic has.
+
+        Without metadata all of them have to be here, and each group where it belongs.
+        """
         log = self._world.log
         if log.partitions_count is not None:
-            return
+            return True
         count = max(log.partitions) + 1
         misplaced = [
             each.group
@@ -291,16 +293,13 @@ class _Import:
             if coordinator_partition(each.group, count) != each.partition
         ]
         if log.has_gaps or misplaced:
-            raise RefusedError(
-                f"{self._paths[0]}: how many partitions {GROUPS_TOPIC} has is not known, and so not"
-                " which one a group belongs to",
-                next_step=f"if DIR has the cluster's metadata: {again('--metadata-dir', 'DIR')}",
-            )
+            return False
         log.partitions_count = count
         self._world.notes.append(
             f"without the cluster's metadata {GROUPS_TOPIC} has the {count} partitions that are"
             " here"
         )
+        return True
 
     def _home_of(self, group: str) -> int:
         home = self._world.log.home_of(group)
@@ -309,71 +308,68 @@ class _Import:
 
     def _require(self, judged: Judged) -> None:
         """Refuse with all that stands in the way at once, and the call that would work."""
-        told: list[str] = []
-        flags: dict[str, str] = {}  # option, with its value -> what it says
-        first: list[str] = []
-        for kind, words in judged.obstacles.items():
-            told.append(_shortened(words))
-            self._way_on(kind, flags, first)
-        numbers = dict.fromkeys(self._home_of(group) for group, _ in self._given)
-        for number in sorted(numbers):
-            self._look_at_home(number, told, flags, first)
-        if told:
-            call = again(*(word for each in flags for word in each.split(" ")))
-            meaning = " and ".join(dict.fromkeys(flags.values()))
-            then = f"if {meaning}: {call}" if flags else "then again"
-            raise RefusedError("; ".join(told), next_step="; ".join([*dict.fromkeys(first), then]))
+        lacking = [
+            self._lacking(kind, _shortened(words)) for kind, words in judged.obstacles.items()
+        ]
+        if self._knows_count():
+            numbers = dict.fromkeys(self._home_of(group) for group, _ in self._given)
+            lacking += [each for number in sorted(numbers) for each in self._look_at_home(number)]
+        else:
+            lacking.append(
+                Lacking(
+                    why=f"{self._paths[0]}: how many partitions {GROUPS_TOPIC} has is not known,"
+                    " and so not which one a group belongs to",
+                    options=("--metadata-dir", "DIR"),
+                    meaning="DIR has the cluster's metadata",
+                )
+            )
+        require_given("", lacking)
 
-    def _way_on(self, kind: ImportObstacle, flags: dict[str, str], first: list[str]) -> None:
-        log_dirs = " ".join(map(pasted, self._paths))
+    def _lacking(self, kind: ImportObstacle, why: str) -> Lacking:
+        """What it takes to go on."""
         if kind is ImportObstacle.MEMBERS:
-            flags["--consumers-are-stopped"] = "no consumer of these groups is at work"
-        elif kind is ImportObstacle.OUTSIDE:
-            flags["--outside clamp"] = "the nearer end of the log will do"
-        elif kind is ImportObstacle.NO_LOG:
-            first.append("--logs DIR with each log dir that has them, or --outside keep")
-        elif kind is ImportObstacle.UNKNOWN:
-            flags["--skip-unknown"] = "offsets of partitions that are not there can be left out"
+            meaning = "no consumer of these groups is at work"
+            return Lacking(why, ("--consumers-are-stopped",), meaning)
+        if kind is ImportObstacle.OUTSIDE:
+            return Lacking(why, ("--outside", "clamp"), "the nearer end of the log will do")
+        if kind is ImportObstacle.UNKNOWN:
+            meaning = "offsets of partitions that are not there can be left out"
+            return Lacking(why, ("--skip-unknown",), meaning)
+        if kind is ImportObstacle.NO_LOG:
+            first = "--logs DIR with each log dir that has them, or --outside keep"
         elif kind is ImportObstacle.PENDING:
-            first.append(f"eoctl txn list {log_dirs}; eoctl txn complete ends what is due")
-        elif kind is ImportObstacle.KIND:
-            first.append("leave these groups out: --group with each other one")
+            log_dirs = " ".join(map(pasted, self._paths))
+            first = f"eoctl txn list {log_dirs}; eoctl txn complete ends what is due"
+        else:
+            first = "leave these groups out: --group with each other one"
+        return Lacking(why, first=first)
 
-    def _look_at_home(
-        self, number: int, told: list[str], flags: dict[str, str], first: list[str]
-    ) -> None:
-        log, options = self._world.log, self._options
+    def _look_at_home(self, number: int) -> Iterator[Lacking]:
+        """Open a partition that is written to; gives what forbids it."""
+        log, image, options = self._world.log, self._world.image, self._options
         name = f"{GROUPS_TOPIC}-{number}"
         groups = dict.fromkeys(g for g, _ in self._given if self._home_of(g) == number)
-        home = HomePartition(number, self._log_dirs, self._world.image)
+        home = HomePartition(number, self._log_dirs, image)
         if not home.paths:
-            told.append(f"{name} is not here, which has {listing([*groups], 'groups')}")
-            first.append("name the log dir that has it, too")
+            why = f"{name} is not here, which has {listing([*groups], 'groups')}"
+            yield Lacking(why, first="name the log dir that has it, too")
             return
         if not log.partitions.get(number):
-            told.append(f"{home.paths[0]}: cannot be read whole")
-            first.append(f"eoctl check {pasted(home.paths[0])}")
+            first = f"eoctl check {pasted(home.paths[0])}"
+            yield Lacking(f"{home.paths[0]}: cannot be read whole", first=first)
             return
-        if home.lacking_count != 0 and not options.single_copy:
-            if home.lacking_count is None and len(home.paths) == 1:
-                told.append(
-                    f"{home.paths[0]}: its replication factor is unknown: other replicas would lack"
-                    " what is appended here"
-                )
-                flags["--single-copy"] = "this directory is the only replica that counts"
-            elif home.lacking_count:
-                count = len(home.paths) + home.lacking_count
-                told.append(
-                    f"{name} has {count} replicas, and {home.lacking_count} would lack what is"
-                    " appended"
-                )
-                first.append("name the log dirs of the other brokers, too")
-                flags["--single-copy"] = "what is given are the only ones that survive"
+        if image is not None and GROUPS_TOPIC not in image.topics:
+            why = (
+                f"the cluster's metadata does not know {GROUPS_TOPIC}: a broker would set it aside"
+            )
+            yield Lacking(why, first="start the broker, have a consumer commit an offset, stop it")
+            return
+        if not options.single_copy:
+            yield from home.lacking_replicas()
         try:
             home.look(options.metadata_dir, self._world.moment)
         except (RefusedError, UsageError) as exc:
-            told.append(exc.message)
-            first += [exc.next_step] if exc.next_step else []
+            yield Lacking(exc.message, first=exc.next_step)
             return
         self._homes[number] = home
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.call import Lacking
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.target import TargetOptions, read_topic_id, resolve_target
+from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
 from eoctl.replica_paths import require_one_topic, select_replicas
 from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.transactions.planned_append import PlannedAppends, with_recovery
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, DirState
-from storage.formats.partition_metadata import new_topic_id
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from eoctl.clients.partitions.open_partition import OpenPartition
     from eoctl.clock import Now
@@ -54,13 +53,28 @@ class HomePartition:
             if each.name.partition == number and each.name.state is DirState.LIVE
         ]
         self.lacking_count: int | None = None
-        self._image = image
         factor = None
         if image is not None and not image.problems:
             factor = image.replication_factor(GROUPS_TOPIC, number)
         if factor is not None:
             self.lacking_count = max(factor - len(self.paths), 0)
         self._copies: tuple[HomeCopy, ...] = ()
+
+    def lacking_replicas(self) -> Iterator[Lacking]:
+        """Tell which replicas are not given, or that it is not known."""
+        if self.lacking_count is None and len(self.paths) == 1:
+            found = lacking_single_copy(None, TargetOptions())
+            if found is not None:
+                yield found._replace(why=f"{self.paths[0]}: {found.why}")
+        elif self.lacking_count:
+            count = len(self.paths) + self.lacking_count
+            yield Lacking(
+                why=f"{GROUPS_TOPIC}-{self.number} has {count} replicas, and {self.lacking_count}"
+                " would lack what is appended",
+                options=("--single-copy",),
+                meaning="what is given are the only ones that survive",
+                first="name the log dirs of the other brokers, too",
+            )
 
     def look(self, metadata_dir: str | None, now: Now) -> None:
         """Find the end of each copy, after a crash as it is recovered; reads only.
@@ -72,10 +86,12 @@ class HomePartition:
         """
         partitions = [Partition.of(each) for each in select_replicas(self.paths)]
         require_one_topic(partitions)
-        # Brokers with ZooKeeper need no topic id, and none is written: any will do.
-        options = TargetOptions(metadata_dir=metadata_dir, single_copy=True, may_be_internal=True)
-        if self._image is None and any(read_topic_id(Path(e)) is None for e in self.paths):
-            options = options._replace(topic_id=new_topic_id())
+        options = TargetOptions(
+            metadata_dir=metadata_dir,
+            single_copy=True,
+            may_be_internal=True,
+            keeps_directory=True,
+        )
         copies = []
         for path, partition in zip(self.paths, partitions, strict=True):
             opened = open_partition(resolve_target(path, options), WriteOptions(), now, None)

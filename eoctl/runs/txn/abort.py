@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, require_given
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.target import TargetOptions, resolve_target
+from eoctl.clients.partitions.target import (
+    TargetOptions,
+    lacking_single_copy,
+    resolve_target,
+)
 from eoctl.output import Report, emit
 from eoctl.replica_paths import require_one_topic, select_replicas
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
@@ -110,9 +115,19 @@ def plan_abort(path: str, options: AbortOptions) -> PlannedAbort:
     # Listed for the state alone: segments may be recovered below.
     partitions = [Partition.of(each) for each in select_replicas(paths)]
     require_one_topic(partitions)
-    _require_all(path, targets[0], options)
     world = open_world(paths, options.world)
-    found = [_find(each, options.producer_id, world) for each in partitions]
+    replicas_lacking = _lacking_replicas(path, targets[0], options)
+    try:
+        found = [_find(each, options.producer_id, world) for each in partitions]
+    except UsageError:
+        require_given("", [replicas_lacking])
+        raise
+    verdicts = [
+        lacking_verdict(each, world.moment, force_overdue=options.force_overdue)
+        for each in found
+        if each is not None
+    ]
+    require_given("", [replicas_lacking, *verdicts[:1]])
     if all(each is None for each in found):
         nothing = f"producer {options.producer_id} has no open transaction in {path}"
         return PlannedAbort(plan=None, rows=(), notes=tuple(world.notes), nothing=nothing)
@@ -143,21 +158,29 @@ def _target(path: str, options: AbortOptions) -> WriteTarget:
         path,
         TargetOptions(
             metadata_dir=options.world.metadata_dir,
-            single_copy=options.single_copy or bool(options.all_replicas),
+            single_copy=True,  # refused with all else that is missing
             may_be_internal=True,
+            keeps_directory=True,
         ),
     )
 
 
-def _require_all(path: str, target: WriteTarget, options: AbortOptions) -> None:
+def _lacking_replicas(path: str, target: WriteTarget, options: AbortOptions) -> Lacking | None:
     """Where it is known how many replicas there are, each of them gets the marker (FIX-9)."""
     factor = target.replication_factor
     given_count = 1 + len(options.all_replicas)
-    if options.all_replicas and not options.single_copy and factor not in {None, given_count}:
-        raise RefusedError(
-            f"{path}: has {factor} replicas, {given_count} are given",
-            next_step="--all-replicas DIR for each other one",
-        )
+    if not options.all_replicas:
+        given = TargetOptions(single_copy=options.single_copy)
+        found = lacking_single_copy(factor, given)
+        return None if found is None else found._replace(why=f"{path}: {found.why}")
+    if options.single_copy or factor in {None, given_count}:
+        return None
+    return Lacking(
+        why=f"{path}: has {factor} replicas, {given_count} are given",
+        options=("--single-copy",),
+        meaning="those that are given will be the only ones that survive",
+        first="--all-replicas DIR for each other one",
+    )
 
 
 def _find(partition: Partition, producer_id: int, world: TxnWorld) -> OpenTransactionReport | None:
@@ -259,26 +282,34 @@ def require_verdict(found: OpenTransactionReport, now: Now, *, force_overdue: bo
     Raises:
         RefusedError: with what to do instead.
     """
+    require_given("", [lacking_verdict(found, now, force_overdue=force_overdue)])
+
+
+def lacking_verdict(
+    found: OpenTransactionReport, now: Now, *, force_overdue: bool
+) -> Lacking | None:
+    """Tell why a coordinator still ends it, or may; None: it does not."""
     verdict, reason = found.verdict, found.reason
     if verdict is TransactionVerdict.HANGING:
-        return
+        return None
     offline = f"eoctl txn complete {pasted(Path(found.path).parent)} does what it would"
     name = f"{found.path}: the transaction of producer {found.producer_id} is {verdict}: {reason}"
     name = f"{name}; {now.describe()}"
     if verdict is TransactionVerdict.OVERDUE:
         if found.coordinator_status == TransactionStatus.PREPARE_COMMIT.label:
-            raise RefusedError(
-                f"{name}: it is decided, and its data is committed in other partitions",
-                next_step=f"start the brokers: the coordinator completes it; or {offline}",
+            return Lacking(
+                why=f"{name}: it is decided, and its data is committed in other partitions",
+                first=f"start the brokers: the coordinator completes it; or {offline}",
             )
         if force_overdue:
-            return
-        raise RefusedError(
-            name,
-            next_step=f"start the brokers: the coordinator aborts it; or {offline}; or"
-            " --force-overdue if it never will",
+            return None
+        return Lacking(
+            why=name,
+            options=("--force-overdue",),
+            meaning="it never will",
+            first=f"start the brokers: the coordinator aborts it; or {offline}",
         )
-    next_step = {
+    first = {
         TransactionVerdict.ONGOING: "start the brokers: the coordinator ends it; or"
         f" {offline}, when it is late",
         TransactionVerdict.UNLISTED: "again when transaction.max.timeout.ms and five minutes"
@@ -286,7 +317,7 @@ def require_verdict(found: OpenTransactionReport, now: Now, *, force_overdue: bo
         TransactionVerdict.UNKNOWN: "--coordinator-dir with all of __transaction_state, and"
         " --metadata-dir",
     }[verdict]
-    raise RefusedError(name, next_step=next_step)
+    return Lacking(why=name, first=first)
 
 
 def _warnings(

@@ -161,6 +161,11 @@ def finish() -> None:
         raise UsageError(f"--columns {','.join(absent)}: not among {there}")
 
 
+def tell_utc() -> None:
+    """Show times in UTC from now on: what is made here is read elsewhere."""
+    _Mode.look = _Mode.look._replace(is_utc=True)
+
+
 def look() -> Look:
     """How the reports of this command are to be shown."""
     return _Mode.look

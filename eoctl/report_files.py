@@ -77,7 +77,7 @@ def write_reports(
     fs = fsio.FileSystem()
     if not Path(directory).is_dir():
         try:
-            fs.make_dir(directory, 0o777 & ~_umask())
+            fs.make_dir(directory, 0o777 & ~umask())
         except OSError as exc:
             raise AccessError(exc, directory) from exc
     for name, (columns, rows) in reports.items():
@@ -101,7 +101,7 @@ def _type_of(column: str) -> Any:
     return pa.list_(pa.int64()) if column in NUMBER_LISTS else pa.int64()
 
 
-def _umask() -> int:
+def umask() -> int:
     """Return the umask; it can only be read by setting it."""
     umask = os.umask(0o77)
     os.umask(umask)

@@ -28,6 +28,9 @@ COMMANDS = {
     "check": CommandEntry(
         "eoctl.commands.check", "Check directories against the rules a broker lives by."
     ),
+    "report": CommandEntry(
+        "eoctl.commands.report", "Make one HTML file with timelines, to attach to an incident."
+    ),
     "rebuild": CommandEntry(
         "eoctl.commands.rebuild", "Rebuild indexes, snapshots and epochs from the .log files."
     ),

@@ -105,10 +105,11 @@ ROOMS: dict[str, set[str]] = {
     "recovery.export": {
         "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
+    "recovery.timeline": {"recovery.replay", "recovery.summaries"},
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
         "recovery.checks.log_dirs", "recovery.replay", "recovery.rules", "recovery.start",
-        "recovery.truncate",
+        "recovery.timeline", "recovery.truncate",
     },
     "recovery.begin": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
@@ -136,6 +137,7 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.help": {
         "eoctl", "recovery.changes.journals", "recovery.changes.plans", "recovery.rules",
     },
+    "eoctl.report": {"eoctl.face"},
     "eoctl.text": {"recovery.work"},
     "eoctl.dump": {"eoctl", "eoctl.text", "recovery.rebuild", "recovery.rules"},
     "eoctl.clients": set(),
@@ -194,6 +196,11 @@ ROOMS: dict[str, set[str]] = {
     },
     "eoctl.runs.reports": {
         "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
+    },
+    "eoctl.runs.report": {
+        "eoctl", "eoctl.face", "eoctl.report", "eoctl.runs.checking",
+        "eoctl.runs.groups", "eoctl.runs.reports", "eoctl.runs.txn", "recovery.*",
+        "recovery.changes.*",
     },
     "eoctl.runs.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",

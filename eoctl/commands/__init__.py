@@ -4,5 +4,5 @@
 
 From the entry down: adopt, advise, apply, check, consume, copy, describe, dump_segment, duplicates,
 export, init, journal, lease_pid, locate, loss, produce, producers, rebuild, recover_state, repair,
-replicas, spark_audit, truncate, undo.
+replicas, report, spark_audit, truncate, undo.
 """

@@ -54,6 +54,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         ),
         Example("What a rule says", "eoctl check --explain BAT-1"),
     ),
+    "report": (
+        Example(
+            "A page with timelines, to attach to an incident",
+            f"eoctl report {_DIR} --to report.html",
+        ),
+        Example(
+            "One topic, with pseudonyms, to show to strangers",
+            f"eoctl report {_DIR} --topic orders --redact names --to public.html",
+        ),
+    ),
     "rebuild": (
         Example("What of the derived files is not as it should be", f"eoctl rebuild {_LOG}"),
         Example("Write them anew, with a way back", f"eoctl rebuild {_LOG} --apply"),

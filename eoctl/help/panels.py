@@ -21,7 +21,7 @@ _OPTIONS = {
         topic offsets times from-offset to-offset from-time to-time from until isolation
         aborted-from key producer-id producer-epoch transactional-id only-control only-aborted
         since max-messages max-bytes max-transactions min-bytes older-than all
-        skip-corrupt with-later
+        skip-corrupt with-later max-lanes
     """,
     Panel.OUTPUT: """
         output columns utc color no-pager no-progress verbose limit fail-on segments report by-hour
@@ -34,9 +34,10 @@ _OPTIONS = {
     """,
     Panel.ADVANCED: """
         now producer-expiry-ms metadata-dir coordinator-dir server-properties jobs io-limit engine
-        master conf split-bytes spill-dir memory index-interval-bytes index-max-bytes segment-bytes
-        topic-id leader-epoch coordinator-epoch fsync preallocate transaction-max-timeout-ms
-        transaction-timeout-ms transaction-version max-message-size max-batch-bytes assume-hw
+        master conf split-bytes spill-dir memory key-file index-interval-bytes index-max-bytes
+        segment-bytes topic-id leader-epoch coordinator-epoch fsync preallocate
+        transaction-max-timeout-ms transaction-timeout-ms transaction-version max-message-size
+        max-batch-bytes assume-hw
         batch-bytes batch-messages batch-records block-size wait-ms in-flight fault acks-to
         base-sequence key-decoder-class value-decoder-class broker-version compare no-compare help
     """,

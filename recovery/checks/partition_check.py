@@ -6,7 +6,7 @@ and the replay with `.txnindex` and `.snapshot`. The pass goes on behind damage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from recovery.checks.batches import BatchCheck
 from recovery.checks.grounds.circumstances import Circumstances, Refusal
@@ -61,6 +61,21 @@ class CheckOptions(NamedTuple):
     predicts: bool = False
 
 
+class Watch(Protocol):
+    """Who else looks at the batches that a check reads, in the same pass."""
+
+    def begin(self, partition: Partition) -> None:
+        """A partition is about to be read."""
+
+    def take(
+        self, table: HeaderTable, markers: MarkerColumns, files: SegmentFiles, doubtful: set[int]
+    ) -> None:
+        """Take batches with right checksums; `doubtful`: where the offset cannot be right."""
+
+    def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
+        """Take note of a control batch, not taken yet, that a broker cannot read as a marker."""
+
+
 class CheckedSegment(NamedTuple):
     """What a start does with a segment depends on this.
 
@@ -104,6 +119,7 @@ def check_partition(
     options: CheckOptions,
     *,
     on_bytes: Callable[[int], None] | None = None,
+    watch: Watch | None = None,
 ) -> CheckedPartition:
     """Check one partition directory.
 
@@ -112,8 +128,11 @@ def check_partition(
         image: of its cluster; None: settings and assignment are not known.
         options: how thorough.
         on_bytes: told how much of the log was read.
+        watch: is shown what is read.
     """
-    return _PartitionCheck(partition, image, options, on_bytes).run()
+    if watch is not None:
+        watch.begin(partition)
+    return _PartitionCheck(partition, image, options, on_bytes, watch).run()
 
 
 class _PartitionCheck:
@@ -123,7 +142,10 @@ class _PartitionCheck:
         image: ClusterImage | None,
         options: CheckOptions,
         on_bytes: Callable[[int], None] | None,
+        watch: Watch | None,
     ) -> None:
+        self._watch = watch
+        self._reading: tuple[SegmentFiles, Segment] | None = None
         self._partition = partition
         self._image = image
         self._options = options
@@ -225,6 +247,7 @@ class _PartitionCheck:
             files, read_txn_index(self._partition, files, circumstances, collector)
         )
         records = self._record_check(files, segment)
+        self._reading = files, segment
         walk = CheckWalk(
             self,
             segment,
@@ -312,10 +335,14 @@ class _PartitionCheck:
         """Hand on batches with right checksums."""
         self._epochs.take(table, log_path, doubtful)
         self._replay.take(table, markers)
+        if self._watch is not None and self._reading is not None:
+            self._watch.take(table, markers, self._reading[0], doubtful)
 
     def bad_marker(self, error: FormatError, batch: ScannedBatch) -> None:
         """Note a control batch whose record is no end marker; `--deep` tells of it anyway."""
         self.circumstances.has_damage = True
+        if self._watch is not None and self._reading is not None:
+            self._watch.bad_marker(self._reading[1], batch)
         if error.check_id == REFUSED_CHECK_ID:
             self.circumstances.refusal = Refusal(batch.header.base_offset, str(error))
         if self._options.deep:

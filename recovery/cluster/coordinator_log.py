@@ -24,7 +24,7 @@ from storage.formats.transaction_state import TransactionState, parse_record
 from storage.producers.java_hash import coordinator_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, Problem
@@ -70,7 +70,14 @@ class CoordinatorLog:
         problems: what could not be read or parsed.
     """
 
-    def __init__(self, log_dirs: Iterable[LogDir], image: ClusterImage | None = None) -> None:
+    def __init__(
+        self,
+        log_dirs: Iterable[LogDir],
+        image: ClusterImage | None = None,
+        on_record: Callable[[IdRecord], None] | None = None,
+    ) -> None:
+        """`on_record` is told of each record, not of the newest only."""
+        self._on_record = on_record
         self.ids: dict[str, IdRecord] = {}
         self.partitions: dict[int, StatePartition] = {}
         self.lagging: list[int] = []
@@ -129,12 +136,14 @@ class CoordinatorLog:
             if not is_home and not self._belongs(transactional_id, number):
                 self.misplaced_count += 1
                 continue
-            self.ids[transactional_id] = IdRecord(
+            newest = self.ids[transactional_id] = IdRecord(
                 transactional_id=transactional_id,
                 partition=number,
                 offset=record.offset,
                 state=state,
             )
+            if self._on_record is not None:
+                self._on_record(newest)
             if state is not None:
                 known = (state.previous_producer_id, state.next_producer_id, state.producer_id)
                 self._owners.update((each, transactional_id) for each in known if each >= 0)

@@ -26,6 +26,7 @@ from storage.file_names import METADATA_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from recovery.checks.partition_check import Watch
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
 
@@ -83,14 +84,21 @@ class CheckResult(NamedTuple):
     log_start_line: int | None = None
 
 
-def check_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> CheckResult:
+def check_one(
+    job: CheckJob,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+    watch: Watch | None = None,
+) -> CheckResult:
     """Check one partition directory. Errors become part of the result."""
     selected = job.selected
     becomes_leader = False
     pace = _Pace(job.bytes_per_second, on_bytes)
     try:
         partition = Partition.of(selected, job.image)
-        checked = check_partition(partition, job.image, job.options, on_bytes=pace.advance)
+        checked = check_partition(
+            partition, job.image, job.options, on_bytes=pace.advance, watch=watch
+        )
         reason = _not_started(job)
         if reason:
             prediction = StartPrediction(

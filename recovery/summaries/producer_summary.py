@@ -210,12 +210,7 @@ def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
     if not len(wanted):
         return _no_ended()
     events = ProducerEvents._make(column[wanted] for column in grouped)
-    # A span: the batches of one producer up to and with its next marker.
-    is_span = np.ones(len(wanted), np.bool_)
-    is_span[1:] = (np.diff(events.producer_id) != 0) | (events.marker[:-1] != NO_MARKER)
-    starts = np.flatnonzero(is_span)
-    ends = np.append(starts[1:], len(wanted)) - 1
-    kind = events.marker[ends]
+    starts, ends, kind = spans_of(events.producer_id, events.marker)
     parts = _parts(events, starts, ends - (kind != NO_MARKER))
     ids = events.producer_id[starts]
     firsts = group_starts(ids)
@@ -242,6 +237,23 @@ def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
     rows["last_end_data_timestamp_ms"][slot[ends_at]] = parts["last_timestamp_ms"][ends_at]
     is_unique = is_end & (markers["epoch"] > parts["epoch"])
     return EndedEpochs(ids[is_unique], markers["epoch"][is_unique], kind[is_unique] == COMMIT)
+
+
+def spans_of(producer_id: Ints, marker: NDArray[np.int8]) -> tuple[Ints, Ints, NDArray[np.int8]]:
+    """Part events into spans: what one producer has up to and with its next marker.
+
+    Args:
+        producer_id: of transactional data and end markers, grouped, each group in log order.
+        marker: NO_MARKER for data.
+
+    Returns:
+        First and last place of each span, and what its marker is; NO_MARKER: it is open.
+    """
+    is_span = np.ones(len(producer_id), np.bool_)
+    is_span[1:] = (np.diff(producer_id) != 0) | (marker[:-1] != NO_MARKER)
+    starts = np.flatnonzero(is_span)
+    ends = np.append(starts[1:], len(producer_id)) - 1
+    return starts, ends, marker[ends]
 
 
 def _parts(events: ProducerEvents, starts: Ints, lasts: Ints) -> Rows:

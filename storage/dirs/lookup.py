@@ -87,17 +87,22 @@ class DoubtfulOffsets(_ToldBatches):
         A marker at 65629 of a log that ends at 329 does not lie above its high watermark.
         `floor_offset`: one above the last good batch before the table; -1: there was none.
         """
-        import numpy as np
+        return put_right(table, self.positions, floor_offset)
 
-        is_doubtful = np.isin(table.pos, list(self.positions))
-        is_placed = table.crc_ok & ~is_doubtful
-        before = np.maximum.accumulate(np.where(is_placed, np.arange(len(is_placed)), -1))
-        behind = np.where(before < 0, floor_offset, table.last_offset[before] + 1)
-        is_known = is_doubtful & (behind >= 0)
-        return table._replace(
-            base_offset=np.where(is_known, behind, table.base_offset),
-            last_offset=np.where(is_known, behind, table.last_offset),
-        )
+
+def put_right(table: HeaderTable, positions: AbstractSet[int], floor_offset: int) -> HeaderTable:
+    """Do what `DoubtfulOffsets.put_right` does, for batches at these positions."""
+    import numpy as np
+
+    is_doubtful = np.isin(table.pos, list(positions))
+    is_placed = table.crc_ok & ~is_doubtful
+    before = np.maximum.accumulate(np.where(is_placed, np.arange(len(is_placed)), -1))
+    behind = np.where(before < 0, floor_offset, table.last_offset[before] + 1)
+    is_known = is_doubtful & (behind >= 0)
+    return table._replace(
+        base_offset=np.where(is_known, behind, table.base_offset),
+        last_offset=np.where(is_known, behind, table.last_offset),
+    )
 
 
 class LostRecords(_ToldBatches):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, line, message, while_read
-from eoctl.runs.checking.run import of_topics, prepared
+from eoctl.runs.checking.run import CheckRun, of_topics, prepared
 from eoctl.runs.told import is_for_people, tell
 from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
 from recovery.fsck.one_pass import PartitionRow
@@ -18,7 +18,7 @@ from recovery.start.changes import StartChange
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from eoctl.runs.checking.run import CheckRequest, CheckRun
+    from eoctl.runs.checking.run import CheckRequest
     from storage.dirs.discovery import Discovery
 
 
@@ -29,7 +29,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     it, gets all fields.
     """
     is_told = is_for_people(output) and not request.is_verbose
-    run, end_notes = prepared(request, keeps=is_told)
+    run, end_notes = prepared(request, CheckRun, keeps=is_told)
     reports: list[Report] = []
     if not is_told:
         reports.append(Report("finding", Finding._fields, run.findings()))

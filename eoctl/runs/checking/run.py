@@ -6,7 +6,7 @@ from collections import Counter
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from eoctl import __version__
 from eoctl.clock import parse_time_ms, resolve_now
@@ -130,6 +130,13 @@ class CheckRun:
         self.unreadable_count = 0
         self.notes += notes_in_use(found.log_dirs)
 
+    read: Callable[..., Any] = staticmethod(check_one)
+
+    def arrived(self, found: Any) -> CheckResult:
+        """Take what `read` has given; a run that reads more keeps the rest here."""
+        result: CheckResult = found
+        return result
+
     def findings(self) -> Iterator[Finding]:
         """Check; give findings as they come, those of one directory together and in order."""
         for each in self._of_log_dirs():
@@ -192,13 +199,13 @@ class CheckRun:
         with Progress("checking", sum(sizes_bytes)) as progress:
             if is_parallel:
                 flush()
-                arrived = map_unordered(check_one, jobs, jobs_count)
+                arrived = map_unordered(self.read, jobs, jobs_count)
             else:
-                one = partial(check_one, on_bytes=progress.advance)
+                one = partial(self.read, on_bytes=progress.advance)
                 arrived = ((place, one(job)) for place, job in enumerate(jobs))
-            for place, result in chain(arrived, [(None, None)]):
-                if place is not None and result is not None:
-                    results[numbers[place]] = result
+            for place, found in chain(arrived, [(None, None)]):
+                if place is not None and found is not None:
+                    result = results[numbers[place]] = self.arrived(found)
                     if is_parallel:
                         progress.advance(result.row.log_bytes or 0)
                     if self._state is not None:
@@ -272,6 +279,9 @@ class CheckRun:
         return EXIT_SKIPPED if self.unreadable_count else EXIT_OK
 
 
+Run = TypeVar("Run", bound=CheckRun)
+
+
 def _verified(options: CheckOptions) -> str:
     if options.deep:
         return "verified: headers, checksums and records of all batches"
@@ -289,8 +299,13 @@ def _paying_jobs(jobs: int, sizes_bytes: Iterable[int], options: CheckOptions) -
     return paying_jobs(jobs, weights_bytes, least_bytes=MIN_PARTITION_BYTES)
 
 
-def prepared(request: CheckRequest, *, keeps: bool) -> tuple[CheckRun, Callable[[], Sequence[str]]]:
-    """Make the run of a call; and a function that gives the notes of its state at the end."""
+def prepared(
+    request: CheckRequest, kind: type[Run], *, keeps: bool
+) -> tuple[Run, Callable[[], Sequence[str]]]:
+    """Make the run of a call; and a function that gives the notes of its state at the end.
+
+    `kind`: of run; one that reads more than a check.
+    """
     from recovery.cluster.clusters import Clusters, find_metadata
 
     version = None
@@ -305,7 +320,7 @@ def prepared(request: CheckRequest, *, keeps: bool) -> tuple[CheckRun, Callable[
     limits = ReplayLimits()
     if request.expiration_ms is not None:
         limits = limits._replace(expiration_ms=request.expiration_ms)
-    run = CheckRun(
+    run = kind(
         found,
         _wanted(found, request),
         Clusters(found.log_dirs, metadata),

@@ -351,6 +351,11 @@ def _next(verdict: DirectoryVerdict, room: int) -> Said:
     return Said("Next", next((each for each in texts if len(each) <= room), command))
 
 
+def next_command(verdict: DirectoryVerdict) -> str:
+    """Return the call that is to be made next, to be pasted; "" if there is none."""
+    return "" if verdict.call is None else call_text(verdict.call.words)
+
+
 def _checked(checked: Checked) -> list[str]:
     what = "headers, checksums; not the records (--deep)"
     if checked.is_deep:

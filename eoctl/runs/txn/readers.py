@@ -42,6 +42,7 @@ from storage.shell_words import as_argument, call_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Discovery, Selected
@@ -93,8 +94,17 @@ class TxnWorld:
         notes: what a person should know; grows while partitions are read.
     """
 
-    def __init__(self, found: Discovery, options: TxnOptions) -> None:
-        """Read the coordinators' logs before any partition is read; see `find_open`."""
+    def __init__(
+        self,
+        found: Discovery,
+        options: TxnOptions,
+        on_record: Callable[[IdRecord], None] | None = None,
+    ) -> None:
+        """Read the coordinators' logs before any partition is read; see `find_open`.
+
+        `on_record` is told of each of their records.
+        """
+        self._on_record = on_record
         self.found = found
         self.options = options
         self.is_corrupt = any(isinstance(each, FormatError) for each in found.problems)
@@ -122,7 +132,8 @@ class TxnWorld:
         if cluster in self._logs:
             return
         of_cluster = [each for each in self._log_dirs if _cluster_of(each) == cluster]
-        log = CoordinatorLog(of_cluster, self._clusters.image_for(log_dir))
+        image = self._clusters.image_for(log_dir)
+        log = CoordinatorLog(of_cluster, image, self._on_record)
         self._logs[cluster] = log
         self._tell(log.problems)
         if log.lagging:

@@ -1,0 +1,291 @@
+"""Which lanes a page draws, and how much of each: the worst first, the rest summed up and said."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.report.model import Model, PartitionMark, TransactionMark, VolumeMark
+
+VOLUME_BUDGET = 24_000  # bins of all lanes together, of both axes
+COMMITTED_BUDGET = 40_000  # bars of committed transactions
+MARKS_BUDGET = 200_000  # of aborted ones; open ones and findings are always there
+LEAST_BINS = 48
+LEAST_BARS = 100
+_PLAIN = "committed"
+
+
+class Lane(NamedTuple):
+    """A line of the timelines.
+
+    Attributes:
+        kind: `partition`, `id`, `producer`, `leader` or `broker`.
+        key: what its rows have in common: a directory, an id.
+        title: what is written beside it; `note`: smaller.
+        first_offset, end_offset: of its axis of offsets; None: it has none.
+        marks: offsets of lines across it, by name.
+    """
+
+    kind: str
+    key: str
+    title: str
+    note: str
+    first_offset: int | None = None
+    end_offset: int | None = None
+    marks: tuple[tuple[str, int], ...] = ()
+
+
+class LaidOut(NamedTuple):
+    """What the page shows as a picture.
+
+    Attributes:
+        lanes: in order.
+        model: with as many rows as the page has room for.
+        left_out: sentences on the rest.
+    """
+
+    lanes: tuple[Lane, ...]
+    model: Model
+    left_out: tuple[str, ...]
+
+
+def lay_out(model: Model, max_lanes: int) -> LaidOut:
+    """Choose the lanes, and thin out what would not fit."""
+    left_out: list[str] = []
+    partitions = _chosen(model, max_lanes, left_out)
+    ids = _most(_by_id(model), max_lanes, "transactional ids", left_out)
+    producers = _most(_by_producer(model), max_lanes, "producer ids", left_out)
+    leaders = _most(_leaders(model, partitions), max_lanes, "partitions' leaders", left_out)
+    brokers = _most(_brokers(model), max_lanes, "brokers", left_out)
+    lanes = [*map(_partition_lane, partitions), *brokers, *leaders, *ids, *producers]
+    keys = {(each.kind, each.key) for each in lanes}
+    paths = {each.path for each in partitions}
+    aborted_count = sum(each.state == "aborted" for each in model.transactions)
+    keeps_aborted = aborted_count <= MARKS_BUDGET
+    if not keeps_aborted:
+        left_out.append(
+            f"{aborted_count:,} aborted transactions are drawn summed up: --output jsonl has each"
+        )
+    thin = model._replace(
+        volume=tuple(_thin_volume(model.volume, paths)),
+        transactions=tuple(_thin_transactions(model.transactions, paths, keeps=keeps_aborted)),
+        segments=tuple(each for each in model.segments if each.path in paths),
+        epochs=tuple(each for each in model.epochs if each.path in paths),
+        states=tuple(each for each in model.states if ("id", each.transactional_id) in keys),
+        producers=tuple(
+            each for each in model.producers if ("producer", str(each.producer_id)) in keys
+        ),
+        changes=tuple(
+            each
+            for each in model.changes
+            if ("broker", str(each.broker)) in keys
+            or ("leader", f"{each.topic}-{each.partition}") in keys
+            or each.what == "unread"
+        ),
+    )
+    return LaidOut(tuple(lanes), thin, (*model.left_out, *left_out))
+
+
+def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[PartitionMark]:
+    """The partitions, those with something wrong first."""
+    held = {each.path for each in model.held}
+    ranked = sorted(model.partitions, key=lambda each: _weight(each, held))
+    others = ranked[max_lanes:]
+    if not others:
+        return ranked
+    batches = sum(each.batches or 0 for each in others)
+    findings = sum((each.errors or 0) + (each.warnings or 0) for each in others)
+    left_out.append(
+        f"{len(others):,} more partitions are not drawn ({batches:,} batches,"
+        f" {findings:,} errors and warnings): --max-lanes, or --topic"
+    )
+    return ranked[:max_lanes]
+
+
+def _weight(row: PartitionMark, held: set[str]) -> tuple[Any, ...]:
+    is_unread = row.batches is None or bool(row.unreadable)
+    is_own = row.topic.startswith("__")
+    wrong = (not is_unread, -(row.errors or 0), row.path not in held, -(row.warnings or 0))
+    return (*wrong, is_own, not row.batches, row.topic, row.partition or 0, row.path)
+
+
+def _partition_lane(row: PartitionMark) -> Lane:
+    first = row.local_log_start_offset
+    marks = [
+        ("log start", row.log_start_offset),
+        ("recovery point", row.recovery_point),
+        ("HW", row.high_watermark),
+        ("LSO", row.last_stable_offset),
+        ("log end", row.end_offset),
+    ]
+    known = [each for _, each in marks if each is not None]
+    broker = "" if row.broker is None else f"broker {row.broker}"
+    return Lane(
+        kind="partition",
+        key=row.path,
+        title=f"{row.topic}-{row.partition}",
+        note=broker,
+        first_offset=min(known, default=0 if first is None else first),
+        end_offset=max([*known, 1]),
+        marks=tuple((name, each) for name, each in marks if each is not None),
+    )
+
+
+def _most(
+    lanes: Iterable[tuple[int, Lane]], max_lanes: int, what: str, left_out: list[str]
+) -> list[Lane]:
+    """Those of the greatest weight, in the order given."""
+    weighed = list(lanes)
+    if len(weighed) <= max_lanes:
+        return [each for _, each in weighed]
+    ranked = sorted(weighed, key=lambda each: -each[0])
+    chosen = {each.key for _, each in ranked[:max_lanes]}
+    left_out.append(f"{len(weighed) - max_lanes:,} more {what} are not drawn: --max-lanes")
+    return [each for _, each in weighed if each.key in chosen]
+
+
+def _by_id(model: Model) -> Iterator[tuple[int, Lane]]:
+    open_ids = {each.transactional_id for each in model.transactions if each.state == "open"}
+    counts: dict[str, int] = defaultdict(int)
+    for each in model.states:
+        counts[each.transactional_id] += 1
+    for name, count in counts.items():
+        yield (name in open_ids) * (1 << 40) + count, _other("id", name, name, "transactional id")
+
+
+def _by_producer(model: Model) -> Iterator[tuple[int, Lane]]:
+    batches: dict[int, int] = defaultdict(int)
+    names: dict[int, str | None] = {}
+    for each in model.producers:
+        batches[each.producer_id] += each.batches
+        names[each.producer_id] = each.transactional_id
+    opened = {each.producer_id for each in model.transactions if each.state == "open"}
+    for producer_id, count in sorted(batches.items()):
+        title = f"producer {producer_id}"
+        weight = (producer_id in opened) * (1 << 40) + count
+        yield weight, _other("producer", str(producer_id), title, names[producer_id] or "")
+
+
+def _leaders(model: Model, partitions: Sequence[PartitionMark]) -> Iterator[tuple[int, Lane]]:
+    shown = {f"{each.topic}-{each.partition}" for each in partitions}
+    counts: dict[str, int] = defaultdict(int)
+    for each in model.changes:
+        name = f"{each.topic}-{each.partition}"
+        if each.what == "partition" and name in shown:
+            counts[name] += 1 + each.is_unclean * (1 << 30)
+    for name, weight in sorted(counts.items()):
+        yield weight, _other("leader", name, name, "leader, ISR")
+
+
+def _brokers(model: Model) -> Iterator[tuple[int, Lane]]:
+    known = sorted({each.broker for each in model.changes if each.broker is not None})
+    for each in known:
+        yield 1, _other("broker", str(each), f"broker {each}", "registration")
+
+
+def _other(kind: str, key: str, title: str, note: str) -> Lane:
+    return Lane(kind=kind, key=key, title=title, note=note)
+
+
+# --- thinner --------------------------------------------------------------------------------------
+
+
+def _thin_volume(rows: Sequence[VolumeMark], paths: set[str]) -> Iterator[VolumeMark]:
+    limit = max(VOLUME_BUDGET // max(2 * len(paths), 1), LEAST_BINS)
+    groups: dict[tuple[str, str], list[VolumeMark]] = defaultdict(list)
+    for each in rows:
+        if each.path in paths:
+            groups[each.path, each.axis].append(each)
+    for group in groups.values():
+        while len(group) > limit:
+            group = list(_doubled(group))  # noqa: PLW2901 - coarser step by step
+        yield from group
+
+
+def _doubled(group: Sequence[VolumeMark]) -> Iterator[VolumeMark]:
+    """Bins of twice the width."""
+    width = group[0].end - group[0].start
+    waiting: VolumeMark | None = None
+    for each in group:
+        start = each.start // (2 * width) * (2 * width)
+        wide = each._replace(start=start, end=start + 2 * width)
+        if waiting is not None and waiting.start == start:
+            yield _summed(waiting, wide)
+            waiting = None
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = wide
+    if waiting is not None:
+        yield waiting
+
+
+def _summed(one: VolumeMark, other: VolumeMark) -> VolumeMark:
+    return one._replace(
+        batches=one.batches + other.batches,
+        records=one.records + other.records,
+        log_bytes=one.log_bytes + other.log_bytes,
+        first_offset=min(one.first_offset, other.first_offset),
+        last_offset=max(one.last_offset, other.last_offset),
+        first_timestamp_ms=_least(one.first_timestamp_ms, other.first_timestamp_ms),
+        last_timestamp_ms=_most_of(one.last_timestamp_ms, other.last_timestamp_ms),
+        goes_back=one.goes_back or other.goes_back,
+    )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def _most_of(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def _thin_transactions(
+    rows: Sequence[TransactionMark], paths: set[str], *, keeps: bool
+) -> Iterator[TransactionMark]:
+    """All that are open, those that were aborted if there is room, and sums of the others."""
+    groups: dict[str, dict[str, list[TransactionMark]]] = defaultdict(lambda: defaultdict(list))
+    for each in rows:
+        is_summed = each.state == _PLAIN or (each.state == "aborted" and not keeps)
+        if not is_summed:
+            yield each
+        elif each.path in paths:
+            groups[each.path][each.state].append(each)
+    limit = max(COMMITTED_BUDGET // max(len(paths), 1), LEAST_BARS)
+    for by_state in groups.values():
+        for group in by_state.values():
+            step = -(-len(group) // limit)
+            for start in range(0, len(group), step):
+                yield _one_bar(group[start : start + step])
+
+
+def _one_bar(group: Sequence[TransactionMark]) -> TransactionMark:
+    """Several neighbours as one bar."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    ids = {each.producer_id for each in group}
+    is_one = len(ids) == 1
+    return first._replace(
+        producer_id=first.producer_id if is_one else None,
+        producer_epoch=None,
+        transactional_id=first.transactional_id if is_one else None,
+        transactions=sum(each.transactions for each in group),
+        last_offset=max(each.last_offset or 0 for each in group),
+        first_timestamp_ms=_least_of(each.first_timestamp_ms for each in group),
+        last_timestamp_ms=max(
+            (e.last_timestamp_ms for e in group if e.last_timestamp_ms is not None), default=None
+        ),
+        batches=sum(each.batches or 0 for each in group),
+        records=sum(each.records or 0 for each in group),
+        log_bytes=sum(each.log_bytes or 0 for each in group),
+        position=None,
+    )
+
+
+def _least_of(times: Iterable[int | None]) -> int | None:
+    return min((each for each in times if each is not None), default=None)

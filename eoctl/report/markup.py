@@ -1,0 +1,111 @@
+"""HTML from values: the one function that escapes, and tables."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from eoctl.face.columns import UNKNOWN, Kind, facts_of, printable, readable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NAMES = frozenset({"topic", "transactional_id", "group", "client_id", "host", "other_path"})
+SEVERITIES = {"error": "bad", "warning": "doubtful", "note": "mild", "ok": "good"}
+
+
+def escaped(value: Any) -> str:
+    """Return text for HTML, between tags and in attributes; nothing in it is acted on."""
+    return escape(printable(str(value)), quote=True)
+
+
+def tag(name: str, content: str, **attributes: str | int | None) -> str:
+    """Return an element around content that is HTML already; attributes are escaped here."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{content}</{name}>"
+
+
+def command_box(command: str) -> str:
+    """A call to paste, with room for a button that copies it."""
+    return tag("code", escaped(command), class_="command")
+
+
+def section(name: str, title: str, *contents: str) -> str:
+    """A part of the page that can be linked to."""
+    heading = tag("h2", escaped(title), id=f"{name}-title")
+    return tag("section", heading + "".join(contents), id=name, aria_labelledby=f"{name}-title")
+
+
+def paragraph(text: str, class_: str | None = None) -> str:
+    """A sentence that is plain text."""
+    return tag("p", escaped(text), class_=class_)
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    links: Sequence[str | None],
+    count: int,
+) -> str:
+    """A table with headings; how many more rows there are of `count` is said below it.
+
+    `links` are the places in the timelines that rows are about.
+    """
+    if not rows:
+        return ""
+    heads = "".join(tag("th", escaped(facts_of(each).heading), scope="col") for each in columns)
+    body = "".join(_row(columns, *each) for each in zip(rows, links, strict=True))
+    whole = tag(
+        "table",
+        tag("caption", f"{escaped(caption)} ({count:,})")
+        + tag("thead", tag("tr", heads))
+        + tag("tbody", body),
+    )
+    more = ""
+    if count > len(rows):
+        more = paragraph(f"and {count - len(rows):,} more: --output jsonl has all of them", "more")
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption) + more
+
+
+def _row(columns: Sequence[str], row: Sequence[Any], href: str | None) -> str:
+    cells = [cell(name, value) for name, value in zip(columns, row, strict=True)]
+    if href is not None and cells:
+        first = tag("a", _shown(columns[0], row[0]), href=f"#{href}")
+        cells[0] = tag("td", first)
+    severity = row[columns.index("severity")] if "severity" in columns else None
+    return tag("tr", "".join(cells), class_=SEVERITIES.get(str(severity)))
+
+
+def cell(name: str, value: Any) -> str:
+    """One value of a column."""
+    kind = facts_of(name).kind
+    if kind is Kind.COMMAND and value:
+        return tag("td", command_box(value))
+    classes = ["number"] if facts_of(name).is_right or kind is Kind.TIME else []
+    if value is None:
+        classes.append("unknown")
+    return tag("td", _shown(name, value), class_=" ".join(classes) or None)
+
+
+def _shown(name: str, value: Any) -> str:
+    kind = facts_of(name).kind
+    if value is None:
+        return UNKNOWN
+    text = escaped(readable(kind, value, is_utc=True))
+    if kind is Kind.PATH or name in NAMES:
+        return tag("bdi", text)
+    return text
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values, plain text."""
+    return tag(
+        "dl",
+        "".join(tag("dt", escaped(name)) + tag("dd", escaped(value)) for name, value in pairs),
+    )

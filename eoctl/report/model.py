@@ -1,0 +1,391 @@
+"""The rows that a report is made of, by kind; what its page shows is in one of them.
+
+Programs are given the same rows by `--output jsonl`. A row names the file and the position of what
+it tells of, where there is one, and a call that shows it. None is unknown, never 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class VerdictMark(NamedTuple):
+    """A sentence of what it all comes to; `severity` is `ok` where nothing is wrong."""
+
+    label: str
+    severity: str
+    text: str
+
+
+class SourceMark(NamedTuple):
+    """How the report was made: what was asked for, what was read, and what was not."""
+
+    what: str
+    value: str
+    severity: str = ""
+
+
+class PartitionMark(NamedTuple):
+    """A partition directory.
+
+    `errors` to `unreadable` and `start` are as in `eoctl check`; the offsets as in `describe`.
+    """
+
+    topic: str
+    partition: int | None
+    broker: int | None
+    log_start_offset: int | None
+    local_log_start_offset: int | None
+    recovery_point: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    end_offset: int | None
+    start_end_offset: int | None
+    segments_count: int | None
+    batches: int | None
+    log_bytes: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    producers_count: int | None
+    committed_transactions: int | None
+    aborted_transactions: int | None
+    open_transactions: int | None
+    errors: int | None
+    warnings: int | None
+    notes: int | None
+    unreadable: int
+    start: str
+    path: str
+
+
+class VolumeMark(NamedTuple):
+    """What was written in a bin of time or of offsets; `goes_back`: an earlier one is later."""
+
+    path: str
+    axis: str
+    start: int
+    end: int
+    batches: int
+    records: int
+    log_bytes: int
+    first_offset: int
+    last_offset: int
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    goes_back: bool
+
+
+class SegmentMark(NamedTuple):
+    """A segment; batches with a right checksum are counted."""
+
+    topic: str
+    partition: int | None
+    base_offset: int
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    batches: int
+    records: int | None
+    log_bytes: int
+    file: str
+    path: str
+
+
+class EpochMark(NamedTuple):
+    """Where batches of another leader epoch begin."""
+
+    topic: str
+    partition: int | None
+    leader_epoch: int
+    first_offset: int
+    timestamp_ms: int | None
+    file: str
+    position: int
+    path: str
+    command: str
+
+
+class TransactionMark(NamedTuple):
+    """A transaction, or several committed ones in a row.
+
+    `state`, `last_offset` and `verdict` are those of `eoctl txn list`.
+
+    Attributes:
+        transactions: how many; of more than one the first and the last offset, and no producer.
+        first_timestamp_ms: of its first batch.
+        last_timestamp_ms: of its marker; of an open one that of its last batch.
+        holds_last_stable_offset: it is the oldest one that is open.
+        held_offsets_count: from its first offset to the log end.
+    """
+
+    topic: str
+    partition: int | None
+    producer_id: int | None
+    producer_epoch: int | None
+    transactional_id: str | None
+    state: str
+    verdict: str | None
+    transactions: int
+    first_offset: int
+    last_offset: int | None
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    batches: int | None
+    records: int | None
+    log_bytes: int | None
+    holds_last_stable_offset: bool
+    held_offsets_count: int | None
+    age_ms: int | None
+    reason: str
+    file: str
+    position: int | None
+    path: str
+    command: str
+
+
+class HeldMark(NamedTuple):
+    """What read_committed readers of a partition wait for, and what that costs.
+
+    Attributes:
+        first_offset, end_offset: what they are not given, the end excluded.
+        since_timestamp_ms, until_timestamp_ms: of its first batch, and of the newest in the log.
+        is_late: the transaction is older than any may be.
+        open_count: how many are open.
+    """
+
+    topic: str
+    partition: int | None
+    first_offset: int
+    end_offset: int | None
+    held_offsets_count: int | None
+    since_timestamp_ms: int | None
+    until_timestamp_ms: int | None
+    producer_id: int | None
+    transactional_id: str | None
+    verdict: str | None
+    is_late: bool
+    open_count: int
+    path: str
+    command: str
+
+
+class FindingMark(NamedTuple):
+    """A finding of `eoctl check`, the fields of which come first.
+
+    Attributes:
+        timestamp_ms: about when, by the batches around; None: not known.
+        is_consequence: another finding explains it.
+        directory: of the partition; "" of a log dir's.
+        command: what shows it, or puts it right.
+    """
+
+    check_id: str
+    severity: str
+    file: str
+    message: str
+    topic: str
+    partition: int | None
+    start_pos: int | None
+    end_pos: int | None
+    base_offset: int | None
+    last_offset: int | None
+    expected: str
+    found: str
+    broker_action: str
+    fix: str
+    timestamp_ms: int | None
+    is_consequence: bool
+    path: str
+    command: str
+
+
+class DuplicateMark(NamedTuple):
+    """Something that is there twice, as `eoctl duplicates` has it."""
+
+    kind: str
+    topic: str
+    partition: int | None
+    first_base_offset: int
+    first_last_offset: int
+    repeat_base_offset: int
+    repeat_last_offset: int
+    records_count: int | None
+    first_timestamp_ms: int
+    repeat_timestamp_ms: int
+    repeat_producer_id: int
+    repeat_producer_epoch: int
+    is_same_payload: bool | None
+    first_outcome: str
+    repeat_outcome: str
+    file: str
+    path: str
+    command: str
+
+
+class StateMark(NamedTuple):
+    """What a coordinator has noted of a transactional id, record by record."""
+
+    transactional_id: str
+    status: str
+    producer_id: int | None
+    producer_epoch: int | None
+    timestamp_ms: int | None
+    timeout_ms: int | None
+    partitions_count: int | None
+    coordinator_partition: int
+    record_offset: int
+    command: str
+
+
+class ProducerMark(NamedTuple):
+    """A producer id in a partition; `expires_at_ms`: when its state is forgotten (PROD-10)."""
+
+    topic: str
+    partition: int | None
+    producer_id: int
+    transactional_id: str | None
+    first_epoch: int
+    last_epoch: int
+    batches: int
+    records: int
+    log_bytes: int
+    transactional_batches: int
+    first_offset: int
+    last_offset: int
+    first_timestamp_ms: int | None
+    last_timestamp_ms: int | None
+    expires_at_ms: int | None
+    is_expired: bool | None
+    path: str
+    command: str
+
+
+class CommitMark(NamedTuple):
+    """A committed offset of a group, as `eoctl groups describe` has it."""
+
+    group: str
+    topic: str
+    partition: int
+    status: str
+    committed_offset: int | None
+    log_end_offset: int | None
+    lag_offsets: int | None
+    place: str | None
+    is_expired: bool
+    commit_timestamp_ms: int | None
+    client_id: str | None
+    host: str | None
+    path: str | None
+    command: str
+
+
+class ReplicaMark(NamedTuple):
+    """A copy of a partition, as `eoctl replicas compare` has it; `should_lead`: what it advises."""
+
+    topic: str
+    partition: int | None
+    broker: int | None
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    sound_end_offset: int
+    leader_epochs: str | None
+    should_lead: bool
+    reason: str
+    path: str
+    command: str
+
+
+class ComparisonMark(NamedTuple):
+    """Two copies, and where they part; `divergence_offset`: where the shorter one ends if equal."""
+
+    topic: str
+    partition: int | None
+    likeness: str
+    divergence_offset: int | None
+    path: str
+    other_path: str
+    command: str
+
+
+class ChangeMark(NamedTuple):
+    """A change in the cluster's metadata: who led a partition, who was in sync, who was fenced."""
+
+    what: str
+    topic: str | None
+    partition: int | None
+    broker: int | None
+    timestamp_ms: int | None
+    metadata_offset: int
+    leader: int | None
+    leader_epoch: int | None
+    isr: str | None
+    elr: str | None
+    is_unclean: bool
+    is_under_min_isr: bool
+    text: str
+    path: str
+    command: str
+
+
+class Model(NamedTuple):
+    """All rows of a report.
+
+    Attributes:
+        title: of the page.
+        now_ms: the clock; `version`: of eoctl.
+        status: exit status.
+        left_out: what is summed up or not shown for want of room, in words.
+    """
+
+    title: str
+    version: str
+    now_ms: int
+    status: int
+    verdict: tuple[VerdictMark, ...] = ()
+    next_command: str = ""
+    partitions: tuple[PartitionMark, ...] = ()
+    held: tuple[HeldMark, ...] = ()
+    findings: tuple[FindingMark, ...] = ()
+    transactions: tuple[TransactionMark, ...] = ()
+    duplicates: tuple[DuplicateMark, ...] = ()
+    segments: tuple[SegmentMark, ...] = ()
+    epochs: tuple[EpochMark, ...] = ()
+    volume: tuple[VolumeMark, ...] = ()
+    states: tuple[StateMark, ...] = ()
+    producers: tuple[ProducerMark, ...] = ()
+    replicas: tuple[ReplicaMark, ...] = ()
+    comparisons: tuple[ComparisonMark, ...] = ()
+    commits: tuple[CommitMark, ...] = ()
+    changes: tuple[ChangeMark, ...] = ()
+    sources: tuple[SourceMark, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def tables(self) -> Iterator[tuple[str, tuple[str, ...], Sequence[Any]]]:
+        """Give kind, columns and rows of each table."""
+        for kind, (field, row) in TABLES.items():
+            yield kind, row._fields, getattr(self, field)
+
+
+# What a row is called -> the field of the model, and its columns.
+TABLES: dict[str, tuple[str, Any]] = {
+    "verdict": ("verdict", VerdictMark),
+    "partition": ("partitions", PartitionMark),
+    "held": ("held", HeldMark),
+    "finding": ("findings", FindingMark),
+    "transaction": ("transactions", TransactionMark),
+    "duplicate": ("duplicates", DuplicateMark),
+    "segment": ("segments", SegmentMark),
+    "leader_epoch": ("epochs", EpochMark),
+    "volume": ("volume", VolumeMark),
+    "id_state": ("states", StateMark),
+    "producer": ("producers", ProducerMark),
+    "replica": ("replicas", ReplicaMark),
+    "comparison": ("comparisons", ComparisonMark),
+    "commit": ("commits", CommitMark),
+    "change": ("changes", ChangeMark),
+    "source": ("sources", SourceMark),
+}

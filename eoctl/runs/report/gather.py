@@ -1,0 +1,305 @@
+"""From a call to the rows of its report: partitions are read once, by a check that keeps more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eoctl import __version__
+from eoctl.output import tell_utc
+from eoctl.report.model import HeldMark, Model, SourceMark, VerdictMark
+from eoctl.runs.checking.run import CheckRequest, CheckRun, prepared
+from eoctl.runs.checking.verdict import verdict_of_run
+from eoctl.runs.checking.words import next_command, top
+from eoctl.runs.report import calls
+from eoctl.runs.report.around import (
+    StatesSeen,
+    brokers_of,
+    change_rows,
+    commit_rows,
+    copies_of,
+    duplicate_rows,
+)
+from eoctl.runs.report.partitions import (
+    PartitionStory,
+    epoch_rows,
+    finding_row,
+    partition_row,
+    producer_rows,
+    segment_rows,
+    transaction_rows,
+    volume_rows,
+)
+from eoctl.runs.txn.readers import TxnOptions, TxnWorld
+from recovery.duplicates.rows import DuplicateKind
+from recovery.fsck.causes import PlacedFinding
+from recovery.fsck.look import PartitionLook, look_at_one
+from recovery.replay.snapshots import Clock
+from recovery.rules.findings import Severity
+from storage.dirs.partition import Partition
+from storage.errors import AccessError, FormatError, RefusedError
+from storage.file_names import METADATA_TOPIC, DirState
+from storage.places.listing import UNSEQUENCED_TOPICS
+from storage.producers.producer_state import AppendError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from eoctl.report.model import DuplicateMark, FindingMark
+    from eoctl.runs.report.request import ReportRequest
+    from recovery.fsck.one_pass import CheckResult
+    from recovery.fsck.verdict import DirectoryVerdict
+    from recovery.transactions.open_transactions import OpenTransactionReport
+    from storage.dirs.discovery import Selected
+
+WIDE = 100_000  # columns of a page, on which no sentence is cut
+NEXT = "Next"
+RANKS = ("ok", "warning", "error", "error")
+TITLE = "eoctl report"
+
+
+class LookRun(CheckRun):
+    """A check that keeps the timelines of what it reads.
+
+    Attributes:
+        looks: by directory, in the order of the check.
+    """
+
+    read = staticmethod(look_at_one)
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.looks: dict[str, PartitionLook] = {}
+
+    def arrived(self, found: Any) -> CheckResult:
+        """Keep the timeline."""
+        self.looks[found.check.row.path] = found
+        result: CheckResult = found.check
+        return result
+
+
+def gather(request: ReportRequest) -> Model:
+    """Read everything, and make rows of it.
+
+    Raises:
+        UsageError: nothing is there of what was asked for.
+        AccessError, NotKafkaError: a path cannot be read at all.
+    """
+    return _Gathering(request).model()
+
+
+class _Gathering:
+    def __init__(self, request: ReportRequest) -> None:
+        tell_utc()
+        self._request = request
+        self._check_request = CheckRequest(
+            request.paths,
+            metadata_dir=request.metadata_dir,
+            is_deep=request.is_deep,
+            topics=request.topics,
+            jobs=request.jobs,
+            now=request.now,
+            expiration_ms=request.expiration_ms,
+            is_one_node=request.is_one_node,
+        )
+        self._run, _ = prepared(self._check_request, LookRun, keeps=True)
+        self._options = TxnOptions(
+            coordinator_dirs=request.coordinator_dirs,
+            metadata_dir=request.metadata_dir,
+            now=request.now,
+            max_timeout_ms=request.max_timeout_ms,
+        )
+        self._states = StatesSeen()
+        # Before the partitions: what has ended meanwhile would look forgotten otherwise.
+        self._world = TxnWorld(self._run.found, self._options, self._states.add)
+        self._selected = {each.partition.path: each for each in self._run.found.selected}
+        self._notes: list[str] = []
+
+    def model(self) -> Model:
+        run, request, world = self._run, self._request, self._world
+        for _ in run.findings():
+            pass
+        verdict = verdict_of_run(run, self._check_request)
+        clock = Clock.at(world.moment.ms, request.expiration_ms)
+        brokers = brokers_of(run.found.selected)
+        stories = {
+            path: PartitionStory.of(
+                each, brokers.get(path), self._opened(path, each), self._names(path, each)
+            )
+            for path, each in ((row.path, run.looks[row.path]) for row in run.rows)
+        }
+        duplicates = self._duplicates(stories)
+        commits, commit_notes = commit_rows(run.found, request)
+        copies = copies_of(run.found, request, world.moment)
+        changes, change_notes = change_rows(run.found, request)
+        self._notes += [*commit_notes, *copies.notes, *change_notes]
+        every = list(stories.values())
+        transactions = [
+            row for each in every for row in transaction_rows(each, request, self._options)
+        ]
+        command = next_command(verdict)
+        return Model(
+            title=request.title or TITLE,
+            version=__version__,
+            now_ms=world.moment.ms,
+            status=run.status,
+            verdict=tuple(_verdict_rows(verdict)),
+            next_command=command,
+            partitions=tuple(map(partition_row, every)),
+            held=tuple(self._held(verdict, stories)),
+            findings=tuple(self._findings(verdict, stories)),
+            transactions=tuple(transactions),
+            duplicates=tuple(duplicates),
+            segments=tuple(row for each in every for row in segment_rows(each, request)),
+            epochs=tuple(row for each in every for row in epoch_rows(each, request)),
+            volume=tuple(row for each in every for row in volume_rows(each, request)),
+            states=tuple(self._states.rows(request)),
+            producers=tuple(row for each in every for row in producer_rows(each, request, clock)),
+            replicas=tuple(copies.replicas),
+            comparisons=tuple(copies.comparisons),
+            commits=tuple(commits),
+            changes=tuple(changes),
+            sources=tuple(self._sources()),
+            left_out=tuple(self._left_out(verdict)),
+        )
+
+    # --- transactions, and whose they are
+
+    def _is_live(self, path: str) -> bool:
+        name = self._selected[path].partition.name
+        return name.state is DirState.LIVE and name.topic != METADATA_TOPIC
+
+    def _opened(self, path: str, look: PartitionLook) -> Sequence[OpenTransactionReport]:
+        if not look.facts.may_be_open or not self._is_live(path):
+            return ()
+        try:
+            found, _ = self._world.open_of(Partition.of(self._selected[path]))
+        except (AccessError, FormatError, AppendError, RefusedError) as exc:
+            self._notes.append(f"{path}: open transactions are not known: {exc}")
+            return ()
+        return found
+
+    def _names(self, path: str, look: PartitionLook) -> dict[int, str]:
+        log = self._world.coordinators(self._selected[path].log_dir)
+        if log is None:
+            return {}
+        found = {}
+        for producer_id in look.timeline.producers["producer_id"].tolist():
+            owner = log.owner_of(producer_id)
+            if owner is not None:
+                found[producer_id] = owner.transactional_id
+        for producer_id in look.timeline.spans.edges["producer_id"].tolist():
+            owner = log.owner_of(producer_id)
+            if owner is not None:
+                found[producer_id] = owner.transactional_id
+        return found
+
+    def _held(
+        self, verdict: DirectoryVerdict, stories: dict[str, PartitionStory]
+    ) -> Iterator[HeldMark]:
+        """By what a check has found; whose it is, by the coordinators."""
+        for each in verdict.held:
+            story = stories[each.path]
+            opened = [one for one in story.opened if one.first_offset == each.first_offset]
+            by = opened[0] if opened else None
+            end = each.end_offset
+            yield HeldMark(
+                topic=each.topic,
+                partition=each.partition,
+                first_offset=each.first_offset,
+                end_offset=end,
+                held_offsets_count=None if end is None else end - each.first_offset,
+                since_timestamp_ms=each.since_ms,
+                until_timestamp_ms=story.last_ms(),
+                producer_id=None if by is None else by.producer_id,
+                transactional_id=None if by is None else by.transactional_id,
+                verdict=None if by is None else str(by.verdict),
+                is_late=each.is_late,
+                open_count=each.open_count,
+                path=each.path,
+                command=calls.transactions(each.path, self._request)
+                if by is None
+                else calls.transaction(each.path, by.producer_id, self._request),
+            )
+
+    # --- findings and duplicates
+
+    def _findings(
+        self, verdict: DirectoryVerdict, stories: dict[str, PartitionStory]
+    ) -> Iterator[FindingMark]:
+        for folded in verdict.listed:
+            for finding in (folded.finding, *folded.consequences):
+                row = finding_row(
+                    PlacedFinding(folded.directory, finding),
+                    stories.get(folded.directory),
+                    is_consequence=finding is not folded.finding,
+                )
+                if self._request.is_within(row.timestamp_ms, row.timestamp_ms):
+                    yield row
+
+    def _duplicates(self, stories: dict[str, PartitionStory]) -> list[DuplicateMark]:
+        """Proved ones, where sequences do not simply go on; suspected ones if records are read."""
+        kinds = {DuplicateKind.PROVED}
+        searched = [
+            self._selected[path]
+            for path, each in stories.items()
+            if self._is_searched(self._selected[path], each)
+        ]
+        if self._request.is_deep:
+            kinds.add(DuplicateKind.SUSPECTED)
+            searched = [self._selected[path] for path in stories]
+        if not searched:
+            return []
+        rows, notes = duplicate_rows(searched, kinds, self._request)
+        self._notes += [f"duplicates: {each}" for each in notes]
+        return rows
+
+    @staticmethod
+    def _is_searched(selected: Selected, story: PartitionStory) -> bool:
+        producers = story.look.timeline.producers
+        return selected.partition.name.topic not in UNSEQUENCED_TOPICS and bool(
+            producers["irregular"].any()
+        )
+
+    # --- how it was made
+
+    def _sources(self) -> Iterator[SourceMark]:
+        request, run = self._request, self._run
+        yield SourceMark("eoctl", __version__)
+        for each in request.paths:
+            yield SourceMark("path", each)
+        for what, value in (
+            ("topics", ", ".join(request.topics)),
+            ("transactional ids", ", ".join(request.transactional_ids)),
+            ("metadata", request.metadata_dir or ""),
+            ("coordinators", ", ".join(request.coordinator_dirs)),
+        ):
+            if value:
+                yield SourceMark(what, value)
+        yield SourceMark("clock", self._world.moment.describe())
+        if run.unreadable_count:
+            what = f"{run.unreadable_count} files, or parts of them, could not be read"
+            yield SourceMark("not read", what, str(Severity.ERROR))
+        told = dict.fromkeys([*run.notes, *self._world.notes[2:], *self._notes])
+        for each in told:
+            yield SourceMark("note", each)
+
+    def _left_out(self, verdict: DirectoryVerdict) -> Iterator[str]:
+        checked = verdict.checked
+        if checked.unlisted_count:
+            yield (
+                f"{checked.unlisted_count:,} more findings of the same kinds were counted, and are"
+                " in no list"
+            )
+        if self._states.dropped_count:
+            yield f"{self._states.dropped_count:,} older records of transactional ids"
+        if not self._request.is_deep:
+            yield "suspected duplicates were not looked for: that takes --deep"
+
+
+def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:
+    """The first lines of a check, without what to do: that is a command to copy."""
+    for said in top(verdict, WIDE):
+        rank = 0 if said.label in {NEXT, "Checked"} else said.rank
+        if said.label == "Checked" and verdict.checked.unread_count:
+            rank = Severity.ERROR.rank
+        yield VerdictMark(said.label, RANKS[rank], said.text)

@@ -1,0 +1,149 @@
+"""A check of a partition, and in the same pass what happened in it: its timeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recovery.fsck.one_pass import CheckResult, check_one
+from recovery.timeline.piece import Timeline, TimelineBuilder, no_timeline
+from storage.dirs.lookup import put_right
+from storage.errors import AccessError, FormatError
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
+from storage.formats.producer_snapshot import parse_snapshot
+from storage.log.markers import marker_is_commit
+from storage.producers.transactions import OpenTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from recovery.fsck.one_pass import CheckJob
+    from recovery.replay.producer_columns import MarkerColumns
+    from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
+    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.log.segment import Segment
+
+
+class PartitionFacts(NamedTuple):
+    """What is said of a partition beside its log; None is unknown.
+
+    Attributes:
+        recovery_point: up to there the checkpoint says that all is on disk.
+        last_stable_offset: as `eoctl describe` has it.
+        may_be_open: a transaction may be open, by the log or by a snapshot.
+        segments: base offset, path and size of each, in log order.
+    """
+
+    log_start_offset: int | None = None
+    local_log_start_offset: int | None = None
+    high_watermark: int | None = None
+    recovery_point: int | None = None
+    last_stable_offset: int | None = None
+    may_be_open: bool = False
+    segments: tuple[tuple[int, str, int], ...] = ()
+
+
+class PartitionLook(NamedTuple):
+    """What came of one partition: the check, and the timeline of what was read."""
+
+    check: CheckResult
+    timeline: Timeline
+    facts: PartitionFacts
+
+
+def look_at_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> PartitionLook:
+    """Check one partition directory, as `check_one` does, and keep what happened in it."""
+    watch = TimelineWatch()
+    result = check_one(job, on_bytes=on_bytes, watch=watch)
+    return PartitionLook(result, watch.timeline(), watch.facts(result.row.end_offset))
+
+
+class TimelineWatch:
+    """Builds a timeline of what a check reads."""
+
+    def __init__(self) -> None:
+        self._partition: Partition | None = None
+        self._builder: TimelineBuilder | None = None
+        self._transactions: OpenTransactions | None = None
+        self._by_key: dict[tuple[str, int], int] = {}  # markers that a broker cannot read, by place
+        self._floor_offset = -1  # one above the last good batch
+
+    def begin(self, partition: Partition) -> None:
+        """Go on with a partition."""
+        self._partition = partition
+        log_start = partition.local_log_start_offset or 0
+        self._builder = TimelineBuilder(log_start)
+        self._transactions = OpenTransactions(
+            log_start_offset=partition.log_start_offset or 0,
+            high_watermark=partition.high_watermark,
+        )
+
+    def take(
+        self, table: HeaderTable, markers: MarkerColumns, files: SegmentFiles, doubtful: set[int]
+    ) -> None:
+        """Take batches with right checksums."""
+        assert self._builder is not None
+        assert self._transactions is not None
+        is_placed = np.ones(table.row_count, np.bool_)
+        if doubtful:
+            is_placed = ~np.isin(table.pos, list(doubtful))
+            table = put_right(table, doubtful, self._floor_offset)
+        if is_placed.any():
+            self._floor_offset = int(table.last_offset[is_placed][-1]) + 1
+        marker = np.full(table.row_count, NO_MARKER, np.int8)
+        marker[markers.row] = np.where(markers.is_commit, COMMIT, ABORT)
+        for (path, pos), kind in self._by_key.items():
+            if path == files.log.path:
+                marker[table.pos == pos] = kind
+        self._transactions.add_table(table)
+        self._builder.take(table, marker, files.base_offset)
+
+    def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
+        """Go by the key alone, as a consumer does."""
+        try:
+            is_commit = marker_is_commit(segment, batch)
+        except (AccessError, FormatError):
+            return
+        if is_commit is not None:
+            self._by_key[segment.path, batch.pos] = COMMIT if is_commit else ABORT
+
+    def timeline(self) -> Timeline:
+        """Return what was read comes to."""
+        return no_timeline() if self._builder is None else self._builder.finish()
+
+    def facts(self, end_offset: int | None) -> PartitionFacts:
+        """Return what is said of the partition; `end_offset`: of its log."""
+        partition, transactions = self._partition, self._transactions
+        if partition is None or transactions is None:
+            return PartitionFacts()
+        log_dir, stable = partition.log_dir, None
+        if end_offset is not None:
+            stable = transactions.last_stable_offset(end_offset)
+        directory = partition.directory
+        return PartitionFacts(
+            log_start_offset=partition.log_start_offset,
+            local_log_start_offset=partition.local_log_start_offset,
+            high_watermark=partition.high_watermark,
+            recovery_point=None if log_dir is None else log_dir.recovery_point(directory),
+            last_stable_offset=stable,
+            may_be_open=bool(len(transactions)) or _has_open(partition),
+            segments=tuple(
+                (each.base_offset, each.log.path, each.log.file_bytes)
+                for each in partition.segments
+            ),
+        )
+
+
+def _has_open(partition: Partition) -> bool:
+    """Whether a snapshot has an open transaction: its data may be gone from the log."""
+    for file in reversed(partition.files.snapshots):
+        data = partition.read_file(file)
+        try:
+            entries = [] if data is None else parse_snapshot(data)
+        except FormatError:
+            continue  # a check has told of it
+        if any(each.current_txn_first_offset >= 0 for each in entries):
+            return True
+    return False

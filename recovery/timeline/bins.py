@@ -1,0 +1,97 @@
+"""Sums by time or by offset, in as many bins as a picture has room for.
+
+A bin holds all rows whose key has the same upper bits: `key >> width_bits`. The bins of a whole are
+as narrow as they can be with at most so many of them, whatever pieces it is put together from: a
+piece has no more bins than the whole at the same width, so none is wider than the whole's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+MAX_KEY_BITS = 63
+
+
+class Layout(NamedTuple):
+    """What of the rows is kept: sums, smallest and greatest values, each a number of columns."""
+
+    sums: int
+    lows: int
+    highs: int
+    max_bins: int
+
+    @property
+    def columns(self) -> int:
+        """How many columns a row has beside its key."""
+        return self.sums + self.lows + self.highs
+
+
+class Bins(NamedTuple):
+    """Bins that hold anything, by key; `values` has a row for each and the columns of a Layout."""
+
+    width_bits: int
+    key: Ints
+    values: Ints
+
+
+def no_bins(layout: Layout) -> Bins:
+    """Return those of nothing."""
+    return Bins(0, np.empty(0, np.int64), np.empty((0, layout.columns), np.int64))
+
+
+def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int = 0) -> Bins:
+    """Put rows into bins; `key` and `columns` have a value for each row.
+
+    Args:
+        layout: of `columns`, in its order.
+        key: in any order, may be negative.
+        columns: 64-bit numbers.
+        width_bits: no bin is narrower.
+    """
+    if not len(key):
+        return no_bins(layout)._replace(width_bits=width_bits)
+    values = np.empty((len(key), layout.columns), np.int64)
+    for place, column in enumerate(columns):
+        values[:, place] = column
+    return _summed(layout, width_bits, key >> width_bits, values)
+
+
+def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
+    """Join those of two pieces."""
+    if not len(left.key) or not len(right.key):
+        return left if len(left.key) else right
+    width_bits = max(left.width_bits, right.width_bits)
+    keys = [each.key >> (width_bits - each.width_bits) for each in (left, right)]
+    return _summed(
+        layout, width_bits, np.concatenate(keys), np.concatenate((left.values, right.values))
+    )
+
+
+def _summed(layout: Layout, width_bits: int, key: Ints, values: Ints) -> Bins:
+    if (np.diff(key) < 0).any():
+        order = np.argsort(key, kind="stable")
+        key, values = key[order], values[order]
+    while True:
+        starts = np.flatnonzero(np.diff(key, prepend=key[:1] - 1))
+        if len(starts) <= layout.max_bins or width_bits >= MAX_KEY_BITS:
+            break  # at that width there are two at most, below 0 and above
+        # What is certainly needed at once: a step halves the number of bins at most.
+        step = min(((len(starts) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)
+        key, width_bits = key >> step, width_bits + step
+    if len(starts) == len(key):
+        return Bins(width_bits, key, values)
+    low, high = layout.sums, layout.sums + layout.lows
+    summed = np.empty((len(starts), layout.columns), np.int64)
+    summed[:, :low] = np.add.reduceat(values[:, :low], starts, axis=0)
+    summed[:, low:high] = np.minimum.reduceat(values[:, low:high], starts, axis=0)
+    summed[:, high:] = np.maximum.reduceat(values[:, high:], starts, axis=0)
+    return Bins(width_bits, key[starts], summed)

@@ -1,0 +1,380 @@
+"""`eoctl report`: its rows are those of the commands, what it refuses, and what its page holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.changes import rows_of
+from tests.kafka.broker import copy_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+JSONL = ("--output", "jsonl", "--now", "dir")
+STATES = [
+    *("kafka-4.3.1/clean", "kafka-4.3.1/crash", "kafka-4.3.1/hard", "kafka-4.3.1/tv2"),
+    *("kafka-4.3.1-tiered/crash", "kafka-4.3.1-two-dirs/one", "kafka-0.10.2-legacy"),
+    "kafka-4.3.1-three-brokers/diverged/broker-1",
+]
+# A row of check is called a directory's path, one of the report a file's.
+RENAMED = {"path": "file"}
+
+
+@pytest.fixture
+def state(golden: Callable[[str], Path], request: pytest.FixtureRequest) -> Path:
+    name, _, rest = request.param.partition("/")
+    return golden(name) / rest
+
+
+@pytest.fixture
+def crash(golden: Callable[[str], Path]) -> Path:
+    return golden("kafka-4.3.1") / "crash"
+
+
+@pytest.fixture
+def writable(golden: Callable[[str], Path], tmp_path: Path) -> Path:
+    return copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "kafka")
+
+
+def island_of(page: bytes) -> dict[str, Any]:
+    """The data within a page, unpacked."""
+    found = re.search(rb'id="data">([^<]*)<', page)
+    assert found is not None
+    return json.loads(zlib.decompress(base64.b64decode(found[1])))
+
+
+def unpacked(page: bytes, kind: str) -> list[dict[str, Any]]:
+    """The rows of a table within a page."""
+    table = island_of(page)["tables"][kind]
+    columns = {name: _column(each, table["count"]) for name, each in table["columns"].items()}
+    return [
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    ]  # fmt: skip
+
+
+def _column(packed: Any, count: int) -> list[Any]:
+    if packed is None:
+        return [None] * count
+    if isinstance(packed, list):
+        return packed
+    if "s" in packed:
+        return [None if each is None else packed["s"][each] for each in packed["i"]]
+    total, found = 0, []
+    for each in packed["d"]:
+        total += each or 0
+        found.append(None if each is None else total)
+    return found
+
+
+def counted(rows: list[dict[str, Any]], names: list[str]) -> Counter[str]:
+    return Counter(json.dumps([each[name] for name in names]) for each in rows)
+
+
+# --- the numbers are those of the commands --------------------------------------------------------
+
+
+def one_by_one(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    assert all(each["transactions"] == 1 for each in rows)
+    return rows
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("state", STATES, indirect=True)
+def test_all_numbers_are_those_of_the_commands(
+    state: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    done = eoctl("report", state, *JSONL, "--to", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_bytes()
+    check = eoctl("check", state, *JSONL)
+    assert done.status == check.status
+
+    findings = [
+        {RENAMED.get(name, name): value for name, value in each.items()}
+        for each in rows_of(check, "finding")
+    ]
+    names = sorted(findings[0]) if findings else []
+    assert counted(rows_of(done, "finding"), names) == counted(findings, names)
+
+    own = {each["path"]: each for each in rows_of(done, "partition")}
+    assert len(own) == len(rows_of(check, "partition"))
+    shared = ("errors", "warnings", "notes", "batches", "log_bytes", "end_offset", "start",
+              "start_end_offset", "unreadable")  # fmt: skip
+    for each in rows_of(check, "partition"):
+        assert {name: own[each["path"]][name] for name in shared} == {
+            name: each[name] for name in shared
+        }
+    shared = ("log_start_offset", "local_log_start_offset", "high_watermark", "segments_count",
+              "last_stable_offset")  # fmt: skip
+    for each in rows_of(eoctl("describe", state, "--output", "jsonl"), "partition"):
+        assert {name: own[each["path"]][name] for name in shared} == {
+            name: each[name] for name in shared
+        }
+
+    listed = rows_of(eoctl("txn", "list", state, "--all", *JSONL), "transaction")
+    names = ["topic", "partition", "producer_id", "producer_epoch", "transactional_id", "state",
+             "first_offset", "last_offset", "last_timestamp_ms", "verdict", "path"]  # fmt: skip
+    transactions = one_by_one(rows_of(done, "transaction"))
+    assert counted(transactions, names) == counted(listed, names)
+    by_place = Counter((each["path"], each["state"]) for each in listed)
+    for path, row in own.items():
+        for name in ("committed", "aborted", "open"):
+            assert row[f"{name}_transactions"] == by_place[path, name]
+
+    doubled = rows_of(
+        eoctl("duplicates", state, "--kind", "proved", "--output", "jsonl"), "duplicate"
+    )
+    names = ["kind", "topic", "partition", "first_base_offset", "repeat_base_offset"]
+    assert counted(rows_of(done, "duplicate"), names) == counted(doubled, names)
+
+    # What the page holds are the same rows.
+    for kind in ("finding", "transaction", "partition", "duplicate", "segment", "id_state"):
+        rows = rows_of(done, kind)
+        assert len(unpacked(page, kind)) == len(rows), kind
+        if rows:
+            names = [name for name in rows[0] if name not in {"command", "fix", "message"}]
+            texts = json.loads(json.dumps(rows))
+            assert counted(unpacked(page, kind), names[:4]) == counted(texts, names[:4])
+
+
+def test_groups_and_copies_are_those_of_the_commands(
+    golden: Callable[[str], Path], eoctl: Callable[..., Outcome], crash: Path
+) -> None:
+    done = eoctl("report", crash, *JSONL)
+    described = rows_of(eoctl("groups", "describe", crash, *JSONL), "committed_offset")
+    names = ["group", "topic", "partition", "committed_offset", "lag_offsets", "place"]
+    assert rows_of(done, "commit")
+    assert counted(rows_of(done, "commit"), names) == counted(described, names)
+
+    dirs = [golden("kafka-4.3.1-three-brokers") / f"diverged/broker-{n}" for n in (1, 2, 3)]
+    done = eoctl("report", *dirs, *JSONL)
+    compared = eoctl("replicas", "compare", *dirs, *JSONL)
+    ours = [
+        (each["path"], each["other_path"], each["likeness"], each["divergence_offset"])
+        for each in rows_of(done, "comparison")
+    ]
+    theirs = [
+        (each["one"], each["other"], each["likeness"], each["divergence_offset"])
+        for each in rows_of(compared, "comparison")
+    ]
+    assert ours
+    assert sorted(map(str, ours)) == sorted(map(str, theirs))
+    assert any(each["is_unclean"] for each in rows_of(done, "change"))
+
+
+def test_states_of_an_id_are_its_records(crash: Path, eoctl: Callable[..., Outcome]) -> None:
+    done = eoctl("report", crash, *JSONL)
+    newest = {each["transactional_id"]: each for each in rows_of(done, "id_state")}
+    for name, each in newest.items():
+        call = ("txn", "describe", crash, "--transactional-id", name, *JSONL)
+        (known,) = rows_of(eoctl(*call), "transactional_id")
+        assert each["status"] == known["status"]
+        assert each["record_offset"] == known["record_offset"]
+
+
+def test_held_transactions_are_told_first(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    done = eoctl("report", crash, *JSONL, "--to", tmp_path / "r.html")
+    held = rows_of(done, "held")
+    assert [(each["topic"], each["partition"], each["first_offset"]) for each in held] == [
+        ("txn", 0, 311),
+        ("txn", 1, 282),
+    ]
+    assert held[0]["transactional_id"] == "open-1"
+    hanging = eoctl("txn", "list", crash, *JSONL)
+    assert held[0]["producer_id"] == rows_of(hanging, "transaction")[0]["producer_id"]
+    text = (tmp_path / "r.html").read_text()
+    assert text.index("stop at offset 311") < text.index('id="timelines"')
+
+
+def test_the_call_of_a_mark_gives_what_it_marks(crash: Path, eoctl: Callable[..., Outcome]) -> None:
+    import shlex
+
+    done = eoctl("report", crash, *JSONL)
+    row = next(each for each in rows_of(done, "transaction") if each["state"] == "aborted")
+    words = shlex.split(row["command"])
+    assert words[0] == "eoctl"
+    listed = rows_of(eoctl(*words[1:], "--output", "jsonl"), "transaction")
+    assert any(each["first_offset"] == row["first_offset"] for each in listed)
+    epoch = rows_of(done, "leader_epoch")[-1]
+    found = eoctl(*shlex.split(epoch["command"])[1:], "--output", "jsonl")
+    assert json.loads(found.stdout.splitlines()[0])["batch_pos"] == epoch["position"]
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+
+
+def test_only_some_topics_ids_and_times(crash: Path, eoctl: Callable[..., Outcome]) -> None:
+    done = eoctl("report", crash, *JSONL, "--topic", "txn", "--transactional-id", "open-1")
+    assert {each["topic"] for each in rows_of(done, "partition")} == {"txn"}
+    assert {each["transactional_id"] for each in rows_of(done, "transaction")} == {"open-1"}
+    every = rows_of(eoctl("report", crash, *JSONL), "transaction")
+    middle = sorted(each["last_timestamp_ms"] for each in every)[len(every) // 2]
+    later = rows_of(eoctl("report", crash, *JSONL, "--from-time", str(middle)), "transaction")
+    expected = [e for e in every if max(e["last_timestamp_ms"], e["first_timestamp_ms"]) >= middle]
+    assert 0 < len(later) < len(every)
+    assert len(later) == len(expected)
+
+
+def test_lanes_that_are_too_many_are_said(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    eoctl("report", crash, "--now", "dir", "--to", to, "--max-lanes", "3")
+    lanes = island_of(to.read_bytes())["lanes"]
+    assert Counter(each["kind"] for each in lanes)["partition"] == 3
+    # Those that are held come first.
+    assert [each["title"] for each in lanes[:2]] == ["txn-0", "txn-1"]
+    assert b"21 more partitions are not drawn" in to.read_bytes()
+
+
+def test_equal_input_gives_equal_bytes(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    pages = []
+    for number, jobs in enumerate(("1", "2")):
+        to = tmp_path / f"{number}.html"
+        eoctl("report", crash, "--now", "dir", "--jobs", jobs, "--to", to)
+        pages.append(to.read_bytes())
+    assert pages[0] == pages[1]
+
+
+# --- what must not be -----------------------------------------------------------------------------
+
+
+def test_it_refuses_to_replace_a_file_or_to_write_into_a_log_dir(
+    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    to.write_text("mine")
+    done = eoctl("report", writable, "--to", to)
+    assert done.status == 4
+    assert b"--force" in done.errors.encode()
+    assert to.read_text() == "mine"
+    assert eoctl("report", writable, "--now", "dir", "--to", to, "--force").status == 0
+    assert to.read_text().startswith("<!DOCTYPE html>")
+    before = sorted(writable.rglob("*"))
+    for place in (writable / "r.html", writable / "txn-0" / "r.html"):
+        assert eoctl("report", writable, "--to", place, "--force").status == 4
+    assert sorted(writable.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ((), 2),
+        (("{}",), 2),
+        (("{}", "--to", ""), 2),
+        (("{}", "--to", "/"), 2),
+        (("{}", "--to", "/no/such/place/r.html"), 3),
+        (("{}/nothing", "--to", "r.html"), 3),
+        (("{}", "--to", "r.html", "--topic", "none"), 2),
+        (("{}", "--to", "r.html", "--from-time", "soon"), 2),
+        (("{}", "--to", "r.html", "--from-time", "2", "--to-time", "1"), 2),
+        (("{}", "--to", "r.html", "--key-file", "k"), 2),
+        (("{}", "--to", "r.html", "--max-lanes", "0"), 2),
+    ],
+)
+def test_wrong_calls(
+    crash: Path,
+    eoctl: Callable[..., Outcome],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    status: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = eoctl("report", *(each.format(crash) for each in arguments))
+    assert done.status == status, done.errors
+    assert "Traceback" not in done.errors
+    assert not [*tmp_path.iterdir()]
+
+
+def test_no_payload_is_in_a_page(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    eoctl("report", crash, "--now", "dir", "--to", to, "--deep")
+    text = to.read_bytes() + json.dumps(island_of(to.read_bytes())).encode()
+    records = eoctl("consume", crash / "plain-0", "--output", "jsonl").stdout
+    values = {json.loads(each)["value"] for each in records.splitlines()[:200]}
+    long = [each for each in values if each and len(each) >= 12]
+    assert long
+    assert not [each for each in long if each.encode() in text]
+
+
+def test_damage_is_at_the_top(
+    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    log = writable / "txn-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 1
+    log.write_bytes(data)
+    to = tmp_path / "r.html"
+    done = eoctl("report", writable, "--to", to, *JSONL)
+    assert done.status == eoctl("check", writable, *JSONL).status == 1
+    bad = next(each for each in rows_of(done, "finding") if each["severity"] == "error")
+    assert bad["timestamp_ms"] is not None
+    text = to.read_text()
+    assert text.index("damaged") < text.index('id="timelines"')
+    lanes = island_of(to.read_bytes())["lanes"]
+    assert lanes[0]["title"] == "txn-0"
+
+
+def test_what_could_not_be_read_is_at_the_top_and_nothing_is_fine(
+    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    shutil.rmtree(writable / "plain-0")
+    (writable / "plain-0").mkdir()
+    (writable / "plain-0" / "00000000000000000000.log").mkdir()
+    to = tmp_path / "r.html"
+    done = eoctl("report", writable, "--to", to, "--now", "dir")
+    assert done.status == eoctl("check", writable, "--now", "dir").status
+    assert done.status != 0
+    text = to.read_text()
+    assert 'class="badge">fine' not in text.partition('id="timelines"')[0]
+
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def test_names_are_escaped(writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    odd = writable.rename(tmp_path / "<b onclick='x'>\u202e\udcff")
+    to = tmp_path / "r.html"
+    eoctl("report", odd, "--now", "dir", "--to", to, "--title", HOSTILE)
+    data = to.read_bytes()
+    assert b"<img" not in data
+    assert b"<b onclick" not in data
+    assert "\u202e".encode() not in data
+    assert data.count(b"</script>") == 2
+    assert b"&lt;/script&gt;" in data
+    text = json.dumps(island_of(data), ensure_ascii=False)
+    assert "\u202e" not in text
+
+
+def test_pseudonyms(crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    names = ["many-producers", "compacted", "open-1", "plain-group", "append-time", str(crash)]
+    key, pages = tmp_path / "key", []
+    for number in range(2):
+        to = tmp_path / f"{number}.html"
+        eoctl("report", crash, "--now", "dir", "--to", to, "--redact", "names", "--key-file", key)
+        pages.append(to.read_bytes())
+    assert pages[0] == pages[1]
+    assert key.stat().st_mode & 0o077 == 0
+    text = pages[0] + json.dumps(island_of(pages[0])).encode()
+    assert [each for each in names if each.encode() in text] == []
+    assert b"__transaction_state" in text  # of Kafka itself
+    assert b"topic-" in text
+    eoctl("report", crash, "--now", "dir", "--to", tmp_path / "o.html", "--redact", "names")
+    assert (tmp_path / "o.html").read_bytes() != pages[0]

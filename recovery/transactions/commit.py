@@ -99,7 +99,10 @@ def _why(wanted: Committable, metadata: Metadata) -> str:
     if not is_its:
         return "of that producer id nothing goes on any more; it may have been aborted"
     if state.producer_epoch > wanted.producer_epoch:
-        return "a newer producer has the id, which aborts what an older one left open"
+        return (
+            "a newer producer or transaction has the id: this one has ended, and may have been"
+            " aborted"
+        )
     if state.producer_epoch < wanted.producer_epoch:
         return "that is older: the coordinator's log has lost what it knew"
     return "no transaction of that epoch goes on; it may have been aborted"

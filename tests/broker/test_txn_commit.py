@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from storage.formats.record_batch import parse_header
 from storage.formats.transaction_state import TransactionStatus, parse_record
@@ -18,6 +18,7 @@ from tests.broker.test_txn_abort import WAIT_S, java_producer
 from tests.hanging import newest_state
 from tests.kafka import client, raw_end_txn
 from tests.kafka.broker import Broker, copy_log_dir
+from tests.kafka.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,20 @@ def in_doubt(broker: Broker, kind: str) -> Iterator[None]:
 
 def read(broker: Broker, number: int, isolation: str) -> client.Consumed:
     return client.consume(broker.bootstrap, TOPIC, number, isolation=isolation)
+
+
+def read_when_led(cluster: Cluster, topic: str) -> client.Consumed:
+    """A new leader knows its high watermark when its followers have told how far they are."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            found = client.consume(cluster.bootstrap, topic, 0, isolation=client.READ_COMMITTED)
+        except KafkaException:
+            found = None
+        if found is not None and found.records:
+            return found
+        assert time.monotonic() < deadline_s, topic
+        time.sleep(0.2)
 
 
 def values(broker: Broker, isolation: str) -> list[list[bytes | None]]:
@@ -181,4 +196,48 @@ def test_it_is_committed_as_a_broker_commits_it(
     assert eoctl("txn", "list", ours).text.count("\n") == 1
     refused = eoctl(*call)
     assert refused.status == 4
-    assert "a newer producer has the id" in refused.errors
+    assert "a newer producer or transaction has the id" in refused.errors
+
+
+@pytest.mark.in_turn
+def test_all_replicas_of_three_brokers(tmp_path: Path, eoctl: Callable[..., Outcome]) -> None:
+    """All brokers are killed with a transaction in doubt; each of them gets the same."""
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.create_topic("t", [[0, 1, 2]], {"min.insync.replicas": "2"})
+        cluster.create_topic("u", [[2, 1]])
+        producer = client.transactional_producer(
+            cluster.bootstrap, ID, transaction_timeout_ms=600_000
+        )
+        producer.begin_transaction()
+        sent = [client.Outgoing(name, 0, b"k", b"%d" % n) for n in range(20) for name in ("t", "u")]
+        client.send(producer, sent)
+        time.sleep(2)  # until the followers have it, and know that all have
+        cluster.kill(*cluster.nodes)
+        del producer
+        nodes = [cluster.log_dir(each) for each in cluster.broker_ids]
+        _, state = newest_state(nodes[0], ID)
+        call = (
+            *("--transactional-id", ID, "--producer-id", state.producer_id),
+            *("--producer-epoch", state.producer_epoch, "--output", "jsonl"),
+        )
+        partly = eoctl("txn", "commit", nodes[0], nodes[1], *call, "--apply")
+        assert partly.status == 4
+        for words in ("t-0: has 3 replicas, 2 given", "u-0: has 2 replicas, 1 given"):
+            assert words in partly.errors
+        outcome = eoctl("txn", "commit", *nodes, *call, "--apply")
+        assert outcome.status == 0, outcome.errors
+        rows = [json.loads(each) for each in outcome.text.splitlines()]
+        assert [e["path"] for e in rows if e["kind"] == "marker"] == [
+            *(str(node / "t-0") for node in nodes),
+            *(str(node / "u-0") for node in nodes[1:]),
+        ]
+        cluster.start()
+        for topic in ("t", "u"):
+            found = read_when_led(cluster, topic)
+            assert [each.value for each in found.records] == [b"%d" % n for n in range(20)]
+        again = client.transactional_producer(cluster.bootstrap, ID)
+        client.transact(again, [client.Outgoing("t", 0, b"k", b"next")], commit=True)
+        errors = [line for node in cluster.nodes.values() for line in node.error_lines()]
+        assert not [each for each in errors if "oordinator" in each or "iverge" in each]
+    compared = eoctl("replicas", "compare", *(node / "t-0" for node in nodes))
+    assert compared.status == 0, compared.text

@@ -205,6 +205,35 @@ def test_several_from_a_file(name: str, kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "list", "kafka").text.count("\n") == 1
 
 
+def test_many_of_one_coordinator_in_one_partition(kafka: Path, eoctl: Callable) -> None:
+    """As of a checkpoint: one plan, one segment of markers, and one of each kind of records."""
+    lines = []
+    for number in range(6):  # of four partitions of the coordinators' topic
+        with session(
+            kafka, f"sink-{number}", version=2 * (number % 2), timeout_ms=600_000
+        ) as begun:
+            begun.send("txn", 1, b"of %d" % number)
+            lines.append(f"sink-{number},{','.join(map(str, begun.transactional.producer))}\n")
+    (kafka.parent / "decided").write_text("open-2,41,0\n" + "".join(lines))
+    before = {path.name for path in (kafka / "txn-1").glob("*.log")}
+    outcome = eoctl("txn", "commit", "kafka", "--from-file", "decided", "--apply", "-o", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    steps = [each["file"] for each in rows_of(outcome, "step") if each["file"].endswith(".log")]
+    kinds = ["state" if each.startswith("__transaction_state") else each for each in steps]
+    (marker,) = {path.name for path in (kafka / "txn-1").glob("*.log")} - before
+    middle = kinds.index(f"txn-1/{marker}")
+    assert kinds == ["state"] * middle + [kinds[middle]] + ["state"] * middle
+    assert middle < 7  # several of them share a segment
+    offsets = [each["marker_offset"] for each in rows_of(outcome, "marker")]
+    assert sorted(offsets) == list(range(min(offsets), min(offsets) + 7))
+    assert committed(eoctl, "kafka/txn-1")[-6:] == [f"of {number}" for number in range(6)]
+    checked = rows_of(eoctl("check", "kafka", "--deep", "-o", "jsonl"), "finding")
+    found = {
+        (e["check_id"], Path(e["path"]).parent.name) for e in checked if e["severity"] != "note"
+    }
+    assert found == {("TXO-1", "txn-0")}  # open-1, which nobody has decided
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -262,7 +291,7 @@ def test_another_producer_is_refused(kafka: Path, eoctl: Callable) -> None:
     require_refused(eoctl, "log has lost what it knew", call=call("open-1", 40, 1))
     require_refused(eoctl, "knows no such id", call=call("open-9", 40, 0))
     replace_state(kafka, "open-1", producer_epoch=1)
-    require_refused(eoctl, "a newer producer has the id", call=call("open-1", 40, 0))
+    require_refused(eoctl, "a newer producer or transaction has the id", call=call("open-1", 40, 0))
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,7 @@ class _Planner:
             self._find_data(each, opened)
         self._refuse()
         pending = [each for each in wanted if each.progress is not CommitProgress.DONE]
+        self._notes += [_done_words(each.state) for each in wanted if each not in pending]
         if not pending:
             names = ", ".join(each.committable.transactional_id for each in wanted)
             return PlannedCommit(
@@ -501,6 +502,15 @@ class _Planner:
     def _all_notes(self) -> tuple[str, ...]:
         notes = [each for each in self._world.notes if each not in self._world.absent]
         return tuple(dict.fromkeys([*notes, *self._notes]))
+
+
+def _done_words(state: TransactionState) -> str:
+    """When it was committed, and how far that is known to be this transaction."""
+    when = format_time_ms(state.last_update_timestamp_ms)
+    name = f"{state.transactional_id}: its coordinator has it as {state.status.label} since {when}"
+    if client_version(state) >= EPOCH_BUMP_VERSION:
+        return name
+    return f"{name}: the last transaction of that epoch, which may have had others before it"
 
 
 def _id_row(wanted: _Wanted, after: TransactionState, read: ReadLog) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import again
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, resolve_target
 from eoctl.replica_paths import require_one_topic, select_replicas
@@ -153,16 +154,12 @@ class PartitionCopies:
             path,
             TargetOptions(
                 metadata_dir=metadata_dir,
-                single_copy=options.single_copy or count > 1,
+                single_copy=True,  # how many there have to be is told below
                 may_be_internal=name.topic in COORDINATOR_TOPICS,
             ),
         )
-        factor = target.replication_factor
-        if factor not in {None, count} and not options.single_copy:
-            raise RefusedError(
-                f"{path}: has {factor} replicas, {count} are given",
-                next_step="name the log dirs of the other brokers, too; or --single-copy",
-            )
+        if not options.single_copy:
+            _require_all(path, target.replication_factor, count)
         opened = open_partition(target, options.write, options.moment, None)
         _require_all_there(path, opened)
         appends = PlannedAppends(
@@ -238,6 +235,24 @@ def _recovered(
         if each.path not in touched and not each.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}")
     )
     return [*with_recovery(before, [step for first in firsts for step in first])]
+
+
+def _require_all(path: str, factor: int | None, given_count: int) -> None:
+    """Replicas that diverge below the high watermark are never found by Kafka (FIX-9).
+
+    Raises:
+        RefusedError: some are not given; or one is, and how many there are is unknown.
+    """
+    if factor == given_count or (factor is None and given_count > 1):
+        return
+    why = f"has {factor} replicas, {given_count} given"
+    if factor is None:
+        why = "its replication factor is unknown: other replicas would lack what is written here"
+    raise RefusedError(
+        f"{path}: {why}",
+        next_step="name the log dirs of all brokers, and --metadata-dir DIR where none of them has"
+        f" the cluster's metadata; if no other replica will be kept: {again('--single-copy')}",
+    )
 
 
 def _require_all_there(path: str, opened: OpenPartition) -> None:

@@ -17,7 +17,7 @@ from storage.file_names import TopicPartition
 from storage.formats.consumer_offsets import OffsetKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from recovery.groups.group_log import GroupCommit, GroupLog
     from recovery.groups.log_places import LogPlaces, LogReach
@@ -119,19 +119,18 @@ def judge(
         rules: as the user has them.
     """
     obstacles: dict[ImportObstacle, list[str]] = {each: [] for each in ImportObstacle}
-    names = dict.fromkeys(group for group, _ in given)
+    keys = {OffsetKey(name, found.topic, found.partition) for name, found in given}
+    known = log.all_commits()
     commits: dict[OffsetKey, GroupCommit] = {}
-    for name in names:
+    for name in dict.fromkeys(group for group, _ in given):
         group = log.groups.get(name)
-        if group is None:
-            continue
-        _judge_group(group, rules, obstacles)
-        for each in log.commits_of(group):
+        if group is not None:
+            _judge_group(group, rules, obstacles)
+        for each in known.get(name, ()):
             if each.pending_producer_id is None:
                 commits[each.key] = each
-    keys = {OffsetKey(name, found.topic, found.partition) for name, found in given}
-    for words in _pending(log, keys):
-        obstacles[ImportObstacle.PENDING].append(words)
+            elif each.key in keys:
+                obstacles[ImportObstacle.PENDING].append(_told_pending(each))
     offsets = []
     for group_name, offset in given:
         key = OffsetKey(group_name, offset.topic, offset.partition)
@@ -156,16 +155,12 @@ def _judge_group(
         )
 
 
-def _pending(log: GroupLog, keys: set[OffsetKey]) -> Iterator[str]:
-    for name in dict.fromkeys(each.group for each in keys):
-        group = log.groups.get(name)
-        for each in () if group is None else log.commits_of(group):
-            if each.pending_producer_id is not None and each.key in keys:
-                yield (
-                    f"{each.key.topic}-{each.key.partition} of {name!r} has offset"
-                    f" {each.value.offset} pending in an open transaction of producer"
-                    f" {each.pending_producer_id}"
-                )
+def _told_pending(commit: GroupCommit) -> str:
+    key = commit.key
+    return (
+        f"{key.topic}-{key.partition} of {key.group!r} has offset {commit.value.offset} pending in"
+        f" an open transaction of producer {commit.pending_producer_id}"
+    )
 
 
 def _judge_offset(

@@ -427,6 +427,8 @@ def test_wrong_calls(kafka: Path, tmp_path: Path, offsets: Callable[..., Path], 
     assert eoctl("groups", "import", kafka, "--from", kafka).status == 3
     assert eoctl("groups", "import", tmp_path, "--from", offsets("g,plain,0,5")).status == 2
     assert eoctl("groups", "import", kafka).status == 2
+    source = offsets("g,plain,0,5")
+    assert eoctl("groups", "import", kafka, "--from", source, "--logs", tmp_path / "no").status == 3
 
 
 def test_in_80_columns(kafka: Path, offsets: Callable[..., Path]) -> None:

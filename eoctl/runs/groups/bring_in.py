@@ -196,7 +196,7 @@ def plan_import(paths: Sequence[str], options: ImportOptions, data: bytes) -> Pl
         AccessError: something cannot be read.
     """
     given = _for_groups(parse_offsets(data, options.source), options)
-    for each in paths:
+    for each in (*paths, *options.logs):
         require_log_dir(each)
     places = dict.fromkeys([*paths, *options.logs])
     world = GroupWorld([*places], WantedGroups(metadata_dir=options.metadata_dir, now=options.now))

@@ -167,6 +167,33 @@ def test_it_goes_on_where_it_was_decided(
     )
 
 
+def test_epochs_that_are_used_up(kafka: Path, eoctl: Callable) -> None:
+    """The marker has the last epoch, which no data may have, and the id goes on as another one."""
+    with session(kafka, "sink", version=2):
+        pass
+    replace_state(kafka, "sink", producer_epoch=32765)
+    with session(kafka, "sink", version=2, timeout_ms=600_000) as begun:
+        begun.send("txn", 1, b"the last one")
+        producer = begun.transactional.producer
+    assert producer.producer_epoch == 32766
+    call = (
+        *("txn", "commit", "kafka", "--transactional-id", "sink", "--producer-epoch", 32766),
+        *("--producer-id", producer.producer_id, "--apply", "--output", "jsonl"),
+    )
+    outcome = eoctl(*call)
+    assert outcome.status == 0, outcome.errors
+    (row,) = rows_of(outcome, "commit")
+    assert row["next_producer_epoch"] == 0
+    assert row["next_producer_id"] not in {producer.producer_id, -1}
+    assert [each["marker_epoch"] for each in rows_of(outcome, "marker")] == [32767]
+    again = eoctl(*call)
+    assert (again.status, rows_of(again, "commit")[0]["outcome"]) == (0, "committed already")
+    with session(kafka, "sink", version=2) as begun:
+        begun.send("txn", 1, b"the next one")
+        assert begun.transactional.producer == (row["next_producer_id"], 1)
+        begun.transactional.end(is_commit=True)
+
+
 def flink(*each: tuple[str, int, int], is_versioned: bool = False) -> bytes:
     """As Flink's KafkaCommittableSerializer has it."""
     data = b""

@@ -51,6 +51,7 @@ from pyspark.sql.datasource import (
 )
 
 import eoctl.arrow_files
+from eoctl.spark.executors import make_ready
 from eoctl.spark.rows.columns import (
     AUDIT_COLUMNS,
     BATCH_COLUMNS,
@@ -367,6 +368,13 @@ SOURCES = (KafkaLogBatches, KafkaLogRecords, KafkaLogFindings, KafkaLogAudit)
 
 
 def register(session: Any) -> None:
-    """Make the formats known to a Spark session."""
+    """Make the formats known to a Spark session.
+
+    On a cluster our packages are sent to the executors, and these are looked at, once.
+
+    Raises:
+        SparkUnavailableError: an executor cannot run our tasks: host, what it lacks, what to do.
+    """
+    make_ready(session)
     for source in SOURCES:
         session.dataSource.register(source)

@@ -17,24 +17,29 @@ from eoctl.spark.errors import SparkUnavailableError, first_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Seen = tuple[str, str, tuple[str, ...]]  # host, Python, modules that it lacks
+# Host, Python, modules that it lacks, and directories.
+Seen = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 BUNDLED = "spark.submit.pyFiles must have what python -m eoctl.spark.bundle writes, or be unset"
 LIBRARIES = "install it on every host, or set PYSPARK_PYTHON to a Python that has it"
+MOUNT = "mount it on every host under the same path, or give a URI"
 PYTHON = "PYSPARK_PYTHON must be, on every host, a Python of the driver's minor version"
 _FAILURE = re.compile(r"most recent failure: .*?\((?P<host>[^() ]+) executor [^()]*\): ")
 
 
-def require_executors(context: Any, own: Sequence[str], libraries: Sequence[str]) -> None:
+def require_executors(
+    context: Any, own: Sequence[str], libraries: Sequence[str], paths: Sequence[str] = ()
+) -> None:
     """See that the Python of the executors that are there can run our tasks.
 
     Args:
         context: the SparkContext.
         own: our packages.
         libraries: modules that our tasks import.
+        paths: that are read, as they are written where Spark plans.
 
     Raises:
-        SparkUnavailableError: with host, Python, modules, and what to do.
+        SparkUnavailableError: with host, Python, modules or path, and what to do.
     """
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark import cloudpickle
@@ -44,32 +49,42 @@ def require_executors(context: Any, own: Sequence[str], libraries: Sequence[str]
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
-        look = partial(look_around, (*own, *libraries))
+        look = partial(look_around, (*own, *libraries), tuple(paths))
         seen = context.parallelize(range(count), count).mapPartitions(look).collect()
     except (PySparkException, Py4JError) as exc:
         raise _failed(exc) from exc
     finally:
         cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    lacking = sorted({each for each in seen if each[2]})
+    lacking = sorted({each for each in seen if each[2] or each[3]})
     if not lacking:
         return
-    places = "; ".join(
-        f"{host}: {python} has no module {', '.join(names)}" for host, python, names in lacking
-    )
-    is_ours = any(name in own for *_, names in lacking for name in names)
+    modules = [
+        f"{host}: {python} has no module {', '.join(names)}"
+        for host, python, names, _ in lacking
+        if names
+    ]
+    if modules:
+        is_ours = any(name in own for each in lacking for name in each[2])
+        raise SparkUnavailableError(
+            f"executors cannot run the job: {'; '.join(modules)}",
+            next_step=BUNDLED if is_ours else LIBRARIES,
+        )
+    missing = [f"{host}: there is no {names[0]}" for host, _, _, names in lacking]
     raise SparkUnavailableError(
-        f"executors cannot run the job: {places}", next_step=BUNDLED if is_ours else LIBRARIES
+        f"executors cannot read what the job reads: {'; '.join(missing)}", next_step=MOUNT
     )
 
 
-def look_around(modules: Sequence[str], _: Iterable[int]) -> Iterator[Seen]:
+def look_around(modules: Sequence[str], paths: Sequence[str], _: Iterable[int]) -> Iterator[Seen]:
     """Tell of the process that this runs in; nothing of ours is imported."""
     import importlib.util
+    import os
     import socket
     import sys
 
     missing = tuple(name for name in modules if importlib.util.find_spec(name) is None)
-    yield socket.gethostname(), sys.executable, missing
+    unseen = tuple(path for path in paths if not os.path.exists(path))  # noqa: PTH110
+    yield socket.gethostname(), sys.executable, missing, unseen
 
 
 def _failed(exc: Exception) -> SparkUnavailableError:

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.spark import packages_root
 from eoctl.spark.errors import SparkJobError, SparkUnavailableError, first_line
+from eoctl.spark.executors import is_local, make_ready
+from eoctl.spark.quiet import hidden_output
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -31,7 +32,6 @@ DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on 
 JAVA_MIN = 17
 PYSPARK_MIN = 4
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
-MAX_TOLD_BYTES = 4096
 
 
 def check_requirements() -> None:
@@ -129,48 +129,33 @@ def parse_settings(texts: Sequence[str]) -> list[Setting]:
 
 @contextmanager
 def spark_session(
-    master: str = DEFAULT_MASTER, settings: Sequence[Setting] = ()
+    master: str = DEFAULT_MASTER, settings: Sequence[Setting] = (), paths: Sequence[str] = ()
 ) -> Iterator[SparkSession]:
     """Give the session that runs in this process, else a new one that is stopped at the end.
 
     A new one that is not local sends our packages to the executors, unless `spark.submit.pyFiles`
     says what they get. Below spark-submit the master and the settings are those of its call where
-    nothing else is asked for.
+    nothing else is asked for. `paths` are local ones that every executor has to have.
 
     Raises:
-        SparkUnavailableError: it does not start.
+        SparkUnavailableError: it does not start, or an executor cannot run our tasks.
     """
     check_requirements()
     from pyspark.sql import SparkSession
-
-    from eoctl.spark.bundle import write_bundle
 
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    with tempfile.TemporaryDirectory(prefix="eoctl-") as directory:
-        session = _start(SparkSession, master, settings)
-        known_paths = [*sys.path]
-        try:
-            context = session.sparkContext
-            if not (
-                is_local(context.master or "") or context.getConf().get("spark.submit.pyFiles")
-            ):
-                # Executors fetch it when they start, which may be late: it stays until the end.
-                context.addPyFile(str(write_bundle(directory)))
-            if not is_local(context.master or ""):
-                from eoctl.spark import OWN_PACKAGES
-                from eoctl.spark.own_packages import NEEDED
-                from eoctl.spark.probe import require_executors
-
-                with _hidden_output():
-                    require_executors(context, OWN_PACKAGES, NEEDED)
-            yield session
-        finally:
-            with _hidden_output():
-                session.stop()
-            sys.path[:] = [each for each in sys.path if each in known_paths]
+    session = _start(SparkSession, master, settings)
+    known_paths = [*sys.path]
+    try:
+        make_ready(session, paths)
+        yield session
+    finally:
+        with hidden_output():
+            session.stop()
+        sys.path[:] = [each for each in sys.path if each in known_paths]
 
 
 def _start(
@@ -181,7 +166,7 @@ def _start(
     if master == DEFAULT_MASTER:
         master = submitted_master
     chosen = {**defaults(master), **submitted, **dict(settings)}
-    with _environment(worker_environment(master)), _hidden_output() as heard:
+    with _environment(worker_environment(master)), hidden_output() as heard:
         try:
             builder = session_class.builder.master(master).appName("eoctl")
             for name, value in chosen.items():
@@ -205,11 +190,6 @@ def _submitted_settings() -> dict[str, str]:
 
     SparkContext._ensure_initialized()  # noqa: SLF001
     return dict(SparkConf().getAll())
-
-
-def is_local(master: str) -> bool:
-    """Does everything run in this machine's one JVM?"""
-    return master == "local" or master.startswith("local[")
 
 
 def defaults(master: str) -> dict[str, str]:
@@ -259,35 +239,3 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def _hidden_output() -> Iterator[Callable[[], str]]:
-    """Keep what this process and its new children print; gives a function that returns the end.
-
-    The JVM inherits the descriptors and keeps them as long as it lives.
-    """
-    if os.environ.get("EOCTL_DEBUG") or not hasattr(os, "memfd_create"):
-        yield str
-        return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.memfd_create("eoctl-spark")
-    saved = [os.dup(each) for each in (1, 2)]
-    os.dup2(kept, 1)
-    os.dup2(kept, 2)
-
-    def heard() -> str:
-        size = os.fstat(kept).st_size
-        data = os.pread(kept, MAX_TOLD_BYTES, max(size - MAX_TOLD_BYTES, 0))
-        return data.decode("utf-8", "replace")
-
-    try:
-        yield heard
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for target, each in zip((1, 2), saved, strict=True):
-            os.dup2(each, target)
-            os.close(each)
-        os.close(kept)

@@ -14,9 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 from eoctl.spark.bundle import write_bundle
+from eoctl.spark.datasource import RecordsReader
+from eoctl.spark.probe import look_around
 from tests.audit_world import World
 from tests.spark.cluster import running_cluster
 from tests.spark.running import SPARK_MARKS
+from tests.spark.test_datasource import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,6 +116,50 @@ def test_the_same_answer(
     way: Callable[[Cluster, list[str], Path], str],
 ) -> None:
     assert way(cluster, logs, tmp_path) == locally(logs, cluster.directory)
+
+
+SCRIPT = """
+import sys
+from pyspark.sql import SparkSession
+from eoctl.spark.datasource import register
+
+spark = SparkSession.builder.config(map=dict(each.split("=", 1) for each in sys.argv[3:]))
+spark = spark.master(sys.argv[1]).getOrCreate()
+register(spark)
+print("rows", spark.read.format("kafka-log-records").load(sys.argv[2]).count())
+"""
+
+
+@pytest.mark.in_turn
+@pytest.mark.share(1)
+@pytest.mark.parametrize("is_bare", [False, True])
+def test_a_plain_script(
+    cluster: Cluster, logs: list[str], tmp_path: Path, *, is_bare: bool
+) -> None:
+    """`register` sends what the executors need, and says at once what they lack."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    environment = dict(cluster.environment)
+    if is_bare:
+        venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+        environment["PYSPARK_PYTHON"] = str(tmp_path / "bare" / "bin" / "python")
+    call = [sys.executable, "-P", "script.py", cluster.master, logs[0], *SETTINGS]
+    done = run(cluster._replace(environment=environment), call, tmp_path)
+    if is_bare:
+        assert done.returncode == 1
+        words = done.stderr.splitlines()[-1]
+        assert "SparkUnavailableError: executors cannot run the job" in words
+        assert "bare/bin/python has no module numpy, pyarrow" in words
+        assert "rows" not in done.stdout
+        return
+    assert done.returncode == 0, done.stderr
+    count = len(read(RecordsReader, logs[0], columns="offset"))
+    assert done.stdout.splitlines()[-1] == f"rows {count}"
+
+
+def test_a_directory_that_executors_have_not(tmp_path: Path) -> None:
+    """The look itself, without executors: what is there is not told of."""
+    (seen,) = look_around(("json",), (str(tmp_path), str(tmp_path / "nowhere")), ())
+    assert seen == (socket.gethostname(), sys.executable, (), (str(tmp_path / "nowhere"),))
 
 
 @pytest.mark.in_turn

@@ -159,7 +159,8 @@ def _summarize(
     total_bytes = sum(each.end_pos - each.start_pos for each in splits)
     joined: dict[str, PartitionSummary] = {}
     if engine.is_spark and splits:
-        with open_session(options.engine) as session:
+        directories = {each.place.directory for each in splits}
+        with open_session(options.engine, directories) as session:
             from eoctl.spark.audit import read_pieces as read_on_spark
             from eoctl.spark.audit import summarize_directories
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -10,9 +11,10 @@ import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that im
 from eoctl.options import EngineName, process_count
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError
+from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from eoctl.spark.session import Setting
@@ -21,6 +23,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 GIB, MIB = 1 << 30, 1 << 20
+MAX_LOOKED_FOR = 100  # log dirs that each executor is asked for before a job
 # What one machine reads in less time than it takes to bring it to several.
 LOCAL_MAX_BYTES = 64 * GIB
 
@@ -92,11 +95,21 @@ def _call_anywhere(function: Callable[[Any], Any], value: Any) -> Any:
         raise AccessError(exc) from exc
 
 
-def open_session(options: EngineOptions) -> AbstractContextManager[Any]:
-    """Open the SparkSession that the call asks for. Raises SparkUnavailableError."""
+def open_session(
+    options: EngineOptions, directories: Iterable[str] = ()
+) -> AbstractContextManager[Any]:
+    """Open the SparkSession that the call asks for.
+
+    Raises:
+        SparkUnavailableError: it does not start, or executors cannot run our tasks, or have not
+            the log dirs around the partition directories that will be read.
+    """
     from eoctl.spark.session import DEFAULT_MASTER, spark_session
 
-    return spark_session(options.master or DEFAULT_MASTER, options.settings)
+    local = {os.path.dirname(each) for each in directories if not is_uri(each)}  # noqa: PTH120
+    return spark_session(
+        options.master or DEFAULT_MASTER, options.settings, sorted(local)[:MAX_LOOKED_FOR]
+    )
 
 
 class EngineRun:

@@ -1,0 +1,77 @@
+"""Get the executors of a session ready for our tasks: our packages sent, libraries looked for.
+
+That is done once for a session, before its first job: by the commands, and by `register` for a
+script that has made the session itself.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from eoctl.spark import OWN_PACKAGES
+from eoctl.spark.quiet import hidden_output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_bundles: list[tempfile.TemporaryDirectory[str]] = []
+_ready: set[str] = set()  # ids of applications, and of sessions of Spark Connect
+
+
+def make_ready(session: Any, paths: Sequence[str] = ()) -> None:
+    """Send our packages to the executors, unless `spark.submit.pyFiles` says what they get.
+
+    Nothing is to be done where everything runs on this machine.
+
+    Args:
+        session: a SparkSession; of Spark Connect it is its server that gets the packages.
+        paths: local ones that every executor has to have.
+
+    Raises:
+        SparkUnavailableError: an executor cannot run our tasks, or has not a path.
+    """
+    if _is_remote(session):
+        if _is_first(session.session_id):
+            session.addArtifacts(_bundle(), pyfile=True)
+        return
+    context = session.sparkContext
+    if is_local(context.master or "") or not _is_first(context.applicationId):
+        return
+    from eoctl.spark.own_packages import NEEDED
+    from eoctl.spark.probe import require_executors
+
+    if not context.getConf().get("spark.submit.pyFiles"):
+        context.addPyFile(_bundle())
+    try:
+        with hidden_output():
+            require_executors(context, OWN_PACKAGES, NEEDED, paths)
+    except BaseException:
+        _ready.discard(context.applicationId)
+        raise
+
+
+def is_local(master: str) -> bool:
+    """Does everything run in this machine's one JVM?"""
+    return master == "local" or master.startswith("local[")
+
+
+def _is_remote(session: Any) -> bool:
+    """Is it a session of Spark Connect? Its process has no JVM."""
+    return "connect" in type(session).__module__.split(".")
+
+
+def _is_first(name: str) -> bool:
+    if name in _ready:
+        return False
+    _ready.add(name)
+    return True
+
+
+def _bundle() -> str:
+    from eoctl.spark.bundle import write_bundle
+
+    # It goes at the end of this process: executors may start late, and fetch it then.
+    directory = tempfile.TemporaryDirectory(prefix="eoctl-")
+    _bundles.append(directory)
+    return str(write_bundle(directory.name))

@@ -191,8 +191,8 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
     "eoctl.runs.groups": {
-        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "recovery.*",
-        "recovery.changes.*",
+        "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",
+        "recovery.*", "recovery.changes.*",
     },
     "eoctl.runs.reports": {
         "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",

@@ -402,6 +402,36 @@ def test_all_that_is_missing_is_told_at_once(
     assert exported(eoctl, kafka, "--group", "app")["app", "plain", 0]["offset"] == 179
 
 
+def test_replicas_get_the_same(
+    kafka: Path, tmp_path: Path, offsets: Callable[..., Path], eoctl: Cli
+) -> None:
+    """In both log dirs, with one way back; replicas that end differently are refused."""
+    shutil.rmtree(kafka / "__cluster_metadata-0")
+    (kafka / "bootstrap.checkpoint").unlink()
+    other = tmp_path / "other"
+    shutil.copytree(kafka, other)
+    words = (other / "meta.properties").read_text().splitlines()
+    kept = [each for each in words if not each.startswith(("node.id", "directory.id"))]
+    (other / "meta.properties").write_text("\n".join([*kept, "node.id=2", ""]))
+    before = tree_of(kafka), tree_of(other)
+    source = offsets("ctp,txn,1,80", "new,plain,0,5")
+    call = ("groups", "import", kafka, other, "--from", source, "--apply")
+    assert eoctl(*call).status == 0
+    assert exported_of(eoctl, kafka) == exported_of(eoctl, other) != {}
+    for home in {groups.home_of(kafka, name).name for name in ("ctp", "new")}:
+        logs = [sorted((each / home).glob("*.log")) for each in (kafka, other)]
+        assert [each.read_bytes() for each in logs[0]] == [each.read_bytes() for each in logs[1]]
+    assert eoctl("undo", kafka).status == 0
+    assert (difference(before[0], tree_of(kafka)), difference(before[1], tree_of(other))) == (
+        [], []
+    )  # fmt: skip
+    groups.commit(other, "ctp", "txn", 1, 81)
+    outcome = eoctl(*call)
+    assert outcome.status == 4
+    assert "ends differently" in outcome.errors
+    assert "eoctl replicas compare" in outcome.errors
+
+
 def test_damage_is_not_built_upon(kafka: Path, offsets: Callable[..., Path], eoctl: Cli) -> None:
     log = groups.home_of(kafka, "ctp") / f"{0:020d}.log"
     data = bytearray(log.read_bytes())

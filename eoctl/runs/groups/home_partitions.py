@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from eoctl.call import Lacking
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
 from eoctl.replica_paths import require_one_topic, select_replicas
+from eoctl.runs.txn.commit_copies import CopiesWriter, WrittenCopy
 from recovery.changes.plans.plan import absolute_path, source_of
 from recovery.transactions.planned_append import PlannedAppends, with_recovery
 from storage.dirs.partition import Partition
-from storage.errors import RefusedError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, DirState
-from storage.shell_words import pasted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.clients.partitions.open_partition import OpenPartition
     from eoctl.clock import Now
     from recovery.changes.plans.plan import PlanSource, Step
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
 
 REASON = "a segment with committed offsets"
-
-
-class HomeCopy(NamedTuple):
-    """One directory, and what is appended to it."""
-
-    opened: OpenPartition
-    partition: Partition
-    appends: PlannedAppends
 
 
 class HomePartition:
@@ -58,7 +48,7 @@ class HomePartition:
             factor = image.replication_factor(GROUPS_TOPIC, number)
         if factor is not None:
             self.lacking_count = max(factor - len(self.paths), 0)
-        self._copies: tuple[HomeCopy, ...] = ()
+        self._copies: tuple[WrittenCopy, ...] = ()
 
     def lacking_replicas(self) -> Iterator[Lacking]:
         """Tell which replicas are not given, or that it is not known."""
@@ -102,11 +92,13 @@ class HomePartition:
                 leader_epoch=opened.writer.leader_epoch,
                 now_ms=now.ms,
             )
-            copies.append(HomeCopy(opened, partition, appends))
+            copies.append(
+                WrittenCopy(path=path, partition=partition, opened=opened, appends=appends)
+            )
         self._copies = tuple(copies)
 
     @property
-    def copies(self) -> tuple[HomeCopy, ...]:
+    def copies(self) -> tuple[WrittenCopy, ...]:
         """Those that are open."""
         return self._copies
 
@@ -116,15 +108,7 @@ class HomePartition:
         Raises:
             RefusedError: the copies do not end alike.
         """
-        first = self._copies[0].appends.logs
-        for path, each in zip(self.paths, self._copies, strict=True):
-            if each.appends.logs != first:
-                raise RefusedError(
-                    f"{path}: ends differently: what is written would not be the same as in"
-                    f" {self.paths[0]}",
-                    next_step=f"eoctl replicas compare {' '.join(map(pasted, self.paths))}, then"
-                    " eoctl replicas rejoin",
-                )
+        CopiesWriter(self._copies).require_alike()
         steps: list[Step] = []
         for each in self._copies:
             appended = [step for group in each.appends.steps(REASON) for step in group]

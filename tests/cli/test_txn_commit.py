@@ -283,9 +283,9 @@ def test_many_of_one_coordinator_in_one_partition(kafka: Path, eoctl: Callable) 
         (AS_JSON.encode() + b"open-1,40,1\n", "open-1 is given twice"),
     ],
 )
-def test_a_file_that_is_none(data: bytes, words: str, kafka: Path, eoctl: Callable) -> None:
-    (kafka.parent / "decided").write_bytes(data)
-    outcome = eoctl("txn", "commit", "kafka", "--from-file", "decided")
+def test_a_file_that_is_none(data: bytes, words: str, tmp_path: Path, eoctl: Callable) -> None:
+    (tmp_path / "decided").write_bytes(data)
+    outcome = eoctl("txn", "commit", tmp_path, "--from-file", tmp_path / "decided")
     assert (outcome.status, outcome.stdout) == (2, b"")
     assert words in outcome.errors
     assert "Traceback" not in outcome.errors

@@ -15,6 +15,9 @@ import msgpack
 import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
+from eoctl.options import EngineName
+from eoctl.runs.reports.engine import EngineOptions, choose_engine, split_bytes_for
+from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
 from storage.files import file_systems
 from storage.files.file_systems import register_default, register_file_system
@@ -143,7 +146,7 @@ def test_text_and_msgpack(
     ]
     assert outcome.errors.splitlines() == [
         VERIFIED,
-        "engine: local, as 0.1 MiB to read are not above 64 GiB",
+        "engine: local, as no cluster was named (--master)",
     ]
     outcome = eoctl("spark-audit", "txn-0", "--output", "msgpack")
     row = msgpack.unpackb(outcome.stdout)
@@ -534,3 +537,36 @@ def test_words_that_cannot_be_said_change_nothing(golden: Callable[[str], Path])
 def test_no_name(eoctl: Callable[..., Any], golden: Callable[[str], Path], option: str) -> None:
     outcome = eoctl("spark-audit", golden("kafka-4.3.1") / "clean" / "txn-0", option, "")
     assert (outcome.status, outcome.stdout) == (2, b"")
+
+
+# --- where it is done -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "is_spark"),
+    [
+        ({}, False),
+        ({"name": EngineName.SPARK}, True),
+        ({"master": "spark://host:7077"}, True),
+        ({"settings": (Setting("spark.executor.memory", "1g"),)}, True),
+        ({"jobs": 2}, False),
+        ({"name": EngineName.LOCAL, "master": "spark://host:7077"}, False),
+    ],
+)
+def test_the_engine_is_chosen_by_machines(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], *, is_spark: bool
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert choose_engine(EngineOptions(**options)).is_spark is is_spark
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # below spark-submit
+    expected = is_spark or not options
+    assert choose_engine(EngineOptions(**options)).is_spark is expected
+
+
+def test_splits_suit_the_cluster() -> None:
+    """No more tasks than twenty a core, but for pieces of a GiB at most."""
+    mib, gib, tib = 1 << 20, 1 << 30, 1 << 40
+    assert split_bytes_for(10 * gib, 400) == 128 * mib
+    assert split_bytes_for(4 * tib, 400) == 4 * tib // 8000
+    assert split_bytes_for(100 * tib, 400) == gib
+    assert split_bytes_for(5 * gib, 0) == 256 * mib

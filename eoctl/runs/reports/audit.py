@@ -14,12 +14,14 @@ from eoctl.runs.reports.engine import (
     choose_engine,
     jobs_of,
     open_session,
+    split_bytes_for,
 )
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
+from recovery.export.options import DEFAULT_SPLIT_BYTES
 from recovery.rules.findings import Severity
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import read_split
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
-    from storage.places.splits import Split
 
-DEFAULT_SPLIT_BYTES = 128 << 20
 PIECES_PER_JOB = 8
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
@@ -88,16 +88,14 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
-    total_bytes = sum(each.file_bytes for each in wanted)
-    engine = choose_engine(options.engine, sum(each.data_bytes() for each in wanted))
-    splits = split_places(wanted, options.split_bytes or _split_bytes(engine, options, total_bytes))
+    engine = choose_engine(options.engine)
     notes.append(engine.why)
     notes += () if state is None else state.notes
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
     pieces = list(known)
-    found = _summarize(listing, pieces, splits, engine, options)
+    found = _summarize(listing, pieces, wanted, engine, options)
     ids = _transactional_ids(listing, options, notes)
     segments: dict[str, list[SegmentPlace]] = {}
     for place in listing.places:
@@ -138,17 +136,10 @@ def _audited(
     return Audited(directory, segments, found)
 
 
-def _split_bytes(engine: ChosenEngine, options: AuditOptions, total_bytes: int) -> int:
-    """Return a size for which all processes have work to the end: a cut costs some milliseconds."""
-    if engine.is_spark:
-        return DEFAULT_SPLIT_BYTES
-    return max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs_of(options.engine)))
-
-
 def _summarize(
     listing: Listing,
     pieces: list[ReadPiece],
-    splits: list[Split],
+    wanted: Sequence[SegmentPlace],
     engine: ChosenEngine,
     options: AuditOptions,
 ) -> dict[str, PartitionSummary | None]:
@@ -156,23 +147,28 @@ def _summarize(
 
     `pieces` are those that are known; with a state, what is read is added to them.
     """
-    total_bytes = sum(each.end_pos - each.start_pos for each in splits)
+    total_bytes = sum(each.file_bytes for each in wanted)
     joined: dict[str, PartitionSummary] = {}
-    if engine.is_spark and splits:
-        directories = {each.place.directory for each in splits}
-        with open_session(options.engine, directories) as session:
+    if engine.is_spark and wanted:
+        with open_session(options.engine, {each.directory for each in wanted}) as session:
             from eoctl.spark.audit import read_pieces as read_on_spark
             from eoctl.spark.audit import summarize_directories
 
+            cores_count = session.sparkContext.defaultParallelism
+            size = options.split_bytes or split_bytes_for(total_bytes, cores_count)
+            splits = split_places(wanted, size)
             if options.state_path is None:
                 joined = summarize_directories(session, splits)
             else:
                 pieces += read_on_spark(session, splits)
-    elif splits:
+    elif wanted:
         from recovery.audit.local import read_pieces
 
+        # All processes then have work to the end: a cut costs some milliseconds.
+        jobs = jobs_of(options.engine)
+        size = max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs))
+        splits = split_places(wanted, options.split_bytes or size)
         with Progress("reading", total_bytes) as progress:
-            jobs = jobs_of(options.engine)
             pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
     joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName, process_count
+from recovery.export.options import DEFAULT_SPLIT_BYTES
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError
 from storage.files.uris import is_uri
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-GIB, MIB = 1 << 30, 1 << 20
 MAX_LOOKED_FOR = 100  # log dirs that each executor is asked for before a job
-# What one machine reads in less time than it takes to bring it to several.
-LOCAL_MAX_BYTES = 64 * GIB
+MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
+TASKS_PER_CORE = 20
 
 
 class EngineOptions(NamedTuple):
@@ -49,8 +49,8 @@ class ChosenEngine(NamedTuple):
     why: str
 
 
-def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
-    """Choose by what was asked for, else by size."""
+def choose_engine(options: EngineOptions) -> ChosenEngine:
+    """Choose by what was asked for, else by machines: Spark on this one has no more of it."""
     if options.name is not EngineName.AUTO:
         return ChosenEngine(
             options.name is EngineName.SPARK, f"engine: {options.name}, as asked for"
@@ -59,19 +59,19 @@ def choose_engine(options: EngineOptions, total_bytes: int) -> ChosenEngine:
         return ChosenEngine(True, "engine: spark, as --master or --conf was given")
     if options.jobs is not None:
         return ChosenEngine(False, "engine: local, as --jobs was given")
-    unit, name = (GIB, "GiB") if total_bytes >= GIB else (MIB, "MiB")
-    size = f"{total_bytes / unit:.1f} {name} to read"
-    limit = f"{LOCAL_MAX_BYTES // GIB} GiB"
-    if total_bytes <= LOCAL_MAX_BYTES:
-        return ChosenEngine(False, f"engine: local, as {size} are not above {limit}")
-    from eoctl.spark.errors import SparkUnavailableError
-    from eoctl.spark.session import check_requirements
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return ChosenEngine(True, "engine: spark, as spark-submit runs this")
+    return ChosenEngine(False, "engine: local, as no cluster was named (--master)")
 
-    try:
-        check_requirements()
-    except SparkUnavailableError as exc:
-        return ChosenEngine(False, f"engine: local, as {size} are above {limit}, but {exc.message}")
-    return ChosenEngine(True, f"engine: spark, as {size} are above {limit}")
+
+def split_bytes_for(total_bytes: int, cores_count: int) -> int:
+    """Return a size of splits that gives each core of a cluster some of them, and not too many.
+
+    At 100 TB a piece of 128 MiB would be one of 800,000, each cut proven and each task scheduled by
+    the driver; a segment of the usual GiB is then read in one piece, and need not be cut.
+    """
+    wanted = total_bytes // (TASKS_PER_CORE * max(cores_count, 1))
+    return min(max(wanted, DEFAULT_SPLIT_BYTES), MAX_SPLIT_BYTES)
 
 
 def jobs_of(options: EngineOptions) -> int:
@@ -131,21 +131,18 @@ class EngineRun:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def map(
-        self, function: Callable[[T], R], values: Sequence[T], total_bytes: int
-    ) -> Iterator[tuple[int, R]]:
+    def map(self, function: Callable[[T], R], values: Sequence[T]) -> Iterator[tuple[int, R]]:
         """Give (index, result) for each value, in any order.
 
         Args:
             function: of a module, or a partial of one.
             values: what it is called for.
-            total_bytes: how much all calls read.
 
         Raises:
             EoctlError: the function did, Spark does not start, or gave up.
         """
         if self.chosen is None:
-            self.chosen = choose_engine(self._options, total_bytes)
+            self.chosen = choose_engine(self._options)
         if not values:
             return
         if not self.chosen.is_spark:

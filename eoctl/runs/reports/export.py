@@ -79,13 +79,12 @@ class ExportRun:
         """Do all of it."""
 
         def stabilities(work: list[StabilityJob]) -> list[Stability]:
-            size = sum(place.data_bytes() for job in work for place in job.places)
-            found = dict(engine.map(run_stability, work, size))
+            found = dict(engine.map(run_stability, work))
             return [found[number] for number in range(len(work))]
 
         def execute(pieces: Sequence[ExportPiece], options: ExportOptions) -> Iterator[PieceResult]:
             export = partial(export_piece, options=options)
-            for _, result in engine.map(export, pieces, _size_of(pieces)):
+            for _, result in engine.map(export, pieces):
                 if engine.chosen is not None and engine.chosen.is_spark and result.file_bytes:
                     require_file(options.to, result.piece.name, result.file_bytes)
                 yield result

@@ -22,7 +22,7 @@ from eoctl.spark.rows.kafka_options import (
     value_of,
 )
 from eoctl.spark.rows.kafka_table import source_columns
-from recovery.export.options import Until
+from recovery.export.options import DEFAULT_SPLIT_BYTES, Until
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from storage.places.listing import Listing, SegmentPlace
 
-DEFAULT_SPLIT_BYTES = 128 << 20
 DEFAULT_TASK_BYTES = 32 << 20
 
 

@@ -62,6 +62,9 @@ COMMANDS = {
     "replicas": CommandEntry(
         "eoctl.commands.replicas", "Compare copies of a partition, or make one follow another."
     ),
+    "cluster-state": CommandEntry(
+        "eoctl.commands.cluster_state", "Say who leads and is in sync, by the metadata, over time."
+    ),
     "advise": CommandEntry(
         "eoctl.commands.advise", "Say which dead broker to start first, and what is lost."
     ),

@@ -123,7 +123,8 @@ ROOMS: dict[str, set[str]] = {
     "recovery.running": {
         "recovery.changes.plans", "recovery.repair", "recovery.replay", "recovery.truncate",
     },
-    "recovery.elections": {"recovery.replay", "recovery.replicas", "recovery.truncate"},
+    "recovery.elections": {
+        "recovery.cluster", "recovery.replay", "recovery.replicas", "recovery.truncate"},
     "recovery.loss": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.duplicates",
         "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",

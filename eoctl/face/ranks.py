@@ -70,6 +70,18 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                         "lost_acknowledged_records_count")),
     ("change", ("kind", *PLACE, "offset", "key", "differences")),
     ("partition", (*PLACE, "gone", "changed", "new", "equal", "is_whole")),
+    # cluster-state
+    ("cluster_change", ("timestamp_ms", "what", "leader", "isr", "why")),
+    ("cluster_partition", (*PLACE, "leader", "isr", "replicas", "is_under_min_isr",
+                           "leader_epoch", "high_watermark", "log_end_offset")),
+    ("broker", ("broker", "state", "leaders_count", "replicas_count", "out_of_isr_count")),
+    ("copy", (*PLACE, "broker", "standing", "log_end_offset", "high_watermark")),
+    ("controller", ("controller", "is_voter", "is_leader")),
+    ("setting", ("resource_name", "setting", "value", "source")),
+    ("span", (*PLACE, "start_timestamp_ms", "duration_ms", "least_in_sync_count")),
+    ("history_sum", (*PLACE, "changes_count", "elections_count", "unclean_count", "spans_count",
+                     "under_min_isr_ms")),
+    ("in_sync", ("standing", "leader", "isr", "leader_epoch", "start_timestamp_ms")),
     # advise
     ("order", ("order", "is_recommended", "led_at_first_count", "waits_count", "unclean_count",
                "lost_acknowledged_offsets_count", "lost_offsets_count")),

@@ -233,6 +233,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl replicas rejoin /mnt/broker-2/orders-0 --leader /mnt/broker-1/orders-0",
         ),
     ),
+    "cluster-state": (
+        Example("Who leads, who is in sync, what is set", f"eoctl cluster-state {_DIR}"),
+        Example("What became of one topic", f"eoctl cluster-state {_DIR} --history --topic orders"),
+    ),
     "advise": (
         Example(
             "Which broker first, and what each order of starting loses",

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recovery.cluster.quorum import metadata_copies
 from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
-from storage.dirs.discovery import discover
+from storage.dirs.discovery import Selected, discover
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, UsageError
+from storage.errors import UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from storage.dirs.cluster_image import ClusterImage
-    from storage.dirs.discovery import Selected
-    from storage.dirs.log_dir import LogDir, PartitionDir
+    from storage.dirs.log_dir import LogDir
 
 
 class Clusters:
     """Cluster images for log dirs: their own `__cluster_metadata`, or one that was given.
 
-    Of several metadata directories of one cluster the one that reaches furthest is used; without
+    Of several metadata directories of one cluster the newest one is used (`quorum`); without
     any, a `bootstrap.checkpoint` with topics.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
-        self._candidates: dict[str | None, list[tuple[PartitionDir, LogDir]]] = {}
+        self._candidates: dict[str | None, list[Selected]] = {}
         self._images: dict[str | None, ClusterImage | None] = {}
         self._bootstraps: dict[str | None, list[str]] = {}
         self._given = None if metadata is None else load_cluster_image(Partition.of(metadata))
@@ -36,7 +36,7 @@ class Clusters:
             for each in log_dir.partitions:
                 if each.name.topic == METADATA_TOPIC and each.name.state is DirState.LIVE:
                     found = self._candidates.setdefault(_cluster_id(log_dir), [])
-                    found.append((each, log_dir))
+                    found.append(Selected(each, log_dir))
 
     def image_for(self, log_dir: LogDir | None) -> ClusterImage | None:
         """Return the image that holds for a log dir; None if nothing tells."""
@@ -48,14 +48,10 @@ class Clusters:
         return self._images[cluster_id]
 
     def _load(self, cluster_id: str | None) -> ClusterImage | None:
-        images = []
-        for directory, log_dir in self._candidates.get(cluster_id, ()):
-            try:
-                images.append(load_cluster_image(Partition(directory, log_dir)))
-            except AccessError:
-                continue  # the partition itself is described too, and says so
         if cluster_id in self._candidates:
-            return max(images, key=lambda each: each.end_offset, default=None)
+            # What cannot be read is described too, and says so.
+            copies, _ = metadata_copies(self._candidates[cluster_id])
+            return load_cluster_image(copies[0].partition) if copies else None
         begun = map(load_bootstrap_image, self._bootstraps.get(cluster_id, ()))
         return next((each for each in begun if each is not None), None)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.cluster.quorum import metadata_copies, voters_of
 from storage.dirs.cluster_image import load_cluster_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
-from storage.dirs.partition import Partition
-from storage.errors import AccessError, FormatError, UsageError
+from storage.errors import UsageError
 from storage.file_names import CLEAN_SHUTDOWN_NAME, METADATA_TOPIC, DirState
-from storage.formats import clean_shutdown, quorum_state
+from storage.formats import clean_shutdown
 from storage.formats.partition_metadata import format_uuid
 
 if TYPE_CHECKING:
@@ -193,61 +193,26 @@ def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
         raise UsageError(f"these are of different clusters ({told})")
 
 
-class _MetadataLog(NamedTuple):
-    epoch: int
-    end_offset: int
-    partition: Partition
-
-
 def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list[str]]:
     """The log of the latest epoch, of these the longest one: what a quorum would go on with."""
-    logs: list[_MetadataLog] = []
-    voters: tuple[int, ...] = ()
-    notes: list[str] = []
-    for each in selected:
-        name = each.partition.name
-        if name.topic != METADATA_TOPIC or name.state is not DirState.LIVE:
-            continue
-        try:
-            partition = Partition.of(each)
-            end = partition.log_end()
-        except AccessError as exc:
-            notes.append(str(exc))
-            continue
-        epochs = partition.leader_epochs()
-        own = [snapshot.name.offset or 0 for snapshot in partition.files.checkpoints]
-        end_offset = max([0 if end is None else end.offset, *own])
-        logs.append(_MetadataLog(epochs[-1].epoch if epochs else -1, end_offset, partition))
-        voters = voters or _voters(partition)
-    if not logs:
+    copies, notes = metadata_copies(selected)
+    if not copies:
         raise UsageError(
             f"no {METADATA_TOPIC}-0 there: who was in the ISR is not known",
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
             " copy has most",
         )
-    logs.sort(key=lambda each: each[:2], reverse=True)
-    newest, image = logs[0].partition, load_cluster_image(logs[0].partition)
+    newest, image = copies[0].partition, load_cluster_image(copies[0].partition)
     notes += (f"{newest.path}: {each}" for each in image.problems)
     if not image.is_complete:
         notes.append(f"{newest.path}: not all of it could be read: a state may be an older one")
-        for older in logs[1:]:
+        for older in copies[1:]:
             other = load_cluster_image(older.partition)
             if other.is_complete:
                 newest, image = older.partition, other
                 notes.append(f"{newest.path} counts: older, and whole")
                 break
-    return NewestMetadata(newest.path, image, voters or tuple(sorted(image.controllers))), notes
-
-
-def _voters(partition: Partition) -> tuple[int, ...]:
-    """Static voters, as quorum-state has them; () if it has none."""
-    data = partition.read_file(partition.files.other(quorum_state.NAME))
-    try:
-        state = None if data is None else quorum_state.parse_quorum_state(data)
-    except FormatError:
-        return ()
-    found = () if state is None else state.current_voters or ()
-    return tuple(sorted(each.voter_id for each in found))
+    return NewestMetadata(newest.path, image, voters_of(image, copies)), notes
 
 
 def _replaced_dirs(

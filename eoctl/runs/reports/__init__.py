@@ -1,7 +1,8 @@
 """Calls that report on records and copies.
 
-Audits, exports, duplicates, losses, replicas compared, brokers to start first.
+Audits, exports, duplicates, losses, replicas compared, brokers to start first, the cluster.
 
 From the entry down: audit, export, who_wrote, duplicates, loss, loss_against, replicas,
-advise_words, advise, bytes_text, engine.
+advise_words, advise, cluster_words, cluster_in_sync, cluster_history, cluster_state,
+cluster_metadata, cluster_rows, bytes_text, engine.
 """

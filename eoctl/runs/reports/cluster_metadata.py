@@ -1,0 +1,164 @@
+"""The metadata that the log dirs of a call hold, and the moment that is asked for."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from eoctl.clock import parse_time_ms
+from recovery.cluster.history import read_state
+from recovery.cluster.moments import Moment
+from recovery.cluster.quorum import metadata_copies
+from storage.dirs.cluster_image import load_bootstrap_image
+from storage.dirs.discovery import discover
+from storage.errors import UsageError
+from storage.file_names import BOOTSTRAP_NAME, METADATA_TOPIC, DirState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from recovery.cluster.history import History
+    from recovery.cluster.quorum import MetadataCopy
+    from storage.dirs.cluster_image import ClusterImage
+    from storage.dirs.log_dir import LogDir
+
+NOW = "now"
+# A number below it is an offset, one above a time: 2001-09-09 in milliseconds.
+FIRST_TIME_MS = 1_000_000_000_000
+DAY_MS = 86_400_000
+
+
+def parse_moment(text: str | None, end_time_ms: int | None) -> Moment:
+    """Read what `--at` says: an offset, a time, or a time of day before the metadata's end.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if text is None or text == NOW:
+        return Moment()
+    if text.isascii() and text.isdigit() and int(text) < FIRST_TIME_MS:
+        return Moment(offset=int(text))
+    if re.fullmatch(r"[0-2][0-9]:[0-5][0-9](:[0-5][0-9](\.[0-9]{1,3})?)?Z?", text):
+        if end_time_ms is None or end_time_ms < 0:
+            raise UsageError(f"--at {text}: the metadata have no time, so that the day is unknown")
+        time_ms = parse_time_ms(f"1970-01-01T{text.removesuffix('Z')}")
+        day_ms = end_time_ms // DAY_MS * DAY_MS
+        found = day_ms + time_ms
+        return Moment(timestamp_ms=found if found <= end_time_ms else found - DAY_MS)
+    return Moment(timestamp_ms=parse_time_ms(text))
+
+
+def wanted_topics(topics: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic was asked for, by its name or a pattern; None: all are."""
+    if not topics:
+        return None
+    return lambda name: any(fnmatchcase(name, each) for each in topics)
+
+
+class GivenMetadata:
+    """The metadata among the directories that were given, and which copy is the newest.
+
+    Attributes:
+        copies: newest first; [] where a bootstrap.checkpoint is all that there is.
+        selected: directories of partitions, the metadata's apart.
+        notes: what is doubtful, in words.
+        is_short: something could not be read.
+    """
+
+    def __init__(self, paths: Sequence[str], metadata_dir: str | None) -> None:
+        given = [*paths, *([] if metadata_dir is None else [metadata_dir])]
+        if not given:
+            raise UsageError("no LOG-DIR given", next_step="eoctl cluster-state LOG-DIR...")
+        found = discover(given)
+        self.notes = [str(each) for each in found.problems]
+        self.is_short = bool(found.problems)
+        self.log_dirs = found.log_dirs
+        self.cluster_id = _one_cluster(found.log_dirs)
+        self.copies, unread = metadata_copies(found.selected)
+        self.notes += unread
+        self.is_short = self.is_short or bool(unread)
+        own = discover(paths).selected if paths else ()
+        self.selected = tuple(
+            each
+            for each in own
+            if each.partition.name.topic != METADATA_TOPIC
+            and each.partition.name.state is DirState.LIVE
+        )
+        self.bootstrap = None if self.copies else _bootstrap(found.log_dirs)
+        if not self.copies and self.bootstrap is None:
+            raise UsageError(
+                f"{', '.join(given)}: no {METADATA_TOPIC}-0, nor topics in a {BOOTSTRAP_NAME}",
+                next_step="--metadata-dir DIR, or the log dir of a controller",
+            )
+
+    @property
+    def path(self) -> str:
+        """Where the metadata are."""
+        if self.copies:
+            return self.copies[0].partition.path
+        assert self.bootstrap is not None
+        return self.bootstrap[0]
+
+    def end_time_ms(self) -> int | None:
+        """The time of the newest record; None: not known."""
+        if not self.copies:
+            return None
+        newest = self.copies[0].partition
+        last = None
+        for placed in newest.read(max(self.copies[0].end_offset - 1, 0)):
+            last = placed.batch.header.max_timestamp_ms
+        return last
+
+
+def _bootstrap(log_dirs: Iterable[LogDir]) -> tuple[str, ClusterImage] | None:
+    for each in log_dirs:
+        image = load_bootstrap_image(each.path) if each.has_bootstrap else None
+        if image is not None:
+            return f"{each.path}/{BOOTSTRAP_NAME}", image
+    return None
+
+
+def _one_cluster(log_dirs: Iterable[LogDir]) -> str | None:
+    known: dict[str, str] = {}
+    for each in log_dirs:
+        if each.meta is not None and each.meta.cluster_id is not None:
+            known.setdefault(each.meta.cluster_id, each.path)
+    if len(known) > 1:
+        told = ", ".join(f"{path}: {cluster_id}" for cluster_id, path in known.items())
+        raise UsageError(f"these are of different clusters ({told})")
+    return next(iter(known), None)
+
+
+def read_covering(copies: Sequence[MetadataCopy], moment: Moment) -> tuple[MetadataCopy, History]:
+    """Read the state at a moment from the newest copy that reaches back to it.
+
+    Raises:
+        UsageError: none does.
+    """
+    first: UsageError | None = None
+    for copy in copies:
+        try:
+            return copy, read_state(copy.partition, moment)
+        except UsageError as exc:
+            first = first or exc
+    assert first is not None
+    raise first
+
+
+def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
+    """Say what is doubtful of a reading."""
+    path = copy.partition.path
+    for problem in history.problems:
+        yield str(problem)
+    if history.problems:
+        yield f"{path}: not all of it could be read: what is told may be an older state"
+    if history.image.unknown_records_count:
+        yield f"{path}: {history.image.unknown_records_count} records were not understood"
+    if history.went_back_offset is not None:
+        yield (
+            f"{path}: times go back at offset {history.went_back_offset}: the clocks of"
+            " controllers differ, and a time may be more than one offset"
+        )
+    if count := history.image.open_transaction_records_count:
+        yield f"{path}: {count} records of a metadata transaction that has not ended do not count"

@@ -68,6 +68,9 @@ COMMANDS = {
     "advise": CommandEntry(
         "eoctl.commands.advise", "Say which dead broker to start first, and what is lost."
     ),
+    "cluster": CommandEntry(
+        "eoctl.commands.cluster", "Play a replica set over real log dirs, and judge what is lost."
+    ),
     "apply": CommandEntry(
         "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
     ),

@@ -191,6 +191,13 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.clients": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
+    "eoctl.cluster": {
+        "recovery.begin", "recovery.checks.grounds", "recovery.elections", "recovery.running",
+        "recovery.truncate",
+    },
+    "eoctl.runs.cluster": {
+        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.runs",
+    },
     "eoctl.runs.groups": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",
         "recovery.*", "recovery.changes.*",
@@ -211,6 +218,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.spark",
         "recovery.*", "recovery.changes.*",
     },
+    "eoctl.commands.cluster": {"eoctl", "eoctl.cluster", "eoctl.runs.cluster"},
     "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},
     "eoctl.commands.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.*", "recovery.*",

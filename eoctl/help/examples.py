@@ -248,6 +248,34 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("Apply a plan that was saved and read", "eoctl apply plan.json"),
         Example("Keep the old bytes elsewhere", "eoctl apply plan.json --backup-dir /mnt/backup"),
     ),
+    "cluster": (
+        Example("A cluster of three brokers, with one topic", "eoctl cluster init ./play"),
+        Example(
+            "Four brokers, and two that must be in sync",
+            "eoctl cluster init ./play --nodes 4 --replication-factor 4 --min-insync-replicas 2",
+        ),
+    ),
+    "cluster init": (
+        Example("Three brokers, one topic", "eoctl cluster init ./play"),
+        Example(
+            "As before Kafka 0.11: followers cut at the high watermark",
+            "eoctl cluster init ./play --truncation hw",
+        ),
+    ),
+    "cluster run": (
+        Example(
+            "Kill the leader, and see who leads",
+            "eoctl cluster run ./play --faults 'kill leader at 50%'",
+        ),
+        Example(
+            "What acks=1 loses when the power goes",
+            "eoctl cluster run ./play --acks 1 --faults 'power all at 50%' --seed 7",
+        ),
+    ),
+    "cluster check": (
+        Example("Is anything lost, doubled, different", "eoctl cluster check ./play"),
+        Example("Every finding, for a program", "eoctl cluster check ./play -o jsonl"),
+    ),
     "undo": (
         Example("Could the last change be undone", f"eoctl undo {_DIR} --dry-run"),
         Example("Undo it", f"eoctl undo {_DIR}"),

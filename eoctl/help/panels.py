@@ -67,6 +67,10 @@ _OF_CALLS = {
     "txn run": {"bytes": Panel.WHAT, "transactional-id": Panel.WHAT},
     "lease-pid acquire": {"topic": Panel.WHAT},
     "replicas": {"unclean": Panel.SAFETY},
+    "cluster init": {
+        "topic": Panel.WHAT, "fsync": Panel.WHAT, "segment-bytes": Panel.ADVANCED,
+    },
+    "cluster run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
     "adopt": {
         "topic-id": Panel.WHAT, "broker-version": Panel.WHAT, "metadata-dir": Panel.WHAT,

@@ -125,6 +125,14 @@ def joined(
     return _changed(state, terms, isr=isr, running={*running, broker})
 
 
+def altered(
+    state: PartitionState, terms: Terms, isr: Collection[int], running: Collection[int]
+) -> PartitionState:
+    """Give the state once the leader has asked for another ISR, which is not empty."""
+    ordered = tuple(each for each in state.replicas if each in isr)
+    return _changed(state, terms, isr=ordered, running=running)
+
+
 def elected_uncleanly(
     state: PartitionState, terms: Terms, running: Collection[int]
 ) -> PartitionState:

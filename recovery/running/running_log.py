@@ -42,11 +42,13 @@ if TYPE_CHECKING:
     from recovery.changes.plans.plan import Step
     from recovery.truncate.cut import Cut
     from storage.dirs.log_config import LogConfig
-    from storage.dirs.log_dir import LogDir
     from storage.dirs.log_tail import LogTail
     from storage.files.fsio import FileSystem
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.writing.writer import Appended
+
+
+RECENT_COUNT = 64
 
 
 class LogTerms(NamedTuple):
@@ -87,6 +89,9 @@ class RunningLog:
         self.path = path
         self._terms = terms
         self._batches: list[BatchPlace] = []
+        self._recent: dict[int, bytes] = {}  # batches by base offset, as a page cache has them
+        self._written_base = -1
+        self._written_path = ""
         self.started = ""
         self._writer = self._open()
 
@@ -141,12 +146,17 @@ class RunningLog:
         return found
 
     def _read(self, place: BatchPlace) -> bytes:
+        recent = self._recent.get(place.base_offset)
+        if recent is not None:
+            return recent
         with os_errors(place.path):
             fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return os.pread(fd, place.batch_bytes, place.pos)
+                batch = os.pread(fd, place.batch_bytes, place.pos)
             finally:
                 os.close(fd)
+        self._remember(place.base_offset, batch)
+        return batch
 
     # -- what a broker does with it
 
@@ -160,11 +170,22 @@ class RunningLog:
     def follow(self, batches: Iterable[bytes]) -> None:
         """Append what the leader has given. Raises as `PartitionWriter.append_replica`."""
         for batch in batches:
-            self._note(self._writer.append_replica(batch), len(batch))
+            appended = self._writer.append_replica(batch)
+            self._note(appended, len(batch))
+            # As the leader has it: what it is asked for next, as a rule.
+            self._remember(appended.base_offset, batch)
+
+    def _remember(self, base_offset: int, batch: bytes) -> None:
+        self._recent[base_offset] = batch
+        if len(self._recent) > RECENT_COUNT:
+            del self._recent[next(iter(self._recent))]
 
     def _note(self, appended: Appended, batch_bytes: int) -> None:
         base_offset = self._writer.base_offset
-        path = str(Path(self.path, f"{base_offset:020d}.log"))
+        if base_offset != self._written_base:
+            self._written_base = base_offset
+            self._written_path = str(Path(self.path, f"{base_offset:020d}.log"))
+        path = self._written_path
         last = self._batches[-1] if self._batches else None
         pos = last.pos + last.batch_bytes if last is not None and last.path == path else 0
         place = BatchPlace(
@@ -224,11 +245,15 @@ class RunningLog:
 
     # -- opening
 
-    def _partition(self, log_dir: LogDir | None = None) -> Partition:
-        path = Path(self.path)
-        name = parse_partition_name(path.name)
+    @property
+    def directory(self) -> PartitionDir:
+        """The partition directory."""
+        name = parse_partition_name(Path(self.path).name)
         assert name is not None
-        return Partition(PartitionDir(self.path, name), log_dir or read_log_dir(path.parent))
+        return PartitionDir(self.path, name)
+
+    def _partition(self) -> Partition:
+        return Partition(self.directory, read_log_dir(Path(self.path).parent))
 
     def _clock(self) -> Clock:
         return Clock(self._terms.now_ms())
@@ -253,6 +278,7 @@ class RunningLog:
                 )
             )
         self._batches = [*self._scan()]
+        self._recent.clear()
         return PartitionWriter(
             FileStore(self.path, self._terms.fs),
             tail,

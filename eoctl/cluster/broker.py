@@ -1,0 +1,550 @@
+"""A broker of a played cluster: a real log dir, led and followed by Kafka's rules of replication.
+
+  REPL-1   as leader it appends what producers send, and its log end is what it has
+  REPL-2   as follower it fetches, in one loop for each leader, from its log ends on
+  REPL-7   consumers are given what lies below the high watermark; followers all
+  REPL-10  a follower is told where it parts from its leader, and cuts; with `truncation hw` it cuts
+           at its high watermark as it begins to follow, as before Kafka 0.11
+
+All it knows of the cluster is what the controller has told it, a little late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.cluster.broker_life import BrokerLife
+from eoctl.cluster.messages import (
+    NOT_LEADER,
+    OFFSET_OUT_OF_RANGE,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_LEADER_EPOCH,
+    FetchAnswer,
+    FetchPart,
+    ProduceAnswer,
+)
+from eoctl.cluster.scheduler import MS_US, SECOND_US
+from recovery.running.divergence import cut_offset, diverging_end
+from recovery.truncate.target import EpochEnd
+from storage.producers.producer_state import AppendError
+from storage.replication.leader import LeaderReplica, follower_high_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from eoctl.cluster.metadata import Led, MetadataView
+    from eoctl.cluster.network import Process
+    from eoctl.cluster.scheduler import Timer
+    from storage.file_names import TopicPartition
+    from storage.replication.leader import IsrChange
+
+FETCH_WAIT_US = 500 * MS_US  # replica.fetch.wait.max.ms
+FETCH_BACKOFF_US = SECOND_US  # replica.fetch.backoff.ms
+SOCKET_TIMEOUT_US = 30 * SECOND_US  # replica.socket.timeout.ms
+FETCH_BYTES = 1 << 20
+
+
+class _Uncommitted(NamedTuple):
+    """A batch that waits to be committed."""
+
+    next_offset: int
+    base_offset: int
+    answer: Callable[[ProduceAnswer], None]
+    timer: Timer
+
+
+class _WaitingFetch:
+    """A fetch of a follower that had nothing to be given."""
+
+    def __init__(
+        self,
+        follower: Broker,
+        request: int,
+        parts: Mapping[TopicPartition, FetchPart],
+        timer: Timer,
+    ) -> None:
+        self.follower = follower
+        self.request = request
+        self.parts = parts
+        self.timer = timer
+
+
+class _Fetcher:
+    """The loop that follows one leader."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.request = 0
+        self.timer: Timer | None = None
+
+
+class Broker(BrokerLife):
+    """One node: what it does while it runs.
+
+    Attributes:
+        leading: its partitions that it leads.
+        following: the leader of each other one.
+    """
+
+    peers: Mapping[int, Broker]
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.leading: dict[TopicPartition, LeaderReplica] = {}
+        self.following: dict[TopicPartition, Led] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        self._fetchers: dict[int, _Fetcher] = {}
+        self._waiting: dict[TopicPartition, list[_Uncommitted]] = {}
+        self._waiting_fetches: list[_WaitingFetch] = []
+
+    def _call_off(self) -> None:
+        for waiting in self._waiting.values():
+            for each in waiting:
+                each.timer.call_off()
+        for fetch in self._waiting_fetches:
+            fetch.timer.call_off()
+
+    # -- what the controller says
+
+    def learn(self, view: MetadataView) -> None:
+        """Take over the cluster's metadata: lead, follow, or wait for a leader."""
+        if self.view is not None and view.version < self.view.version:
+            return
+        self.view = view
+        for key in self._hosted:
+            led = view.partitions[key]
+            leader_epoch = led.leadership.leader_epoch
+            core = self.leading.get(key)
+            if core is not None and core.leader_epoch == leader_epoch:
+                core.fenced = view.fenced
+                core.terms = core.terms._replace(min_insync=view.min_insync)
+                if led.leadership.partition_epoch > core.partition_epoch:
+                    core.settle(led.leadership, self._scheduler.now_us)
+                self._committed(key)
+                continue
+            if leader_epoch <= self._epochs.get(key, -1):
+                continue
+            self._epochs[key] = leader_epoch
+            if led.leader == self.number:
+                self._lead(key, led, view)
+            else:
+                self._follow(key, led)
+
+    def _lead(self, key: TopicPartition, led: Led, view: MetadataView) -> None:
+        self.following.pop(key, None)
+        log = self.log(key)
+        log.begin_epoch(led.leadership.leader_epoch)
+        terms = self._settings.isr_terms._replace(min_insync=view.min_insync)
+        core = LeaderReplica(
+            self.number,
+            led.leadership,
+            terms,
+            end_offset=log.end_offset,
+            high_watermark=self.high_watermarks[key],
+            now_us=self._scheduler.now_us,
+        )
+        core.fenced = view.fenced
+        self.leading[key] = core
+
+    def _follow(self, key: TopicPartition, led: Led) -> None:
+        core = self.leading.pop(key, None)
+        if core is not None:
+            self.high_watermarks[key] = core.high_watermark
+            self._refuse_waiting(key, NOT_LEADER)
+        self.following[key] = led
+        if led.leader < 0:
+            return
+        if self._settings.truncation == "hw":
+            self._cut(key, self.high_watermarks[key])
+        fetcher = self._fetchers.get(led.leader)
+        if fetcher is None:
+            fetcher = self._fetchers[led.leader] = _Fetcher(led.leader)
+        self._fetch(fetcher)
+
+    def _cut(self, key: TopicPartition, offset: int) -> None:
+        log = self.log(key)
+        before = log.end_offset
+        end_offset = log.cut(offset)
+        self.high_watermarks[key] = min(self.high_watermarks[key], end_offset)
+        if end_offset < before:
+            words = f"{self.name} cuts its log of {key.topic}-{key.partition} from {before} to"
+            self._trace.tell(
+                "cut", f"{words} {end_offset}", self.number, key=key, offset=end_offset
+            )
+
+    # -- following
+
+    def _fetch(self, fetcher: _Fetcher) -> None:
+        """Ask a leader for more of all that it leads."""
+        fetcher.request += 1
+        if fetcher.timer is not None:
+            fetcher.timer.call_off()
+            fetcher.timer = None
+        parts = {
+            key: self._part(key, led)
+            for key, led in self.following.items()
+            if led.leader == fetcher.leader
+        }
+        if not parts:
+            self._fetchers.pop(fetcher.leader, None)
+            return
+        leader = self.peers[fetcher.leader]
+        delay_us = SOCKET_TIMEOUT_US if leader.is_running else FETCH_BACKOFF_US
+        fetcher.timer = self._scheduler.after(
+            delay_us, self._fetch_again, self.incarnation, fetcher, fetcher.request
+        )
+        self._network.send(
+            self, leader, leader.fetched, self, self.incarnation, fetcher.request, parts
+        )
+
+    def _part(self, key: TopicPartition, led: Led) -> FetchPart:
+        log = self.log(key)
+        last_epoch = None
+        if self._settings.truncation == "epoch" and log.epochs:
+            last_epoch = log.last_epoch
+        return FetchPart(log.end_offset, last_epoch, led.leadership.leader_epoch)
+
+    def _fetch_again(self, life: int, fetcher: _Fetcher, request: int) -> None:
+        is_present = self._fetchers.get(fetcher.leader) is fetcher and fetcher.request == request
+        if self.is_running and self.incarnation == life and is_present:
+            self._fetch(fetcher)
+
+    def peer_ended(self, number: int) -> None:
+        """The connection to a broker was reset."""
+        fetcher = self._fetchers.get(number)
+        if fetcher is not None:
+            if fetcher.timer is not None:
+                fetcher.timer.call_off()
+            fetcher.timer = self._scheduler.after(
+                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, fetcher.request
+            )
+        self._waiting_fetches = [
+            each for each in self._waiting_fetches if each.follower.number != number
+        ]
+
+    def given(
+        self, leader: int, request: int, answers: Mapping[TopicPartition, FetchAnswer]
+    ) -> None:
+        """A leader has answered a fetch."""
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None or fetcher.request != request:
+            return
+        has_error = False
+        for key, answer in answers.items():
+            led = self.following.get(key)
+            if led is None or led.leader != leader:
+                continue
+            if answer.error:
+                has_error = True
+                continue
+            self._take(key, answer)
+        if has_error:
+            if fetcher.timer is not None:
+                fetcher.timer.call_off()
+            fetcher.timer = self._scheduler.after(
+                FETCH_BACKOFF_US, self._fetch_again, self.incarnation, fetcher, request
+            )
+        else:
+            self._fetch(fetcher)
+
+    def _take(self, key: TopicPartition, answer: FetchAnswer) -> None:
+        log = self.log(key)
+        if answer.diverging is not None:
+            offset = self.high_watermarks[key]
+            if answer.diverging.end_offset >= 0:
+                offset = cut_offset(log.epochs, log.end_offset, answer.diverging)
+            self._cut(key, offset)
+            return
+        log.follow(answer.batches)
+        self.high_watermarks[key] = follower_high_watermark(answer.high_watermark, log.end_offset)
+
+    # -- leading
+
+    def high_watermark(self, key: TopicPartition) -> int:
+        """What it knows of the high watermark of a partition."""
+        core = self.leading.get(key)
+        return self.high_watermarks[key] if core is None else core.high_watermark
+
+    def fetched(
+        self,
+        follower: Broker,
+        life: int,
+        request: int,
+        parts: Mapping[TopicPartition, FetchPart],
+    ) -> None:
+        """A follower asks for more (FetchRequest)."""
+        if follower.incarnation != life:
+            return
+        for key, part in parts.items():
+            core = self.leading.get(key)
+            if core is None or part.leader_epoch != core.leader_epoch:
+                continue
+            if self._diverging(key, part) is not None or part.offset > core.end_offset:
+                continue
+            if core.fetched(follower.number, part.offset, self._scheduler.now_us):
+                self._committed(key)
+            if core.may_join(follower.number):
+                self._ask(key, core, (*core.isr, follower.number))
+        answers = self._answers(parts)
+        if self._is_worth(answers):
+            self._network.send(self, follower, follower.given, self.number, request, answers)
+            return
+        timer = self._scheduler.after(
+            FETCH_WAIT_US, self._waited, self.incarnation, request, follower
+        )
+        self._waiting_fetches.append(_WaitingFetch(follower, request, parts, timer))
+
+    def _waited(self, life: int, request: int, follower: Broker) -> None:
+        if not self.is_running or self.incarnation != life:
+            return
+        for each in self._waiting_fetches:
+            if each.follower is follower and each.request == request:
+                self._waiting_fetches.remove(each)
+                self._give(each)
+                return
+
+    def _give(self, fetch: _WaitingFetch) -> None:
+        fetch.timer.call_off()
+        follower = fetch.follower
+        answers = self._answers(fetch.parts)
+        self._network.send(self, follower, follower.given, self.number, fetch.request, answers)
+
+    def _answers(
+        self, parts: Mapping[TopicPartition, FetchPart]
+    ) -> dict[TopicPartition, FetchAnswer]:
+        return {key: self._answer(key, part) for key, part in parts.items()}
+
+    @staticmethod
+    def _is_worth(answers: Mapping[TopicPartition, FetchAnswer]) -> bool:
+        return any(
+            each.batches or each.error or each.diverging is not None for each in answers.values()
+        )
+
+    def _answer(self, key: TopicPartition, part: FetchPart) -> FetchAnswer:
+        core = self.leading.get(key)
+        if core is None:
+            return FetchAnswer(error=NOT_LEADER, batches=[], high_watermark=-1, diverging=None)
+        if part.leader_epoch != core.leader_epoch:
+            error = "FENCED_LEADER_EPOCH"
+            if part.leader_epoch > core.leader_epoch:
+                error = UNKNOWN_LEADER_EPOCH
+            return FetchAnswer(error=error, batches=[], high_watermark=-1, diverging=None)
+        diverging = self._diverging(key, part)
+        if diverging is not None:
+            return FetchAnswer(
+                error="", batches=[], high_watermark=core.high_watermark, diverging=diverging
+            )
+        log = self.log(key)
+        if part.offset > log.end_offset:  # without epochs: the follower's log is longer
+            return FetchAnswer(
+                error="",
+                batches=[],
+                high_watermark=core.high_watermark,
+                diverging=EpochEnd(-1, log.end_offset),
+            )
+        batches = log.read(part.offset, log.end_offset, FETCH_BYTES)
+        return FetchAnswer(
+            error="", batches=batches, high_watermark=core.high_watermark, diverging=None
+        )
+
+    def _diverging(self, key: TopicPartition, part: FetchPart) -> EpochEnd | None:
+        if part.last_epoch is None:
+            return None
+        log = self.log(key)
+        return diverging_end(
+            log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
+        )
+
+    def _shrink(self) -> None:
+        """Take out of the ISR who does not keep up."""
+        for key, core in self.leading.items():
+            leaving = core.leaving(self._scheduler.now_us)
+            if leaving:
+                self._ask(key, core, [each for each in core.isr if each not in leaving])
+
+    def _ask(self, key: TopicPartition, core: LeaderReplica, isr: Iterable[int]) -> None:
+        assert self.controller is not None
+        change = core.propose(tuple(isr))
+        self._network.send(self, self.controller, self.controller.alter, self, key, change)
+        self._scheduler.after(2 * SECOND_US, self._ask_again, self.incarnation, key, core, change)
+
+    def _ask_again(
+        self, life: int, key: TopicPartition, core: LeaderReplica, change: IsrChange
+    ) -> None:
+        """No answer has come: it is not known whether the controller has heard."""
+        is_same = self.incarnation == life and self.leading.get(key) is core
+        if self.is_running and is_same and core.pending is change:
+            assert self.controller is not None
+            self._network.send(self, self.controller, self.controller.alter, self, key, change)
+            self._scheduler.after(2 * SECOND_US, self._ask_again, life, key, core, change)
+
+    def altered(self, key: TopicPartition, change: IsrChange, error: str, led: Led) -> None:
+        """The controller has answered a change of the ISR."""
+        core = self.leading.get(key)
+        if core is None or core.pending is not change:
+            return
+        is_ours = led.leadership.leader_epoch == core.leader_epoch
+        core.settle(led.leadership if is_ours else None, self._scheduler.now_us)
+        if error:
+            self._trace.tell("refused", f"{self.name}: its change of the ISR is refused: {error}")
+        self._committed(key)
+
+    # -- producers and consumers
+
+    def produce(
+        self,
+        client: Process,
+        key: TopicPartition,
+        batch: bytes,
+        acks: int,
+        timeout_us: int,
+        answered: Callable[[ProduceAnswer], None],
+    ) -> None:
+        """A producer sends a batch (ProduceRequest)."""
+
+        def answer(given: ProduceAnswer) -> None:
+            if acks:
+                self._network.send(self, client, answered, given)
+
+        core = self.leading.get(key)
+        if core is None:
+            answer(
+                ProduceAnswer(error=NOT_LEADER, base_offset=-1, leader=self.number, leader_epoch=-1)
+            )
+            return
+        error = core.refusal(acks)
+        if error is not None:
+            answer(
+                ProduceAnswer(
+                    error=error, base_offset=-1, leader=self.number, leader_epoch=core.leader_epoch
+                )
+            )
+            return
+        try:
+            appended = self.log(key).append(batch)
+        except AppendError as problem:
+            answer(
+                ProduceAnswer(
+                    error=problem.kafka_error,
+                    base_offset=-1,
+                    leader=self.number,
+                    leader_epoch=core.leader_epoch,
+                )
+            )
+            return
+        next_offset = appended.last_offset + 1
+        if acks < 0:
+            timer = self._scheduler.after(
+                timeout_us, self._timed_out, self.incarnation, key, next_offset, answer
+            )
+            waiting = self._waiting.setdefault(key, [])
+            waiting.append(
+                _Uncommitted(
+                    next_offset=next_offset,
+                    base_offset=appended.base_offset,
+                    answer=answer,
+                    timer=timer,
+                )
+            )
+        core.appended(self.log(key).end_offset, self._scheduler.now_us)
+        if acks > 0:
+            base_offset = appended.base_offset
+            answer(
+                ProduceAnswer(
+                    error="",
+                    base_offset=base_offset,
+                    leader=self.number,
+                    leader_epoch=core.leader_epoch,
+                )
+            )
+        self._committed(key)
+        self._wake(key)
+
+    def _wake(self, key: TopicPartition) -> None:
+        """Give followers that wait what is new."""
+        ready = [each for each in self._waiting_fetches if key in each.parts]
+        if ready:
+            self._waiting_fetches = [
+                each for each in self._waiting_fetches if key not in each.parts
+            ]
+            for each in ready:
+                self._give(each)
+
+    def _committed(self, key: TopicPartition) -> None:
+        """Answer the producers that waited for what is committed now."""
+        core, waiting = self.leading.get(key), self._waiting.get(key)
+        if core is None or not waiting:
+            return
+        kept = []
+        for each in waiting:
+            error = core.answer(each.next_offset)
+            if error is None:
+                kept.append(each)
+                continue
+            each.timer.call_off()
+            each.answer(
+                ProduceAnswer(
+                    error=error,
+                    base_offset=each.base_offset,
+                    leader=self.number,
+                    leader_epoch=core.leader_epoch,
+                )
+            )
+        self._waiting[key] = kept
+
+    def _timed_out(
+        self,
+        life: int,
+        key: TopicPartition,
+        next_offset: int,
+        answer: Callable[[ProduceAnswer], None],
+    ) -> None:
+        if not self.is_running or self.incarnation != life:
+            return
+        waiting = self._waiting.get(key, [])
+        self._waiting[key] = [
+            each for each in waiting if each.answer is not answer or each.next_offset != next_offset
+        ]
+        answer(
+            ProduceAnswer(
+                error=REQUEST_TIMED_OUT,
+                base_offset=-1,
+                leader=self.number,
+                leader_epoch=self._epochs.get(key, -1),
+            )
+        )
+
+    def _refuse_waiting(self, key: TopicPartition, error: str) -> None:
+        for each in self._waiting.pop(key, []):
+            each.timer.call_off()
+            each.answer(
+                ProduceAnswer(
+                    error=error,
+                    base_offset=-1,
+                    leader=self.number,
+                    leader_epoch=self._epochs.get(key, -1),
+                )
+            )
+
+    def consume(
+        self,
+        client: Process,
+        key: TopicPartition,
+        offset: int,
+        answered: Callable[[str, list[bytes], int], None],
+    ) -> None:
+        """A consumer asks for records (FetchRequest of a client)."""
+        core = self.leading.get(key)
+        if core is None:
+            self._network.send(self, client, answered, NOT_LEADER, [], -1)
+            return
+        if offset > core.high_watermark:
+            self._network.send(self, client, answered, OFFSET_OUT_OF_RANGE, [], core.high_watermark)
+            return
+        batches = self.log(key).read(offset, core.high_watermark, FETCH_BYTES)
+        self._network.send(self, client, answered, "", batches, core.high_watermark)
+
+    def tell_metadata(self, client: Process, answered: Callable[[MetadataView], None]) -> None:
+        """A client asks who leads (MetadataRequest)."""
+        if self.view is not None:
+            self._network.send(self, client, answered, self.view)

@@ -1,0 +1,114 @@
+"""Faults as they are written: `kill leader at 20%, partition 2 at 3s, heal at 60%`.
+
+    WHAT [WHOM] at WHEN, ...
+
+  kill       the process ends at once; what it wrote stays
+  power      the machine ends: what was not synced may be lost, in part or whole
+  stop       a clean stop
+  start      it is started
+  partition  it is cut off from all other brokers and the controller; clients still reach it
+  heal       nothing is cut off any more
+  set        KEY=VALUE: min.insync.replicas, unclean.leader.election.enable
+  elect      leaders where there are none, in an unclean election
+
+WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`, and
+of those that are down `first` and `last`. WHEN: `20%` of the records, `3s` or `250ms` of the clock,
+or `quiet`: as soon as nothing happens any more.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from storage.errors import UsageError
+
+ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition"})
+ACTIONS = ACTIONS_WITH_NODE | {"heal", "set", "elect"}
+TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
+SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
+_FAULT = re.compile(r"(?P<action>[a-z]+)(?: +(?P<target>[^ ]+))? +at +(?P<when>[^ ]+)")
+_WHEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>%|s|ms|us)")
+_UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
+
+
+class WhenKind(StrEnum):
+    """What a fault waits for."""
+
+    RECORDS = "records"
+    TIME = "time"
+    QUIET = "quiet"
+
+
+class Fault(NamedTuple):
+    """One fault; `when` is a ratio of the records, microseconds, or nothing."""
+
+    action: str
+    target: str
+    kind: WhenKind
+    when: float
+
+    def __str__(self) -> str:
+        target = f" {self.target}" if self.target else ""
+        if self.kind is WhenKind.RECORDS:
+            when = f"{self.when * 100:.6g}%"
+        elif self.kind is WhenKind.TIME:
+            when = f"{int(self.when)}us" if self.when % 1000 else f"{int(self.when) // 1000}ms"
+        else:
+            when = "quiet"
+        return f"{self.action}{target} at {when}"
+
+
+def parse_faults(text: str, nodes: int) -> list[Fault]:
+    """Read faults. UsageError: what they are is not clear, or there is no such node."""
+    return [_parse(each.strip(), nodes) for each in text.split(",") if each.strip()]
+
+
+def _parse(text: str, nodes: int) -> Fault:
+    match = _FAULT.fullmatch(text)
+    if match is None or match["action"] not in ACTIONS:
+        raise UsageError(
+            f"--faults: {text!r} is no fault",
+            next_step="such as 'kill leader at 20%, start all at 70%'; WHAT is one of"
+            f" {', '.join(sorted(ACTIONS))}",
+        )
+    action, target = match["action"], match["target"] or ""
+    _require_target(text, action, target, nodes)
+    if match["when"] == "quiet":
+        return Fault(action=action, target=target, kind=WhenKind.QUIET, when=0)
+    when = _WHEN.fullmatch(match["when"])
+    if when is None:
+        raise UsageError(
+            f"--faults: {text!r}: {match['when']!r} is no moment",
+            next_step="20% of the records, 3s, 250ms, or quiet",
+        )
+    number = float(when["number"])
+    if when["unit"] == "%":
+        if number > 100:
+            raise UsageError(f"--faults: {text!r}: at most 100%")
+        return Fault(action=action, target=target, kind=WhenKind.RECORDS, when=number / 100)
+    return Fault(
+        action=action, target=target, kind=WhenKind.TIME, when=number * _UNIT_US[when["unit"]]
+    )
+
+
+def _require_target(text: str, action: str, target: str, nodes: int) -> None:
+    if action in ACTIONS_WITH_NODE:
+        is_node = target.isdecimal() and target.isascii() and int(target) < nodes
+        if target not in TARGETS and not is_node:
+            raise UsageError(
+                f"--faults: {text!r}: {target or 'nobody'!r} is no node",
+                next_step=f"0 to {nodes - 1}, or one of {', '.join(sorted(TARGETS))}",
+            )
+    elif action == "set":
+        key, _, value = target.partition("=")
+        is_number = value.isdecimal() and value.isascii() and int(value) > 0
+        is_right = is_number if key == "min.insync.replicas" else value in {"true", "false"}
+        if key not in SETTINGS or not is_right:
+            raise UsageError(
+                f"--faults: {text!r}: {target!r} cannot be set",
+                next_step="set min.insync.replicas=1, set unclean.leader.election.enable=true",
+            )
+    elif target:
+        raise UsageError(f"--faults: {text!r}: {action} is for all of the cluster")

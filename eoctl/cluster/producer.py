@@ -1,0 +1,358 @@
+"""A producer of a played cluster: buffer, batches, retries, sequences, what it knows at the end.
+
+REPL-12  a batch is sent again, with the same sequence, while an answer is missing or may change;
+         the leader that it goes to is the one that a broker names; what is answered without having
+         been appended has surely failed, all else is unknown. What the buffer has no room for is
+         lost by the client itself
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.cluster.messages import NETWORK_EXCEPTION, NOT_LEADER, REQUEST_TIMED_OUT
+from eoctl.cluster.scheduler import MS_US, SECOND_US
+from eoctl.cluster.settings import START_MS
+from storage.replication.leader import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
+from storage.writing.record_builder import BatchBuilder, ProducerIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from eoctl.cluster.broker import Broker
+    from eoctl.cluster.history import HistoryWriter
+    from eoctl.cluster.messages import ProduceAnswer
+    from eoctl.cluster.metadata import MetadataView
+    from eoctl.cluster.network import Network
+    from eoctl.cluster.scheduler import Scheduler, Timer
+    from eoctl.cluster.settings import RunSettings
+    from storage.file_names import TopicPartition
+
+REQUEST_TIMEOUT_US = 30 * SECOND_US
+DELIVERY_TIMEOUT_US = 120 * SECOND_US
+RETRY_BACKOFF_US = 100 * MS_US
+METADATA_TIMEOUT_US = SECOND_US
+BUFFER_FULL = "BUFFER_FULL"
+DELIVERY_TIMED_OUT = "DELIVERY_TIMED_OUT"
+# Refused before anything was appended.
+OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+NOT_APPENDED = frozenset({NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, "INVALID_PRODUCER_EPOCH"})
+RETRIABLE = frozenset(
+    {
+        NOT_LEADER,
+        NOT_ENOUGH_REPLICAS,
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        REQUEST_TIMED_OUT,
+        NETWORK_EXCEPTION,
+    }
+)
+BATCH_BYTES = 1_000_000
+
+
+class _GivenRecord(NamedTuple):
+    number: int
+    value: bytes
+    at_us: int
+
+
+class _SentBatch:
+    """A batch on its way.
+
+    Attributes:
+        is_unknown: one attempt had no answer, or one that leaves open whether it was appended.
+        is_sent: an answer is expected.
+        attempts: an answer to an earlier one says nothing.
+    """
+
+    def __init__(self, key: TopicPartition, records: list[_GivenRecord], data: bytes) -> None:
+        self.key = key
+        self.records = records
+        self.data = data
+        self.is_unknown = False
+        self.is_sent = False
+        self.not_before_us = 0
+        self.attempts = 0
+        self.leader = -1
+        self.timer: Timer | None = None
+        self.is_done = False
+
+
+class Producer:
+    """One producer, with one identity.
+
+    Attributes:
+        is_done: all records have their answer.
+        answered_count: of records.
+    """
+
+    name = "producer-0"
+    incarnation = 0
+    is_running = True
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        run_number: int,
+        brokers: Mapping[int, Broker],
+        keys: list[TopicPartition],
+        scheduler: Scheduler,
+        network: Network,
+        history: HistoryWriter,
+    ) -> None:
+        self._settings = settings
+        self._run_number = run_number
+        self._brokers = brokers
+        self._keys = keys
+        self._scheduler = scheduler
+        self._network = network
+        self._history = history
+        self._view: MetadataView | None = None
+        self._asked = 0
+        self._is_asking = False
+        self._waiting: dict[TopicPartition, deque[_GivenRecord]] = {key: deque() for key in keys}
+        self._flying: dict[TopicPartition, list[_SentBatch]] = {key: [] for key in keys}
+        self._sequences: dict[TopicPartition, int] = dict.fromkeys(keys, 0)
+        self._producer_epochs: dict[TopicPartition, int] = dict.fromkeys(keys, 0)
+        self._draining: set[TopicPartition] = set()
+        self._given_count = 0
+        self._buffered_count = 0
+        self._is_full = False
+        self.answered_count = 0
+        self.dropped_count = 0
+        for each in brokers.values():
+            each.clients.append(self.ended)
+
+    @property
+    def is_done(self) -> bool:
+        """Every record has its answer."""
+        return self.answered_count >= self._settings.records
+
+    @property
+    def given_count(self) -> int:
+        """Records that the application has given it."""
+        return self._given_count
+
+    def start(self) -> None:
+        """Begin, once it is known who leads."""
+        self._ask()
+
+    # -- records come in
+
+    def _next(self) -> None:
+        """The application gives the next record."""
+        if self._given_count >= self._settings.records:
+            return
+        if self._buffered_count >= self._settings.buffered_max and self._settings.is_blocking:
+            self._is_full = True
+            return
+        number = self._given_count
+        self._given_count += 1
+        key = self._keys[number % len(self._keys)]
+        text = f"r{self._run_number}-{number}"
+        self._history.note(
+            "invoke", self.name, number, self._scheduler.now_us, "send",
+            topic=key.topic, partition=key.partition, value=text,
+        )  # fmt: skip
+        if self._buffered_count >= self._settings.buffered_max:
+            self.dropped_count += 1
+            self._end(number, key, text, "fail", error=BUFFER_FULL)
+        else:
+            self._buffered_count += 1
+            self._waiting[key].append(_GivenRecord(number, text.encode(), self._scheduler.now_us))
+            delay_us = self._settings.linger_ms * MS_US
+            if delay_us and len(self._waiting[key]) < self._settings.batch_records:
+                self._scheduler.after(delay_us, self._send, key)
+            else:
+                self._send(key)
+        if self._settings.rate:
+            self._scheduler.after(SECOND_US // self._settings.rate, self._next)
+
+    def _room(self) -> None:
+        self._buffered_count -= 1
+        if self._is_full:
+            self._is_full = False
+            self._scheduler.after(0, self._next)
+
+    # -- batches go out
+
+    def _send(self, key: TopicPartition) -> None:
+        if key in self._draining:
+            if self._flying[key]:
+                return
+            self._draining.discard(key)
+            self._renew(key)
+        while self._waiting[key] and len(self._flying[key]) < self._settings.in_flight:
+            records: list[_GivenRecord] = []
+            while self._waiting[key] and len(records) < self._settings.batch_records:
+                records.append(self._waiting[key].popleft())
+            batch = _SentBatch(key, records, self._encode(key, records))
+            self._flying[key].append(batch)
+            self._scheduler.after(DELIVERY_TIMEOUT_US, self._expired, batch)
+        self._drain(key)
+
+    def _encode(self, key: TopicPartition, records: list[_GivenRecord]) -> bytes:
+        builder = BatchBuilder(batch_bytes=BATCH_BYTES)
+        for each in records:
+            builder.add(None, each.value, START_MS + each.at_us // MS_US)
+        if not self._settings.is_idempotent:
+            return builder.build()
+        identity = ProducerIdentity(
+            self._run_number, self._producer_epochs[key], self._sequences[key]
+        )
+        self._sequences[key] += len(records)
+        return builder.build(identity)
+
+    def _drain(self, key: TopicPartition) -> None:
+        """Send what is to be sent, in order: what has to wait keeps back all behind it."""
+        view = self._view
+        leader = -1 if view is None else view.partitions[key].leader
+        for batch in [*self._flying[key]]:
+            if batch.is_sent or batch.is_done:
+                continue
+            if batch.not_before_us > self._scheduler.now_us:
+                return
+            if leader < 0:
+                self._ask()
+                self._wait(batch)
+                return
+            self._attempt(batch, leader)
+
+    def _wait(self, batch: _SentBatch) -> None:
+        batch.is_sent = False
+        batch.not_before_us = self._scheduler.now_us + RETRY_BACKOFF_US
+        self._scheduler.after(RETRY_BACKOFF_US, self._drain, batch.key)
+
+    def _attempt(self, batch: _SentBatch, leader: int) -> None:
+        batch.is_sent = True
+        batch.attempts += 1
+        batch.leader = leader
+        broker, attempt = self._brokers[leader], batch.attempts
+        if not broker.is_running:  # the connection is refused
+            self._answered(batch, attempt, NETWORK_EXCEPTION, -1, -1, is_sent=False)
+            return
+        acks = self._settings.acks
+
+        def answered(given: ProduceAnswer) -> None:
+            if not given.error and not batch.is_done and attempt == batch.attempts:
+                batch.leader = given.leader
+            self._answered(batch, attempt, given.error, given.base_offset, given.leader_epoch)
+
+        self._network.send(
+            self, broker, broker.produce, self, batch.key, batch.data, acks, REQUEST_TIMEOUT_US,
+            answered,
+        )  # fmt: skip
+        if acks:
+            batch.timer = self._scheduler.after(REQUEST_TIMEOUT_US, self._silent, batch, attempt)
+        else:
+            self._finish(batch, "ok", offset=-1)
+
+    def _silent(self, batch: _SentBatch, attempt: int) -> None:
+        self._answered(batch, attempt, REQUEST_TIMED_OUT, -1, -1)
+
+    def ended(self, number: int) -> None:
+        """The connection to a broker was reset: what was sent there has no answer."""
+        for batches in self._flying.values():
+            for each in [*batches]:
+                if each.leader == number and each.is_sent and not each.is_done:
+                    self._answered(each, each.attempts, NETWORK_EXCEPTION, -1, -1)
+
+    def _answered(
+        self,
+        batch: _SentBatch,
+        attempt: int,
+        error: str,
+        base_offset: int,
+        leader_epoch: int,
+        *,
+        is_sent: bool = True,
+    ) -> None:
+        if batch.is_done or attempt != batch.attempts or not batch.is_sent:
+            return
+        if batch.timer is not None:
+            batch.timer.call_off()
+        if not error:
+            self._finish(
+                batch, "ok", offset=base_offset, leader=batch.leader, leader_epoch=leader_epoch
+            )
+            return
+        if is_sent and error not in NOT_APPENDED:
+            batch.is_unknown = True
+        is_retriable = error in RETRIABLE
+        if error == OUT_OF_ORDER and self._settings.is_idempotent:
+            # One before it is missing: it comes first, or, acknowledged, is lost (KIP-360).
+            is_retriable = True
+            if self._flying[batch.key][0] is batch:
+                self._renew(batch.key)
+        if is_retriable and batch.attempts <= self._settings.retries:
+            self._ask()
+            self._wait(batch)
+            return
+        self._finish(batch, "info" if batch.is_unknown else "fail", error=error)
+
+    def _expired(self, batch: _SentBatch) -> None:
+        if batch.is_done:
+            return
+        if batch.timer is not None:
+            batch.timer.call_off()
+        is_unknown = batch.is_unknown or batch.is_sent
+        self._finish(batch, "info" if is_unknown else "fail", error=DELIVERY_TIMED_OUT)
+
+    def _finish(self, batch: _SentBatch, kind: str, **fields: object) -> None:
+        batch.is_done = True
+        self._flying[batch.key].remove(batch)
+        base_offset = fields.get("offset")
+        for place, each in enumerate(batch.records):
+            if isinstance(base_offset, int) and base_offset >= 0:
+                fields["offset"] = base_offset + place
+            self._end(each.number, batch.key, each.value.decode(), kind, **fields)
+            self._room()
+        if kind != "ok" and self._settings.is_idempotent:
+            self._draining.add(batch.key)  # what is on its way may not be numbered anew
+        self._send(batch.key)
+        if not self._settings.rate and not self._waiting[batch.key]:
+            self._scheduler.after(0, self._next)
+
+    def _renew(self, key: TopicPartition) -> None:
+        """Begin the sequences of a partition anew, in a new epoch of the producer."""
+        self._producer_epochs[key] += 1
+        self._sequences[key] = 0
+        for each in self._flying[key]:
+            each.data = self._encode(key, each.records)
+
+    def _end(
+        self, number: int, key: TopicPartition, value: str, kind: str, **fields: object
+    ) -> None:
+        self._history.note(
+            kind, self.name, number, self._scheduler.now_us, "send",
+            topic=key.topic, partition=key.partition, value=value, **fields,
+        )  # fmt: skip
+        self.answered_count += 1
+
+    # -- who leads
+
+    def _ask(self) -> None:
+        """Ask one broker after the other."""
+        if self._is_asking:
+            return
+        running = [each for _, each in sorted(self._brokers.items()) if each.is_running]
+        self._is_asking = True
+        self._asked += 1
+        if running:
+            broker = running[self._asked % len(running)]
+            self._network.send(self, broker, broker.tell_metadata, self, self.learn)
+        self._scheduler.after(METADATA_TIMEOUT_US, self._ask_again, self._asked)
+
+    def _ask_again(self, asked: int) -> None:
+        if self._is_asking and asked == self._asked:
+            self._is_asking = False
+            self._ask()
+
+    def learn(self, view: MetadataView) -> None:
+        """A broker has told who leads."""
+        self._is_asking = False
+        is_first = self._view is None
+        if self._view is None or view.version >= self._view.version:
+            self._view = view
+        if is_first:
+            self._next()

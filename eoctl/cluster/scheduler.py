@@ -1,0 +1,74 @@
+"""Virtual time, and the order of all that happens: one queue, one source of chance, no threads.
+
+One seed gives one course of events, on every Python and in every process: nothing here looks at a
+clock, at hashes or at addresses. Of `random.Random` only `random()` is used, whose numbers are
+promised never to change.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECOND_US = 1_000_000
+MS_US = 1000
+
+
+class Timer:
+    """Something that is to happen; it can be called off."""
+
+    __slots__ = ("action", "arguments")
+
+    def __init__(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self.action: Callable[..., None] | None = action
+        self.arguments = arguments
+
+    def call_off(self) -> None:
+        """It will not happen."""
+        self.action = None
+
+
+class Scheduler:
+    """The clock of a simulation, and what is to happen.
+
+    Attributes:
+        now_us: microseconds since the start.
+        events_count: so many things have happened.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.now_us = 0
+        self.events_count = 0
+        self._queue: list[tuple[int, int, Timer]] = []  # by time, then in the order of the calls
+        self._number = 0
+        self._random = random.Random(seed)  # noqa: S311 - it is to be repeated
+
+    def draw(self, count: int) -> int:
+        """A number from 0 to count - 1."""
+        return int(self._random.random() * count)
+
+    def after(self, delay_us: int, action: Callable[..., None], *arguments: object) -> Timer:
+        """Have something happen later; what is due at one time happens as it was called for."""
+        timer = Timer(action, arguments)
+        heapq.heappush(self._queue, (self.now_us + delay_us, self._number, timer))
+        self._number += 1
+        return timer
+
+    def run(self, until: Callable[[], bool], limit_us: int) -> bool:
+        """Let things happen until something holds; False: first it was late, or nothing is left."""
+        queue = self._queue
+        while not until():
+            if not queue or queue[0][0] > limit_us:
+                self.now_us = max(self.now_us, limit_us)
+                return False
+            at_us, _, timer = heapq.heappop(queue)
+            if timer.action is None:
+                continue
+            self.now_us = at_us
+            self.events_count += 1
+            timer.action(*timer.arguments)
+        return True

@@ -1,0 +1,4 @@
+"""A call of `cluster`: a played cluster made, run and judged.
+
+From the entry down: judge, play.
+"""

@@ -1,0 +1,206 @@
+"""`cluster init` and `cluster run`: from the options to directories and a history."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.partitions.topic_partitions import require_legal
+from eoctl.cluster.faults import parse_faults
+from eoctl.cluster.layout import (
+    hand_over,
+    make_cluster,
+    node_paths,
+    open_cluster,
+    save_cluster,
+)
+from eoctl.cluster.settings import RETRIES_MAX, START_MS
+from eoctl.cluster.simulation import Simulation
+from eoctl.output import Report, emit, message
+from eoctl.runs.told import counted, tell_first
+from storage.errors import EXIT_SKIPPED, UsageError
+from storage.file_names import METADATA_TOPIC
+from storage.files.broker_lock import take
+from storage.files.fsio import FileSystem
+from storage.os_errors import os_errors
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.cluster.layout import PlayedCluster
+    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.simulation import RunResult
+    from eoctl.output import OutputFormat
+    from storage.files.fsio import OpenFile
+
+BUFFER_BYTES = 1 << 16
+
+
+class NodeRow(NamedTuple):
+    """A node of a new cluster."""
+
+    node: int
+    path: str
+    partitions_count: int
+
+
+class EventRow(NamedTuple):
+    """Something that happened to a cluster."""
+
+    time_us: int
+    event: str
+    node: str
+    partition: str
+    words: str
+
+
+def init_cluster(path: str, settings: PlaySettings, output: OutputFormat) -> int:
+    """Make a cluster. Raises as `make_cluster`; UsageError: it cannot be."""
+    require_possible(settings)
+    made = make_cluster(path, settings)
+    rows = [
+        NodeRow(number, node, sum(number in each for each in settings.assignment))
+        for number, node in enumerate(node_paths(made))
+    ]
+    notes = [f"eoctl cluster run {pasted(path)} lets it live"]
+    if settings.min_insync > settings.replication_factor:
+        notes.append(
+            f"min.insync.replicas={settings.min_insync} counts as {settings.replication_factor}:"
+            " there are no more replicas"
+        )
+    emit(Report("node", NodeRow._fields, rows, notes=notes), output)
+    return 0
+
+
+def require_possible(settings: PlaySettings) -> None:
+    """Refuse what no cluster can be. Raises UsageError."""
+    require_legal(settings.topic)
+    if settings.topic == METADATA_TOPIC:
+        raise UsageError(f"--topic {settings.topic}: is the controller's own")
+    if settings.replication_factor > settings.nodes:
+        raise UsageError(
+            f"--replication-factor {settings.replication_factor}: there are"
+            f" {counted(settings.nodes, 'node')}",
+            next_step=f"--nodes {settings.replication_factor}",
+        )
+
+
+def parse_retries(text: str) -> int:
+    """Read --retries. Raises UsageError."""
+    if text == "max":
+        return RETRIES_MAX
+    if not (text.isdecimal() and text.isascii() and int(text) <= RETRIES_MAX):
+        raise UsageError(f"--retries {text}: a number, or max")
+    return int(text)
+
+
+class _HistoryFile:
+    """Gathers lines, and writes them."""
+
+    def __init__(self, path: str) -> None:
+        self._fs = FileSystem()
+        self._path = path
+        with os_errors(path):
+            self._file: OpenFile = self._fs.open_new(path, 0o644)
+        self._lines: list[bytes] = []
+        self._bytes = 0
+
+    def write(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._bytes += len(line)
+        if self._bytes >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        data, self._lines, self._bytes = b"".join(self._lines), [], 0
+        with os_errors(self._path):
+            self._fs.write(self._file, data)
+
+    def close(self) -> None:
+        self.flush()
+        with os_errors(self._path):
+            self._fs.close(self._file)
+
+
+def run_cluster(path: str, run: RunSettings, output: OutputFormat) -> int:
+    """Run it.
+
+    Raises:
+        UsageError: faults that cannot be read.
+        RefusedError: no played cluster, a broker that runs, damage that no broker starts on.
+        AccessError: a file cannot be read or written.
+    """
+    cluster = open_cluster(path)
+    parse_faults(run.faults, cluster.settings.nodes)
+    with ExitStack() as stack:
+        stack.enter_context(take(node_paths(cluster)))
+        if cluster.ended_count < cluster.runs_count:
+            message(
+                f"run {cluster.runs_count} has not come to its end: its nodes are started as after"
+                " a kill"
+            )
+        number = cluster.runs_count + 1
+        cluster = cluster._replace(runs_count=number)
+        history = _HistoryFile(cluster.history_path(number))
+        stack.callback(history.close)
+        save_cluster(cluster)
+        simulation = Simulation(
+            cluster.root,
+            cluster.cluster,
+            cluster.settings,
+            run,
+            number,
+            start_us=cluster.end_us,
+            write=history.write,
+        )
+        result = simulation.run()
+        end_us = simulation.scheduler.now_us
+        hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)
+        save_cluster(cluster._replace(ended_count=number, end_us=end_us))
+    _show(path, simulation, result, output)
+    is_whole = not run.heals or (result.is_quiet and result.is_read)
+    return 0 if is_whole else EXIT_SKIPPED
+
+
+def _show(path: str, simulation: Simulation, result: RunResult, output: OutputFormat) -> None:
+    rows = [
+        EventRow(
+            time_us=each.time_us,
+            event=each.kind,
+            node="" if each.node is None or each.node < 0 else str(each.node),
+            partition="" if each.key is None else f"{each.key.topic}-{each.key.partition}",
+            words=each.words,
+        )
+        for each in simulation.trace.events
+    ]
+    tell_first(_words(path, result), output)
+    emit(Report("event", EventRow._fields, rows, notes=[*_notes(path, result)]), output)
+
+
+def _words(path: str, result: RunResult) -> Iterator[str]:
+    sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
+    yield (
+        f"{path}: {counted(result.counts.get(('send', 'invoke'), 0), 'record')} given to the"
+        f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed, {sends['info']:,}"
+        " without an answer that says which"
+    )
+
+
+def _notes(path: str, result: RunResult) -> Iterator[str]:
+    sends = {kind: result.counts.get(("send", kind), 0) for kind in ("ok", "fail", "info")}
+    yield (
+        f"{sends['ok']} acknowledged, {sends['fail']} failed, {sends['info']} not known;"
+        f" {result.events_count} events, history {result.digest[:16]}"
+    )
+    if not result.is_quiet:
+        yield "not all replicas are in sync at the end, or a run was ended without healing"
+    yield f"eoctl cluster check {pasted(path)} judges it"
+
+
+def played(path: str) -> PlayedCluster:
+    """Open a cluster that has been run. Raises as `open_cluster`; UsageError: it never was."""
+    cluster = open_cluster(path)
+    if not cluster.runs_count:
+        raise UsageError(f"{path}: was never run", next_step=f"eoctl cluster run {pasted(path)}")
+    return cluster

@@ -1,0 +1,305 @@
+"""eoctl cluster: a cluster is made, lives, and is judged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storage.files.broker_lock import LockHeldError, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+    Run = Callable[..., Outcome]
+
+FAULTS = "kill leader at 20%, kill any at 40%, start all at 70%"
+
+
+@pytest.fixture
+def play(eoctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    outcome = eoctl("cluster", "init", "play", "--nodes", 3, "--min-insync-replicas", 2)
+    assert outcome.status == 0, outcome.errors
+    return tmp_path / "play"
+
+
+def rows(outcome: Outcome) -> list[dict[str, Any]]:
+    return [json.loads(each) for each in outcome.text.splitlines()]
+
+
+def tree_of(path: Path) -> dict[str, str]:
+    return {
+        str(each.relative_to(path)): hashlib.sha256(each.read_bytes()).hexdigest()
+        for each in sorted(path.rglob("*"))
+        if each.is_file()
+    }
+
+
+def test_what_is_acknowledged_is_there(eoctl: Run, play: Path) -> None:
+    ran = eoctl("cluster", "run", "play", "--records", 300, "--faults", FAULTS, "-o", "jsonl")
+    assert ran.status == 0, ran.errors
+    words = [each["words"] for each in rows(ran)]
+    assert "kill broker 0" in words
+    assert any("is elected leader" in each for each in words)
+    checked = eoctl("cluster", "check", "play", "-o", "jsonl")
+    assert (checked.status, checked.text) == (0, "")
+    assert "300 acknowledged records" in checked.errors
+    history = (play / "history-1.jsonl").read_text().splitlines()
+    assert json.loads(history[0])["settings"]["acks"] == -1
+    assert sum('"op":"send"' in each and '"ok"' in each for each in history) == 300
+    assert eoctl("check", *play.glob("node-*")).status == 0
+    described = rows(eoctl("describe", play / "node-0" / "t-0", "-o", "jsonl"))
+    assert described
+
+
+def test_a_second_run_goes_on(eoctl: Run, play: Path) -> None:
+    for _ in range(2):
+        outcome = eoctl("cluster", "run", "play", "--records", 50, "--faults", "kill any at 50%")
+        assert outcome.status == 0, outcome.errors
+    assert (play / "history-2.jsonl").exists()
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0, checked.errors
+    assert "100 acknowledged records" in checked.errors
+
+
+def test_what_forgot_its_disks_is_condemned(eoctl: Run, play: Path) -> None:
+    outcome = eoctl("cluster", "run", "play", "--records", 200, "--faults", "power all at 50%")
+    assert outcome.status == 0, outcome.errors
+    assert "has lost" in outcome.text
+    checked = eoctl("cluster", "check", "play", "-o", "jsonl")
+    assert checked.status == 1, checked.errors
+    found = rows(checked)
+    lost = [each for each in found if each["kind"] == "lost-write"]
+    assert lost
+    assert "is in no replica" in lost[0]["words"]
+
+
+def test_a_directory_that_was_changed_is_condemned(eoctl: Run, play: Path) -> None:
+    """The checker believes files, not nodes."""
+    assert eoctl("cluster", "run", "play", "--records", 20).status == 0
+    node = play / "node-1"
+    cut = eoctl("truncate", node / "t-0", "--to-offset", 5, "--single-copy", "--apply")
+    assert cut.status == 0, cut.errors
+    for each in ("node-0", "node-2"):
+        (play / each / "t-0" / f"{0:020d}.log").write_bytes(b"")
+    checked = eoctl("cluster", "check", "play", "-o", "jsonl")
+    assert checked.status == 1
+    assert {each["kind"] for each in rows(checked)} == {"lost-write", "precommitted-read"}
+
+
+def test_one_seed_is_one_course_of_events_in_every_process(tmp_path: Path) -> None:
+    """On the disk too, byte for byte, whatever the hashes of texts are."""
+    found = []
+    faults = "partition leader at 20%, power follower at 40%, heal at 12s, start all at 15s"
+    for number, hash_seed in enumerate(("0", "1", "4711")):
+        path = tmp_path / str(number) / "play"
+        path.parent.mkdir()
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        for call in (
+            ["init", "play", "--nodes", "4", "--partitions", "3"],
+            ["run", "play", "--records", "200", "--faults", faults, "--seed", "7"],
+        ):
+            subprocess.run(
+                [sys.executable, "-m", "eoctl", "cluster", *call],
+                check=True,
+                cwd=path.parent,
+                env=environment,
+                capture_output=True,
+            )
+        found.append(tree_of(path))
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 40
+
+
+def test_another_seed_is_another_course(eoctl: Run, tmp_path: Path) -> None:
+    digests = set()
+    for seed in (1, 2):
+        path = tmp_path / str(seed)
+        assert eoctl("cluster", "init", path).status == 0
+        run = eoctl("cluster", "run", path, "--records", 50, "--faults", FAULTS, "--seed", seed)
+        assert run.status == 0
+        digests.add(hashlib.sha256((path / "history-1.jsonl").read_bytes()).hexdigest())
+    assert len(digests) == 2
+
+
+def test_without_healing_it_ends_as_it_is(eoctl: Run, play: Path) -> None:
+    outcome = eoctl(
+        "cluster", "run", "play", "--records", 50, "--acks", "1", "--faults", "power all at 100%",
+        "--no-heal",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    assert not [*play.glob("node-*/.kafka_cleanshutdown")]
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0
+    assert "may still come" in checked.errors
+
+
+def test_the_messages_rule_flaps_under_bursts(eoctl: Run, tmp_path: Path) -> None:
+    """REPL-5, and why Kafka 0.9 went over to time: followers that keep up are thrown out."""
+    counts = {}
+    for rule in ("time", "messages"):
+        path = tmp_path / rule
+        assert eoctl(
+            "cluster", "init", path, "--isr-rule", rule, "--replica-lag-max-messages", 4,
+            "--replica-lag-time-max-ms", 550,
+        ).status == 0  # fmt: skip
+        ran = eoctl(
+            "cluster", "run", path, "--records", 7000, "--rate", 10_000, "--linger-ms", 4,
+            "--acks", "1", "-o", "jsonl",
+        )  # fmt: skip
+        assert ran.status == 0, ran.errors
+        events = rows(ran)
+        healed_us = next(each["time_us"] for each in events if "is healed" in each["words"])
+        first = json.loads((path / "history-1.jsonl").read_text().splitlines()[1])
+        counts[rule] = sum(
+            each["event"] == "isr" and first["time_us"] < each["time_us"] < healed_us
+            for each in events
+        )
+    assert counts["time"] == 0
+    assert counts["messages"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--replication-factor", "4"], "there are 3 nodes"),
+        (["--topic", "a/b"], "a/b"),
+        (["--topic", "__cluster_metadata"], "the controller's own"),
+        (["--nodes", "0"], "nodes"),
+        (["--fsync", "sometimes"], "sometimes"),
+    ],
+)
+def test_what_no_cluster_can_be_is_refused(
+    eoctl: Run, tmp_path: Path, options: list[str], words: str
+) -> None:
+    outcome = eoctl("cluster", "init", tmp_path / "new", *options)
+    assert outcome.status == 2
+    assert words in outcome.errors
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_is_there_is_not_touched(eoctl: Run, play: Path, kafka: Path) -> None:
+    before = tree_of(play.parent)
+    for target in ("play", "play/node-0", kafka):
+        outcome = eoctl("cluster", "init", target)
+        assert outcome.status == 4
+        assert "nothing was touched" in outcome.errors
+    for call in ("run", "check"):
+        outcome = eoctl("cluster", call, kafka)
+        assert outcome.status == 4
+        assert "is no played cluster" in outcome.errors
+    assert eoctl("cluster", "init", play.parent / "no" / "where").status == 4
+    assert tree_of(play.parent) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", "null", '{"eoctl_played_cluster": 9}', '{"eoctl_played_cluster": 1}', "\x00"],
+)
+def test_a_marker_that_is_none_is_refused(eoctl: Run, play: Path, content: str) -> None:
+    (play / "cluster.json").write_text(content)
+    outcome = eoctl("cluster", "run", "play")
+    assert outcome.status == 4
+    assert "nothing was touched" in outcome.errors
+
+
+def test_hostile_settings_are_refused(eoctl: Run, play: Path) -> None:
+    value = json.loads((play / "cluster.json").read_text())
+    for name, wrong in (("nodes", "3"), ("partitions", 0), ("replication_factor", 9)):
+        changed = {**value, "settings": {**value["settings"], name: wrong}}
+        (play / "cluster.json").write_text(json.dumps(changed))
+        assert eoctl("cluster", "run", "play").status == 4
+
+
+def test_a_broker_that_runs_is_left_alone(eoctl: Run, play: Path) -> None:
+    with take([play / "node-1"]), pytest.raises(LockHeldError), take([play / "node-1"]):
+        pass
+    code = (
+        "import sys; from storage.files.broker_lock import take\n"
+        f"with take([{str(play / 'node-1')!r}]): print('held', flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    with holder:
+        holder.stdout.readline()
+        outcome = eoctl("cluster", "run", "play")
+        holder.stdin.close()
+    assert outcome.status == 4
+    assert "holds the lock" in outcome.errors
+    assert not (play / "history-1.jsonl").exists()
+
+
+def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> None:
+    code = (
+        "import os\n"
+        "from eoctl.cluster.simulation import Simulation\n"
+        "Simulation._heal = lambda self: os.kill(os.getpid(), 9)\n"
+        "from eoctl.main import run\n"
+        "run(['cluster', 'run', 'play', '--records', '3000'])\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert killed.returncode == -9
+    for node in play.glob("node-*"):
+        assert eoctl("describe", node).status == 0
+    again = eoctl("cluster", "run", "play", "--records", 20)
+    assert again.status == 0, again.errors
+    assert "run 1 has not come to its end" in again.errors
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 0, checked.errors
+    assert "its last line has no end" in checked.errors or "lines of history" in checked.errors
+
+
+def test_what_was_never_run_is_not_judged(eoctl: Run, play: Path) -> None:
+    outcome = eoctl("cluster", "check", "play")
+    assert outcome.status == 2
+    assert "was never run" in outcome.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--faults", "melt all at 3s"], "is no fault"),
+        (["--retries", "many"], "a number, or max"),
+        (["--acks", "2"], "acks"),
+        (["--records", "0"], "records"),
+    ],
+)
+def test_wrong_calls(eoctl: Run, play: Path, options: list[str], words: str) -> None:
+    outcome = eoctl("cluster", "run", "play", *options)
+    assert outcome.status == 2
+    assert words in outcome.errors
+    assert not (play / "history-1.jsonl").exists()
+
+
+def test_a_history_that_is_damaged_is_judged_as_far_as_it_goes(eoctl: Run, play: Path) -> None:
+    assert eoctl("cluster", "run", "play", "--records", 20).status == 0
+    path = play / "history-1.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"nonsense\n")
+    checked = eoctl("cluster", "check", "play")
+    assert checked.status == 5
+    assert "skipped" in checked.errors
+    path.write_bytes(b"nonsense")
+    assert eoctl("cluster", "check", "play").status == 4
+    path.unlink()
+    assert eoctl("cluster", "check", "play").status == 3
+
+
+def test_a_disk_that_no_broker_starts_on_is_told(eoctl: Run, play: Path) -> None:
+    assert eoctl("cluster", "run", "play", "--records", 20).status == 0
+    (play / "controller" / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(b"")
+    outcome = eoctl("cluster", "run", "play", "--records", 20)
+    assert outcome.status == 4
+    assert "metadata" in outcome.errors

@@ -1,0 +1,56 @@
+"""Faults as they are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoctl.cluster.faults import Fault, WhenKind, parse_faults
+from storage.errors import UsageError
+
+
+def test_what_is_written_is_read() -> None:
+    text = "kill leader at 20%, power 1 at 3s, start all at quiet, set min.insync.replicas=1 at 5ms"
+    found = parse_faults(text, 3)
+    assert found == [
+        Fault(action="kill", target="leader", kind=WhenKind.RECORDS, when=0.2),
+        Fault(action="power", target="1", kind=WhenKind.TIME, when=3_000_000),
+        Fault(action="start", target="all", kind=WhenKind.QUIET, when=0),
+        Fault(action="set", target="min.insync.replicas=1", kind=WhenKind.TIME, when=5000),
+    ]
+    assert parse_faults("", 3) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kill leader at 20%",
+        "partition 2 at 3s",
+        "heal at quiet",
+        "elect at 17us",
+        "stop any at 1ms",
+    ],
+)
+def test_what_is_read_is_written_again(text: str) -> None:
+    (fault,) = parse_faults(text, 3)
+    assert parse_faults(str(fault), 3) == [fault]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kill", "is no fault"),
+        ("kill at 20%", "'nobody' is no node"),
+        ("kill 3 at 20%", "'3' is no node"),
+        ("kill \N{SUPERSCRIPT TWO} at 20%", "is no node"),
+        ("melt 1 at 20%", "is no fault"),
+        ("kill 1 at noon", "is no moment"),
+        ("kill 1 at 120%", "at most 100%"),
+        ("heal 1 at 20%", "is for all"),
+        ("set min.insync.replicas=0 at 20%", "cannot be set"),
+        ("set cleanup.policy=compact at 20%", "cannot be set"),
+        ("set unclean.leader.election.enable=1 at 2s", "cannot be set"),
+    ],
+)
+def test_what_is_wrong_is_told(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        parse_faults(text, 3)

@@ -108,6 +108,8 @@ def group_rows(producer_id: Ints) -> Ints:
     """Argsort by producer id, stable."""
     count = len(producer_id)
     lowest = int(producer_id.min())
+    if int(producer_id.max()) - lowest < 1 << 16:  # numpy counts 16-bit keys instead of comparing
+        return np.argsort((producer_id - lowest).astype(np.uint16), kind="stable")
     shift = count.bit_length()
     if int(producer_id.max()) - lowest >= 1 << (63 - shift):
         return np.argsort(producer_id, kind="stable")

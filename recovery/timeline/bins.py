@@ -59,10 +59,7 @@ def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int
     """
     if not len(key):
         return no_bins(layout)._replace(width_bits=width_bits)
-    values = np.empty((len(key), layout.columns), np.int64)
-    for place, column in enumerate(columns):
-        values[:, place] = column
-    return _summed(layout, width_bits, key >> width_bits, values)
+    return _summed(layout, width_bits, key >> width_bits, columns)
 
 
 def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
@@ -71,27 +68,34 @@ def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
         return left if len(left.key) else right
     width_bits = max(left.width_bits, right.width_bits)
     keys = [each.key >> (width_bits - each.width_bits) for each in (left, right)]
-    return _summed(
-        layout, width_bits, np.concatenate(keys), np.concatenate((left.values, right.values))
-    )
+    values = np.concatenate((left.values, right.values))
+    return _summed(layout, width_bits, np.concatenate(keys), values.T)
 
 
-def _summed(layout: Layout, width_bits: int, key: Ints, values: Ints) -> Bins:
-    if (np.diff(key) < 0).any():
+def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
+    key, columns = _runs(layout, key, columns)  # what is nearly in order gets much shorter by that
+    if (key[1:] < key[:-1]).any():
         order = np.argsort(key, kind="stable")
-        key, values = key[order], values[order]
-    while True:
-        starts = np.flatnonzero(np.diff(key, prepend=key[:1] - 1))
-        if len(starts) <= layout.max_bins or width_bits >= MAX_KEY_BITS:
-            break  # at that width there are two at most, below 0 and above
+        key, columns = _runs(layout, key[order], [each[order] for each in columns])
+    while len(key) > layout.max_bins and width_bits < MAX_KEY_BITS:  # below 0 and above stay two
         # What is certainly needed at once: a step halves the number of bins at most.
-        step = min(((len(starts) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)
-        key, width_bits = key >> step, width_bits + step
+        step = min(((len(key) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)
+        width_bits += step
+        key, columns = _runs(layout, key >> step, columns)
+    return Bins(width_bits, key, np.column_stack(columns))
+
+
+def _runs(layout: Layout, key: Ints, columns: Sequence[Ints]) -> tuple[Ints, Sequence[Ints]]:
+    """Put neighbours with one key together."""
+    is_first = np.ones(len(key), np.bool_)
+    np.not_equal(key[1:], key[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
     if len(starts) == len(key):
-        return Bins(width_bits, key, values)
-    low, high = layout.sums, layout.sums + layout.lows
-    summed = np.empty((len(starts), layout.columns), np.int64)
-    summed[:, :low] = np.add.reduceat(values[:, :low], starts, axis=0)
-    summed[:, low:high] = np.minimum.reduceat(values[:, low:high], starts, axis=0)
-    summed[:, high:] = np.maximum.reduceat(values[:, high:], starts, axis=0)
-    return Bins(width_bits, key[starts], summed)
+        return key, columns
+    summed = []
+    for place, column in enumerate(columns):
+        whole: np.ufunc = np.add
+        if place >= layout.sums:
+            whole = np.minimum if place < layout.sums + layout.lows else np.maximum
+        summed.append(whole.reduceat(column, starts))
+    return key[starts], summed

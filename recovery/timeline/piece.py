@@ -186,13 +186,17 @@ class TimelineBuilder:
             table = type(table)._make(map(np.concatenate, tables))
             marker = np.concatenate([each for _, each in waiting])
         if table.row_count:
-            found = _timeline_of(table, marker, self._segment, self._log_start_offset)
+            # Bins are at least as wide as they are already: narrower ones would only be joined.
+            widths = self._whole.by_time.width_bits, self._whole.by_offset.width_bits
+            place = self._segment, self._log_start_offset
+            found = _timeline_of(table, marker, place, widths)
             self._whole = join_timelines(self._whole, found)
 
 
 def _timeline_of(
-    table: HeaderTable, marker: NDArray[np.int8], segment: int, log_start_offset: int
+    table: HeaderTable, marker: NDArray[np.int8], place: tuple[int, int], widths: tuple[int, int]
 ) -> Timeline:
+    segment, _ = place
     is_v2 = table.magic >= MAGIC_V2
     records = np.where(is_v2, np.maximum(table.records_count, 0), 1).astype(np.int64)
     times = table.max_timestamp_ms
@@ -204,13 +208,13 @@ def _timeline_of(
     timed = columns if has_time.all() else tuple(each[has_time] for each in columns)
     epochs = _epochs_of(table, segment)
     return Timeline(
-        by_time=bin_rows(VOLUME, times[has_time], timed),
-        by_offset=bin_rows(VOLUME, table.base_offset, columns),
+        by_time=bin_rows(VOLUME, times[has_time], timed, widths[0]),
+        by_offset=bin_rows(VOLUME, table.base_offset, columns, widths[1]),
         segments=_segment_of(table, records, segment),
         epochs=epochs,
         last_epoch=int(epochs["leader_epoch"][-1]) if len(epochs) else -1,
         producers=find_producers(table, records),
-        spans=_spans_of(table, marker, records, (segment, log_start_offset)),
+        spans=_spans_of(table, marker, records, place),
     )
 
 

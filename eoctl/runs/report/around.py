@@ -1,4 +1,7 @@
-"""What lies around partitions: coordinators, groups, copies, what became of the cluster."""
+"""What lies around partitions: coordinators, groups, copies, what became of the cluster.
+
+What is not there is not asked for, and the modules that would read it are not loaded.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,8 @@ from eoctl.report.model import (
     ReplicaMark,
     StateMark,
 )
-from eoctl.runs.groups.look import offset_rows
-from eoctl.runs.groups.world import GroupWorld, WantedGroups
 from eoctl.runs.report import calls
-from eoctl.runs.reports.replicas import CompareRun
 from recovery.cluster.changes import BrokerChange, PartitionChange, Unread
-from recovery.cluster.history import read_history
-from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
-from recovery.duplicates.spill import spill_space
 from storage.dirs.partition import Partition
 from storage.errors import EoctlError
 from storage.file_names import GROUPS_TOPIC, METADATA_TOPIC, DirState
@@ -110,6 +107,9 @@ def duplicate_rows(
     selected: Sequence[Selected], kinds: Iterable[DuplicateKind], request: ReportRequest
 ) -> tuple[list[DuplicateMark], list[str]]:
     """Find what is there twice in some directories. Reads them again."""
+    from recovery.duplicates.search import DuplicateOptions, DuplicateSearch
+    from recovery.duplicates.spill import spill_space
+
     space = spill_space(None, MEMORY_BYTES)
     search = DuplicateSearch(selected, DuplicateOptions(kinds=frozenset(kinds)), space)
     rows = [
@@ -147,6 +147,9 @@ def commit_rows(found: Discovery, request: ReportRequest) -> tuple[list[CommitMa
     """Read the groups, where `__consumer_offsets` is among what was given."""
     if not any(each.partition.name.topic == GROUPS_TOPIC for each in found.selected):
         return [], [f"groups: no {GROUPS_TOPIC} was given"]
+    from eoctl.runs.groups.look import offset_rows
+    from eoctl.runs.groups.world import GroupWorld, WantedGroups
+
     paths = [each.path for each in found.log_dirs]
     wanted = WantedGroups(topics=request.topics, metadata_dir=request.metadata_dir, now=request.now)
     try:
@@ -197,6 +200,10 @@ def copies_of(found: Discovery, request: ReportRequest, moment: Now) -> Copies:
         if name.state is DirState.LIVE and name.topic != METADATA_TOPIC and is_wanted:
             groups.setdefault((name.topic, name.partition), []).append(each.partition.path)
     copies = Copies([], [], [])
+    if all(len(paths) < 2 for paths in groups.values()):
+        return copies
+    from eoctl.runs.reports.replicas import CompareRun
+
     for (topic, partition), paths in sorted(groups.items()):
         if len(paths) < 2:
             continue
@@ -261,6 +268,8 @@ def change_rows(found: Discovery, request: ReportRequest) -> tuple[list[ChangeMa
                 return [], [f"cluster: {exc}"]
     if not sources:
         return [], [f"cluster: no {METADATA_TOPIC} was given: who led, and who was in sync?"]
+    from recovery.cluster.history import read_history
+
     source = max(sources, key=_reach)
     history = read_history(source)
     rows: deque[ChangeMark] = deque(maxlen=MAX_CHANGES)

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench spark-bundle zipapp env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench report-demo spark-bundle zipapp env kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -19,6 +19,7 @@ help:
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
+	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md"
 	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
@@ -44,7 +45,7 @@ KERNEL_TESTS = tests/storage/kernels tests/text tests/cli/test_dump_segment.py
 # pytest says so at its end; with EOCTL_REQUIRE=java,broker their absence is a failure.
 test: env
 	scripts/require-tool.sh java >/dev/null || :
-	for tool in mandoc zsh fish; do scripts/require-tool.sh $$tool >/dev/null || :; done
+	for tool in mandoc zsh fish chromium; do scripts/require-tool.sh $$tool >/dev/null || :; done
 	scripts/fetch-kafka-libs.sh || :
 	$(BIN)/python -m tests.kafka.classes || :
 	$(PYTEST) -n 2 --dist worksteal --hypothesis-profile=ci $(PYTEST_ARGS)
@@ -97,6 +98,10 @@ kills: env
 
 matrix: env
 	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix
+
+# Needs Chromium for the pictures; docs/report.png is one of them.
+report-demo: env
+	scripts/report-demo.sh
 
 bench: env kafka-libs
 	$(BIN)/python -m bench

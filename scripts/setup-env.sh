@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 scope=${1:-}
 case $scope in
     demo) extras="" ;;
-    all) extras="[spark,test,dev]" ;;
+    all) extras="[spark,test,test-browser,dev]" ;;
     *) echo "usage: $0 demo|all" >&2; exit 2 ;;
 esac
 

@@ -6,6 +6,7 @@ import os
 import stat
 import tarfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,11 +112,19 @@ def _missing_native() -> str:
     return "" if found is not None else "no eoctl-native: scripts/setup-env.sh makes it with cargo"
 
 
+def _missing_browser() -> str:
+    for name in ("playwright", "axe_playwright_python"):
+        if find_spec(name) is None:
+            return f"no {name}: pip install -c constraints.txt -e '.[test-browser]'"
+    return jars.missing_tool("chromium")
+
+
 # Marker -> why its tests cannot run here, "" when they can.
 _MISSING: dict[str, Callable[[], str]] = {
     "broker": jars.missing_broker,
     "java": partial(jars.missing_tool, "java"),
     "native": _missing_native,
+    "browser": _missing_browser,
     **{name: partial(jars.missing_tool, name) for name in ("mandoc", "zsh", "fish")},
 }
 _REQUIRED = {name.strip() for name in os.environ.get("EOCTL_REQUIRE", "").split(",")} - {""}

@@ -144,6 +144,7 @@ class TransactionMark(NamedTuple):
     position: int | None
     path: str
     command: str
+    fix: str
 
 
 class HeldMark(NamedTuple):

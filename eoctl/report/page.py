@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 500  # of a table on the page
 MAX_PARTITIONS = 1000
+WRONG = frozenset({"Start", "Cuts", "Lost", "Copies", "Election"})
 NOTHING_WRONG = "Nothing wrong was found in what was read."
 HINT = (
     "Click a mark for its offsets, file, position and a command. Drag to zoom, 0 to see all;"
@@ -133,7 +134,7 @@ def _verdict(model: Model) -> str:
     """Three sentences: what is wrong, who is held, what to do; and what they stand on."""
     labels = {each.label: each for each in model.verdict}
     unread = [each for each in model.sources if each.severity]
-    wrong = [each for each in model.verdict if each.label in {"Start", "Cuts", "Lost"}]
+    wrong = [each for each in model.verdict if each.label in WRONG]
     worst = [each for each in wrong if each.severity != "ok"]
     rank = {"error": 0, "warning": 1}
     worst.sort(key=lambda each: rank.get(each.severity, 2))
@@ -282,13 +283,13 @@ _INVENTORY = (
 )
 _FINDINGS = (
     *("check_id", "severity", "topic", "partition", "base_offset", "last_offset", "message"),
-    *("timestamp_ms", "broker_action", "start_pos", "file", "command"),
+    *("timestamp_ms", "broker_action", "start_pos", "file", "fix"),
 )
 _TRANSACTIONS = (
     *("topic", "partition", "state", "verdict", "producer_id", "producer_epoch"),
     *("transactional_id", "first_offset", "last_offset", "first_timestamp_ms", "last_timestamp_ms"),
     *("records", "holds_last_stable_offset", "held_offsets_count", "reason", "file", "position"),
-    "command",
+    *("command", "fix"),
 )
 _PRODUCERS = (
     *("producer_id", "topic", "partition", "transactional_id", "first_epoch", "last_epoch"),

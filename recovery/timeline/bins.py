@@ -69,7 +69,7 @@ def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
     width_bits = max(left.width_bits, right.width_bits)
     keys = [each.key >> (width_bits - each.width_bits) for each in (left, right)]
     values = np.concatenate((left.values, right.values))
-    return _summed(layout, width_bits, np.concatenate(keys), values.T)
+    return _summed(layout, width_bits, np.concatenate(keys), [*values.T])
 
 
 def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:

@@ -170,6 +170,10 @@ def test_groups_and_copies_are_those_of_the_commands(
     assert ours
     assert sorted(map(str, ours)) == sorted(map(str, theirs))
     assert any(each["is_unclean"] for each in rows_of(done, "change"))
+    # Each directory by itself is in order: that they part is told all the same.
+    told = [each["text"] for each in rows_of(done, "verdict")]
+    assert any("div-0: broker 1 and broker 2 part at offset 36" in each for each in told)
+    assert any("div-0: " in each and "unclean election" in each for each in told)
 
 
 def test_states_of_an_id_are_its_records(crash: Path, eoctl: Callable[..., Outcome]) -> None:

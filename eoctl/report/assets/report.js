@@ -614,9 +614,10 @@
     const heading = make("h3", {}, make("bdi", { textContent: lane.title }), ` ${WORDS[kind]} ${what}`);
     heading.append(close);
     detail.replaceChildren(heading);
-    if (values.command) {
-      const code = make("code", { class: "command", textContent: values.command });
-      detail.append(make("p", {}, code));
+    for (const [name, text] of [["command", "show: "], ["fix", "put right: "]]) {
+      if (!values[name]) continue;
+      const code = make("code", { class: "command", textContent: values[name] });
+      detail.append(make("p", {}, text, code));
       addCopy(code);
     }
     detail.append(fields);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from eoctl import __version__
+from eoctl.clock import format_time_ms
 from eoctl.output import tell_utc
 from eoctl.report.model import HeldMark, Model, SourceMark, VerdictMark
 from eoctl.runs.checking.run import CheckRequest, CheckRun, prepared
@@ -34,6 +35,7 @@ from recovery.duplicates.rows import DuplicateKind
 from recovery.fsck.causes import PlacedFinding
 from recovery.fsck.look import PartitionLook, look_at_one
 from recovery.replay.snapshots import Clock
+from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, RefusedError
@@ -44,7 +46,8 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.report.model import DuplicateMark, FindingMark
+    from eoctl.report.model import ChangeMark, ComparisonMark, DuplicateMark, FindingMark
+    from eoctl.runs.report.around import Copies
     from eoctl.runs.report.request import ReportRequest
     from recovery.fsck.one_pass import CheckResult
     from recovery.fsck.verdict import DirectoryVerdict
@@ -55,6 +58,8 @@ WIDE = 100_000  # columns of a page, on which no sentence is cut
 NEXT = "Next"
 RANKS = ("ok", "warning", "error", "error")
 TITLE = "eoctl report"
+TOLD_COUNT = 3
+PARTED = frozenset(map(str, (Likeness.DIVERGED, Likeness.DISJOINT, Likeness.UNKNOWN)))
 
 
 class LookRun(CheckRun):
@@ -137,12 +142,19 @@ class _Gathering:
             row for each in every for row in transaction_rows(each, request, self._options)
         ]
         command = next_command(verdict)
+        beside = [*_of_copies(copies), *_of_elections(changes)]
+        parted = _parted(copies)
+        rows = [*_verdict_rows(verdict)]
+        if not command and parted:
+            command = parted[0].command
+            text = f"{command}   # where they part, and which one should lead"
+            rows = [each._replace(text=text) if each.label == NEXT else each for each in rows]
         return Model(
             title=request.title or TITLE,
             version=__version__,
             now_ms=world.moment.ms,
             status=run.status,
-            verdict=tuple(_verdict_rows(verdict)),
+            verdict=(*rows, *beside),
             next_command=command,
             partitions=tuple(map(partition_row, every)),
             held=tuple(self._held(verdict, stories)),
@@ -294,6 +306,46 @@ class _Gathering:
             yield f"{self._states.dropped_count:,} older records of transactional ids"
         if not self._request.is_deep:
             yield "suspected duplicates were not looked for: that takes --deep"
+
+
+def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
+    """What a check of each directory by itself cannot see: copies that part from each other."""
+    brokers = {each.path: each.broker for each in copies.replicas}
+    parted = _parted(copies)
+    for each in parted[:TOLD_COUNT]:
+        names = [brokers.get(path) for path in (each.path, each.other_path)]
+        whose = " and ".join("a copy" if one is None else f"broker {one}" for one in names)
+        what = f"part at offset {each.divergence_offset}"
+        if each.likeness == Likeness.DISJOINT:
+            what = "have no offset in common"
+        if each.likeness == Likeness.UNKNOWN:
+            what = "could not be compared whole"
+        text = f"{each.topic}-{each.partition}: {whose} {what}"
+        yield VerdictMark("Copies", str(Severity.WARNING), text)
+    if len(parted) > TOLD_COUNT:
+        text = f"{len(parted) - TOLD_COUNT:,} more pairs of copies part"
+        yield VerdictMark("Copies", str(Severity.WARNING), text)
+
+
+def _parted(copies: Copies) -> list[ComparisonMark]:
+    """Pairs of copies that are not alike: those that contradict each other, and of users, first."""
+    found = [each for each in copies.comparisons if each.likeness in PARTED]
+    has_parted = str(Likeness.DIVERGED)
+    return sorted(
+        found, key=lambda each: (each.likeness != has_parted, each.topic.startswith("__"))
+    )
+
+
+def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
+    """Elections by which records may have been lost."""
+    unclean = [each for each in changes if each.is_unclean]
+    for each in unclean[-TOLD_COUNT:]:
+        when = "" if each.timestamp_ms is None else f" at {format_time_ms(each.timestamp_ms)}"
+        text = f"{each.topic}-{each.partition}: {each.text}{when}: broker {each.leader} leads"
+        yield VerdictMark("Election", str(Severity.WARNING), text)
+    if len(unclean) > TOLD_COUNT:
+        text = f"{len(unclean) - TOLD_COUNT:,} earlier ones were unclean, too"
+        yield VerdictMark("Election", str(Severity.WARNING), text)
 
 
 def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:

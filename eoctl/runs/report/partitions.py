@@ -296,6 +296,7 @@ def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[Transa
             command=calls.transaction(row.path, producer_id, request)
             if has_one_producer
             else calls.transactions(row.path, request),
+            fix="",
         )
 
 
@@ -328,6 +329,7 @@ def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[Transact
             position=pos,
             path=row.path,
             command=calls.transaction(row.path, producer_id, request),
+            fix="",
         )
 
 
@@ -342,7 +344,6 @@ def _opened(
     }
     for each in story.opened:
         data = in_log.get((each.producer_id, each.first_offset))
-        command = offline_command(each, options)
         yield TransactionMark(
             topic=row.topic,
             partition=row.partition,
@@ -366,7 +367,8 @@ def _opened(
             file=row.path if data is None else story.file_of(int(data["segment"])),
             position=None if data is None else int(data["pos"]),
             path=row.path,
-            command=command or calls.transaction(row.path, each.producer_id, request),
+            command=calls.transaction(row.path, each.producer_id, request),
+            fix=offline_command(each, options) or "",
         )
 
 
@@ -402,7 +404,7 @@ def finding_row(
         timestamp_ms=time_ms,
         is_consequence=is_consequence,
         path=directory,
-        command=each.fix or calls.check(directory or each.path),
+        command=calls.check(directory or each.path),
     )
 
 

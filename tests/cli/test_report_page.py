@@ -1,0 +1,355 @@
+"""The page of `eoctl report` in a real Chromium: clicks, keys, widths, themes, hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.changes import rows_of
+from tests.kafka.broker import copy_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+pytestmark = [pytest.mark.browser, pytest.mark.in_turn]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+READY = "document.documentElement.dataset.ready === 'yes'"
+# What axe looks at: contrast, names, tables, and all else of these standards.
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        program = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page, and all that went wrong on it."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        context = browser.new_context(offline=True, **options)
+        context.set_default_timeout(15_000)
+        self.page = context.new_page()
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda dialog: self.errors.append(f"dialog {dialog.message}"))
+        self.page.goto(path.as_uri())
+        if options.get("java_script_enabled", True):
+            self.page.wait_for_function(READY)
+
+    def _console(self, message: Any) -> None:
+        if message.type in {"error", "warning"}:
+            self.errors.append(message.text)
+
+    def ask(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+    def lane(self, title: str, kind: str = "partition") -> Any:
+        number = self.ask(
+            f"eoctlReport.lanes.findIndex((e) => e.kind === {kind!r} && e.title === {title!r})"
+        )
+        return self.page.locator(".lane canvas").nth(number)
+
+    def is_clean(self) -> bool:
+        assert self.errors == []
+        assert len(self.requests) == 1  # itself
+        return True
+
+
+@pytest.fixture(scope="module")
+def crash(golden: Callable[[str], Path]) -> Path:
+    return golden("kafka-4.3.1") / "crash"
+
+
+@pytest.fixture
+def page_of(eoctl: Callable[..., Outcome], tmp_path: Path) -> Callable[..., Path]:
+    def made(*arguments: Any) -> Path:
+        to = tmp_path / "report.html"
+        done = eoctl("report", *arguments, "--now", "dir", "--to", to, "--force")
+        assert done.status in {0, 1}, done.errors
+        return to
+
+    return made
+
+
+@pytest.fixture
+def opened(browser: Any, page_of: Callable[..., Path], crash: Path) -> Iterator[Watched]:
+    watched = Watched(browser, page_of(crash), viewport={"width": 1440, "height": 1000})
+    yield watched
+    assert watched.is_clean()
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+@pytest.mark.share(2)
+@pytest.mark.parametrize("state", ["clean", "crash", "hard", "tv2"])
+def test_lanes_hold_what_the_commands_say(
+    browser: Any,
+    page_of: Callable[..., Path],
+    golden: Callable[[str], Path],
+    eoctl: Callable[..., Outcome],
+    state: str,
+) -> None:
+    path = golden("kafka-4.3.1") / state
+    watched = Watched(browser, page_of(path))
+    counted = watched.ask(
+        """eoctlReport.lanes.filter((e) => e.kind === "partition").map((lane) =>
+        [lane.key, Array.from(lane.marks.table)])"""
+    )
+    drawn = {key: Counter(kinds) for key, kinds in counted}
+    jsonl = ("--output", "jsonl", "--now", "dir")
+    listed = Counter(each["path"] for each in rows_of(eoctl("txn", "list", path, "--all", *jsonl)))
+    assert {
+        key: each["transaction"] for key, each in drawn.items() if each["transaction"]
+    } == listed
+    found = Counter(
+        re.sub(r"/[^/]*\.[a-z]+$", "", each["path"])
+        for each in rows_of(eoctl("check", path, *jsonl), "finding")
+    )
+    assert {key: each["finding"] for key, each in drawn.items() if each["finding"]} == found
+    doubled = rows_of(eoctl("duplicates", path, "--kind", "proved", "--output", "jsonl"))
+    assert sum(each["duplicate"] for each in drawn.values()) == len(doubled)
+    assert watched.is_clean()
+
+
+def test_a_click_shows_the_row_and_a_call_that_gives_it(
+    opened: Watched, eoctl: Callable[..., Outcome]
+) -> None:
+    opened.page.get_by_role("button", name="by offset").click()
+    canvas = opened.lane("txn-0")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    # The open transaction, offset 311 of 329, in the row of open ones.
+    top, tall = opened.ask("eoctlReport.lanes.find((e) => e.title === 'txn-0').rows[3]")
+    canvas.click(position={"x": box["width"] * 315 / 329, "y": top + tall / 2})
+    detail = opened.page.locator("#detail")
+    text = detail.inner_text()
+    assert "311" in text
+    assert "open-1" in text
+    assert "00000000000000000000.log" in text
+    words = shlex.split(detail.locator("code").first.inner_text())
+    listed = rows_of(eoctl(*words[1:], "--output", "jsonl"), "transaction")
+    assert any(each["first_offset"] == 311 for each in listed)
+    assert opened.ask("location.hash") == "#txn-0@311"
+
+
+def test_a_link_leads_to_an_offset(browser: Any, page_of: Callable[..., Path], crash: Path) -> None:
+    to = page_of(crash)
+    watched = Watched(browser, to)
+    watched.page.goto(f"{to.as_uri()}#txn-0@311")
+    watched.page.wait_for_selector("#detail:not([hidden])")
+    assert "open-1" in watched.page.locator("#detail").inner_text()
+
+
+def test_all_of_it_by_keyboard(opened: Watched) -> None:
+    page = opened.page
+    page.locator("#search").focus()
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        if opened.ask("document.activeElement.tagName") == "CANVAS":
+            break
+    first = opened.ask("document.activeElement.getAttribute('aria-label')")
+    assert "txn-0" in first
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#detail").is_visible()
+    selected = opened.ask("eoctlReport.view.selected.place")
+    page.keyboard.press("ArrowRight")
+    assert opened.ask("eoctlReport.view.selected.place") != selected
+    page.keyboard.press("ArrowDown")
+    assert opened.ask("document.activeElement.getAttribute('aria-label')") != first
+    page.keyboard.press("+")
+    assert opened.ask("eoctlReport.view.to - eoctlReport.view.from") == pytest.approx(0.5)
+    page.keyboard.press("0")
+    assert opened.ask("[eoctlReport.view.from, eoctlReport.view.to]") == [0, 1]
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert opened.ask("document.activeElement.className") == "copy"
+    page.keyboard.press("Enter")
+    page.wait_for_function("/copied|selected/.test(document.activeElement.textContent)")
+
+
+def test_drag_zooms_and_search_finds(opened: Watched) -> None:
+    canvas = opened.lane("txn-0")
+    box = canvas.bounding_box()
+    opened.page.mouse.move(box["x"] + 200, box["y"] + 10)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 400, box["y"] + 10, steps=4)
+    opened.page.mouse.up()
+    assert opened.ask("eoctlReport.view.to - eoctlReport.view.from") < 0.25
+    opened.page.get_by_role("button", name="all", exact=True).click()
+    for text, wanted in (("open-1", "txn-0"), ("rolled", "rolled-0"), ("40", "txn-0")):
+        opened.page.locator("#search").fill(text)
+        shown = opened.page.locator(".lane:visible .name bdi").all_inner_texts()
+        assert wanted in shown
+        assert len(shown) < 10
+    opened.page.locator("#search").fill("no such thing")
+    assert opened.page.locator(".lane:visible").count() == 0
+
+
+def test_something_is_drawn_and_both_axes_differ(opened: Watched) -> None:
+    def drawn() -> Any:
+        return opened.ask("(eoctlReport.drawVisible(), eoctlReport.lanes[0].canvas.toDataURL())")
+
+    empty = opened.ask("document.createElement('canvas').toDataURL()")
+    by_time = drawn()
+    opened.ask("eoctlReport.setAxis('offset')")
+    by_offset = drawn()
+    assert len({empty, by_time, by_offset}) == 3
+
+
+# --- who reads it ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (360, "dark")])
+def test_nothing_is_cut_and_axe_has_no_complaint(
+    browser: Any, page_of: Callable[..., Path], crash: Path, width: int, scheme: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    watched = Watched(
+        browser,
+        page_of(crash, "--topic", "txn"),
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        bypass_csp=True,  # axe itself is a script from outside
+    )
+    assert watched.ask("document.documentElement.scrollWidth") <= width
+    watched.lane("txn-0").focus()
+    watched.page.keyboard.press("ArrowRight")
+    options = {"runOnly": {"type": "tag", "values": RULES}}
+    found = Axe().run(watched.page, options=options)
+    assert [
+        (each["id"], [node["html"][:120] for node in each["nodes"][:3]])
+        for each in found.response["violations"]
+    ] == []
+    assert watched.errors == []
+
+
+def test_it_can_be_read_without_javascript(
+    browser: Any, page_of: Callable[..., Path], golden: Callable[[str], Path]
+) -> None:
+    path = page_of(golden("kafka-4.3.1") / "hard")
+    watched = Watched(browser, path, java_script_enabled=False)
+    page = watched.page
+    assert page.locator("svg.static").is_visible()
+    assert page.locator("svg.static rect").count() > 50
+    assert "idem-none-0" in page.locator("#verdict").inner_text()
+    for name in ("inventory", "findings", "transactions", "producers", "made"):
+        assert page.locator(f"#{name}").is_visible()
+    assert page.locator("#findings tbody tr").count() > 10
+    assert not page.locator("#controls").is_visible()
+    assert watched.errors == []
+
+
+def test_paper(opened: Watched) -> None:
+    data = opened.page.pdf(format="A4", print_background=True)
+    assert data.startswith(b"%PDF")
+    assert len(data) > 50_000
+    assert data.count(b"/Type /Page\n") >= 2
+
+
+# --- what must not happen -------------------------------------------------------------------------
+
+HOSTILE = [
+    "</script><script>window.hit=1</script>",
+    "<img src=x onerror=window.hit=1>",
+    "javascript:alert(1)",
+    "\u202eneddih\u2066",
+    "' onclick='window.hit=1",
+    "a" * 249,
+]
+
+
+def test_hostile_names_do_nothing(
+    browser: Any, eoctl: Callable[..., Outcome], crash: Path, tmp_path: Path
+) -> None:
+    """Topics of a broker are tame; directories, ids and titles need not be."""
+    from eoctl.report.page import page_of
+    from eoctl.runs.report.gather import gather
+    from eoctl.runs.report.request import ReportRequest
+
+    model = gather(ReportRequest([str(crash)], now="dir", topics=("txn",)))
+    bad = b"\xff\xfe</title>".decode("utf-8", "surrogateescape")
+    for number, text in enumerate([*HOSTILE, bad]):
+
+        def named(rows: Any, text: str = text) -> Any:
+            names = {"topic", "transactional_id", "group", "client_id", "host", "path", "file",
+                     "message", "reason", "command", "start", "text"}  # fmt: skip
+            return tuple(
+                each._replace(**{
+                    name: text
+                    for name in names & {*each._fields}
+                    if getattr(each, name) not in {None, ""}
+                })
+                for each in rows
+            )  # fmt: skip
+
+        changed = {
+            field: named(rows)
+            for field, rows in model._asdict().items()
+            if isinstance(rows, tuple) and rows and hasattr(rows[0], "_fields")
+        }
+        to = tmp_path / f"{number}.html"
+        to.write_bytes(page_of(model._replace(**changed, title=text), max_lanes=200))
+        watched = Watched(browser, to)
+        canvas = watched.page.locator(".lane canvas").first
+        canvas.focus()
+        watched.page.keyboard.press("ArrowRight")
+        assert watched.ask("window.hit") is None
+        assert watched.page.locator("img").count() == 0
+        assert watched.page.locator("script").count() == 2
+        assert "\u202e" not in watched.page.content()
+        assert watched.is_clean()
+
+
+def test_the_policy_holds(opened: Watched) -> None:
+    """What is put into the page by somebody else is not run, and nothing is fetched."""
+    opened.ask(
+        """(() => { const added = document.createElement("script");
+        added.textContent = "window.hit = 1"; document.body.append(added); })()"""
+    )
+    assert opened.ask("window.hit") is None
+    failed = opened.ask("fetch('https://example.org/').then(() => 'went', () => 'refused')")
+    assert failed == "refused"
+    assert opened.errors  # Chromium tells of both
+    opened.errors.clear()
+    opened.requests[:] = opened.requests[:1]
+
+
+def test_damage_is_seen_with_its_rule_and_place(
+    browser: Any, page_of: Callable[..., Path], crash: Path, tmp_path: Path
+) -> None:
+    log_dir = copy_log_dir(crash, tmp_path / "kafka")
+    log = log_dir / "txn-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 1
+    log.write_bytes(data)
+    watched = Watched(browser, page_of(log_dir))
+    assert watched.ask("eoctlReport.lanes[0].title") == "txn-0"
+    found = json.loads(
+        watched.ask(
+            """JSON.stringify(Array.from(eoctlReport.tables.finding.columns.check_id)
+            .map((id, row) => eoctlReport.tables.finding.row(row)))"""
+        )
+    )
+    assert any(each["severity"] == "error" and each["start_pos"] is not None for each in found)
+    assert "damaged" in watched.page.locator("#verdict").inner_text()

@@ -46,19 +46,24 @@ def expected(each: Advised, advice: Advice, order: Order) -> set[Course]:
     """All courses that an order may take."""
     wanted = None if order.asked_after is None else order.brokers[order.asked_after - 1]
     setting = advice.plan.setting
-    played = outcomes(
-        each.case._replace(wanted=wanted), order.brokers, setting, setting.together(order.brokers)
-    )
-    return {Course(found.leader, found.step, found.write_step) for found in played}
+    together = setting.together(order.brokers)
+
+    def at(step: int) -> int:
+        return step if step in (0, NEVER) else max(step, together)
+
+    played = outcomes(each.case._replace(wanted=wanted), order.brokers, setting, together)
+    return {Course(found.leader, at(found.step), at(found.write_step)) for found in played}
 
 
 def course_of(seen: Iterable[Seen], *, is_led: bool) -> Course:
-    """The course that it took. `is_led`: before any start."""
+    """The course that it took. `is_led`: before any start; then `x` was accepted, or refused."""
     course = Course(-1, NEVER, NEVER)
     for each in seen:
         if each.leader >= 0 and course.leader < 0:
             course = course._replace(leader=each.leader, step=0 if is_led else each.step)
-        if each.refusal == "":
+        if is_led and "x0" in (each.values or ()):
+            course = course._replace(write_step=0)
+        elif each.refusal == "":
             course = course._replace(write_step=min(course.write_step, each.step))
     return course
 

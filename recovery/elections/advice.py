@@ -196,7 +196,7 @@ def advise(
         plan=plan,
         partitions=partitions,
         orders=tried,
-        unseen=cluster.unseen,
+        unseen=cluster.metadata.unseen,
         notes=list(dict.fromkeys(notes)),
         is_short=cluster.is_short or adviser.is_short,
     )
@@ -246,7 +246,7 @@ class _Adviser:
         states = self._states_of(before, terms)
         copies = self._copies(key, before)
         in_sync = ({*before.isr, *before.elr} or {*before.last_known_elr}) - terms.emptied
-        is_doubtful = bool(self._cluster.unseen)
+        is_doubtful = bool(self._cluster.metadata.unseen)
         costs = {
             each: cost_of_nothing(copies)
             if each in terms.emptied and each not in copies

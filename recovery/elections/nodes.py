@@ -60,11 +60,14 @@ class NewestMetadata(NamedTuple):
     Attributes:
         path: its directory.
         voters: the controllers that elect a leader among them; empty: not known.
+        unseen: those whose metadata were not given, and may be newer; none where most of them
+            were, as what was committed is known then.
     """
 
     path: str
     image: ClusterImage
     voters: tuple[int, ...]
+    unseen: tuple[int, ...]
 
 
 class DeadCluster(NamedTuple):
@@ -74,8 +77,6 @@ class DeadCluster(NamedTuple):
         nodes: by id.
         copies: directories of live partitions, by partition and node.
         replaced: by node, ids of log dirs that it had, and came back without.
-        unseen: controllers whose metadata were not given, and may be newer; none where most of
-            them were, as what was committed is known then.
         notes: what is doubtful, in words.
         is_short: something of it could not be read.
     """
@@ -84,7 +85,6 @@ class DeadCluster(NamedTuple):
     metadata: NewestMetadata
     copies: dict[TopicPartition, dict[int, Selected]]
     replaced: dict[int, frozenset[bytes]]
-    unseen: tuple[int, ...]
     notes: tuple[str, ...]
     is_short: bool
 
@@ -112,17 +112,15 @@ def find_dead_cluster(paths: Sequence[str], metadata_dir: str | None) -> DeadClu
     metadata, unread = _newest_metadata([*found.selected, *given])
     replaced = dict(_replaced_dirs(nodes, metadata.image))
     copies, doubled = _copies(found.selected)
-    unseen = _unseen_controllers(metadata.voters, {*nodes, *_nodes(beside)})
     doubts = [*unread, *doubled, *_told_of_missing_dirs(nodes, metadata.image, replaced)]
-    if unseen:
-        told = ", ".join(map(str, unseen))
+    if metadata.unseen:
+        told = ", ".join(map(str, metadata.unseen))
         doubts.append(f"controller {told}: not among these, and may have newer metadata")
     return DeadCluster(
         nodes=nodes,
         metadata=metadata,
         copies=copies,
         replaced=replaced,
-        unseen=unseen,
         notes=(*notes, *doubts),
         is_short=is_short or bool(doubts),
     )
@@ -150,13 +148,15 @@ def _copies(
     return copies, doubled
 
 
-def _unseen_controllers(voters: Sequence[int], seen: Collection[int]) -> tuple[int, ...]:
-    """Tell which controllers may know more: none, if most of them were given.
+def _unseen_controllers(voters: Sequence[int], seen: Collection[int | None]) -> tuple[int, ...]:
+    """Tell which controllers may know more: none, if the metadata of most of them were given.
 
-    What most of them do not have was never committed.
+    What most of them do not have was never committed. A copy of a directory alone, of which is
+    not known whose it is, is taken for a controller's.
     """
     unseen = [each for each in voters if each not in seen]
-    return tuple(unseen) if len(voters) - len(unseen) <= len(voters) // 2 else ()
+    seen_count = len(voters) - len(unseen) + sum(each is None for each in seen)
+    return tuple(unseen) if seen_count <= len(voters) // 2 else ()
 
 
 def _nodes(log_dirs: Iterable[LogDir]) -> dict[int, Node]:
@@ -212,7 +212,9 @@ def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list
                 newest, image = older.partition, other
                 notes.append(f"{newest.path} counts: older, and whole")
                 break
-    return NewestMetadata(newest.path, image, voters_of(image, copies)), notes
+    voters = voters_of(image, copies)
+    unseen = _unseen_controllers(voters, [each.node_id for each in copies])
+    return NewestMetadata(newest.path, image, voters, unseen), notes
 
 
 def _replaced_dirs(

@@ -14,7 +14,7 @@ from tests.kafka.cluster import CONTROLLER_ID, Cluster
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.in_turn, pytest.mark.share(1)]
 
 
 @pytest.mark.parametrize("combined", [False, True], ids=["controller apart", "combined"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,12 @@ from recovery.elections.nodes import find_dead_cluster
 from storage.log.segment import open_segment
 from tests.deaths_judge import advice_of, judge
 from tests.kafka.cluster import CONTROLLER_ID, Cluster
-from tests.kafka.deaths import CHECKPOINTS_S, IN_TURN, TOPICS, Order, bring_back, send, start_in
+from tests.kafka.deaths import IN_TURN, TOPICS, Order, begin, bring_back, send, start_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+pytestmark = [pytest.mark.broker, pytest.mark.in_turn, pytest.mark.share(1)]
 ELR = pytest.mark.parametrize("elr", [True, False], ids=["elr", "no-elr"])
 
 
@@ -27,24 +26,9 @@ def claims_in(root: Path) -> dict[str, TopicClaims]:
     return {each.topic: each for each in claims_of(cluster.metadata.image, lambda _: True)}
 
 
-def begun(root: Path, *, elr: bool) -> Cluster:
-    """Values `z` on three brokers; then 2 dies, and `a` are acknowledged by 0 and 1."""
-    cluster = Cluster(root, elr=elr)
-    cluster.start()
-    for topic, settings in TOPICS.items():
-        cluster.create_topic(topic, [(0, 1, 2)], settings)
-        assert not send(cluster, topic, "z", "all")
-    cluster.kill(2)
-    for topic in TOPICS:
-        cluster.wait_for(topic, leader=0, isr={0, 1})
-        assert not send(cluster, topic, "a", "all")
-    time.sleep(CHECKPOINTS_S)
-    return cluster
-
-
 @ELR
 def test_writes_go_on_with_so_many_away(tmp_path: Path, *, elr: bool) -> None:
-    cluster = begun(tmp_path, elr=elr)
+    cluster = begin(Cluster(tmp_path, elr=elr))
     try:
         claims = claims_in(tmp_path)
         assert {name: each.survives_for_writes for name, each in claims.items()} == {
@@ -61,7 +45,7 @@ def test_writes_go_on_with_so_many_away(tmp_path: Path, *, elr: bool) -> None:
 
 @ELR
 def test_a_replaced_disk_that_another_one_leads_for(tmp_path: Path, *, elr: bool) -> None:
-    cluster = begun(tmp_path, elr=elr)
+    cluster = begin(Cluster(tmp_path, elr=elr))
     try:
         claims = claims_in(tmp_path)
         assert {name: each.survives_for_data for name, each in claims.items()} == {
@@ -81,7 +65,7 @@ def test_a_replaced_disk_that_another_one_leads_for(tmp_path: Path, *, elr: bool
 @ELR
 def test_a_replaced_disk_that_nobody_leads_for(tmp_path: Path, *, elr: bool) -> None:
     """Of the last leader the disk goes. The next start of any broker lets it lead, with nothing."""
-    cluster = begun(tmp_path / "dead", elr=elr)
+    cluster = begin(Cluster(tmp_path / "dead", elr=elr))
     try:
         cluster.kill(0)
         for topic in TOPICS:
@@ -108,7 +92,7 @@ def test_a_replaced_disk_that_nobody_leads_for(tmp_path: Path, *, elr: bool) -> 
 @ELR
 def test_what_was_not_flushed_is_kept_by_an_elr(tmp_path: Path, *, elr: bool) -> None:
     """Broker 0 is stopped, then 1 loses what it has not flushed, and comes back first."""
-    cluster = begun(tmp_path, elr=elr)
+    cluster = begin(Cluster(tmp_path, elr=elr))
     try:
         claims = claims_in(tmp_path)
         assert claims["two"].survives_power == (1 if elr else 0)

@@ -51,12 +51,11 @@ def send(cluster: Cluster, topic: str, letter: str, acks: str, count: int = 5) -
     return ""
 
 
-def die(root: Path, death: str, *, elr: bool) -> Cluster:
-    """Start a cluster of three brokers and a controller, write, and let brokers die.
+def begin(cluster: Cluster) -> Cluster:
+    """Start it and write `z`; then 2 dies, and 0 and 1 acknowledge `a`.
 
-    Of it broker 1 and the controller run after the death of 0 alone, and nobody after others.
+    After an error nothing of it runs any more.
     """
-    cluster = Cluster(root, elr=elr)
     try:
         cluster.start()
         for topic, settings in TOPICS.items():
@@ -67,6 +66,19 @@ def die(root: Path, death: str, *, elr: bool) -> Cluster:
             cluster.wait_for(topic, leader=0, isr={0, 1})
             assert not send(cluster, topic, "a", "all")
         time.sleep(CHECKPOINTS_S)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
+
+
+def die(root: Path, death: str, *, elr: bool) -> Cluster:
+    """Start a cluster of three brokers and a controller, write, and let brokers die.
+
+    Of it broker 1 and the controller run after the death of 0 alone, and nobody after others.
+    """
+    cluster = begin(Cluster(root, elr=elr))
+    try:
         _let_die(cluster, death)
     except BaseException:
         cluster.close()

@@ -113,7 +113,8 @@ def _why(advice: Advice) -> Iterator[Said]:
 def _told_of_first(best: OrderSum, count: int) -> str:
     what = counted(count, "partition")
     if best.first_partitions_count < count:
-        return f"with {best.order[0]} up, {best.first_partitions_count:,} of {what} are led"
+        led = best.first_partitions_count
+        return f"with {best.order[0]} up, {led:,} of {what} {'is' if led == 1 else 'are'} led"
     all_are = f"all {what} are" if count > 1 else "the partition is"
     asked = best.asked_partitions_count
     request = ", once you ask for it" if asked == count else f", {asked:,} on request" * bool(asked)

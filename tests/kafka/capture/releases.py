@@ -146,6 +146,11 @@ def fetch_jars(version: str, directory: Path) -> Path:
         "org.slf4j:slf4j-simple:1.7.36",
         *release.dependencies,
     ]
+    return fetch(wanted, directory)
+
+
+def fetch(wanted: list[str], directory: Path) -> Path:
+    """Jars and what they need, by `group:artifact:version`, through Maven."""
     directory.mkdir()
     text = "".join(_DEPENDENCY.format(*each.split(":")) for each in wanted)
     (directory / "pom.xml").write_text(_POM.format(dependencies=text))

@@ -130,3 +130,12 @@ def test_what_does_not_concern_a_partition_changes_nothing(terms: Terms) -> None
     dead = crashed(PLAIN, 0, 1)
     assert fenced(START, terms, 7, {0, 1}) == START
     assert joined(dead, terms, 0, {0}) == dead
+
+
+def test_who_lost_its_disk_leads_with_the_next_start() -> None:
+    """As `tests/broker/test_survival.py` saw it: with an empty log."""
+    terms = PLAIN._replace(emptied=frozenset({1}))
+    dead = crashed(terms, 0, 1)
+    waiting = started(dead, terms, 1, (), is_clean=False)
+    assert waiting == dead
+    assert started(waiting, terms, 0, {1}, is_clean=False) == START._replace(leader=1)

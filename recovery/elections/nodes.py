@@ -214,7 +214,8 @@ def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list
                 break
     voters = voters_of(image, copies)
     unseen = _unseen_controllers(voters, [each.node_id for each in copies])
-    return NewestMetadata(newest.path, image, voters, unseen), notes
+    found = NewestMetadata(path=newest.path, image=image, voters=voters, unseen=unseen)
+    return found, notes
 
 
 def _replaced_dirs(

@@ -24,6 +24,7 @@ from eoctl.cluster.messages import (
     ProduceAnswer,
 )
 from eoctl.cluster.scheduler import MS_US, SECOND_US
+from recovery.elections.rules import NO_LEADER
 from recovery.running.divergence import cut_offset, diverging_end
 from recovery.truncate.target import EpochEnd
 from storage.producers.producer_state import AppendError
@@ -255,7 +256,13 @@ class Broker(BrokerLife):
                 offset = cut_offset(log.epochs, log.end_offset, answer.diverging)
             self._cut(key, offset)
             return
-        log.follow(answer.batches)
+        try:
+            log.follow(answer.batches)
+        except AppendError as problem:  # AbstractFetcherThread.markPartitionFailed
+            self.following[key] = self.following[key]._replace(leader=NO_LEADER)
+            words = f"{self.name} cannot follow {key.topic}-{key.partition} any more"
+            self._trace.tell("failed", f"{words}: {problem.message}", self.number, key=key)
+            return
         self.high_watermarks[key] = follower_high_watermark(answer.high_watermark, log.end_offset)
 
     # -- leading

@@ -272,6 +272,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl cluster run ./play --acks 1 --faults 'power all at 50%' --seed 7",
         ),
     ),
+    "cluster explore": (
+        Example(
+            "What acks=all with one replica in sync can lose",
+            "eoctl cluster explore --acks all --min-insync-replicas 1 --faults kill,power",
+        ),
+        Example(
+            "Do kills alone lose what acks=1 was told",
+            "eoctl cluster explore --acks 1 --faults kill --seeds 50",
+        ),
+    ),
     "cluster check": (
         Example("Is anything lost, doubled, different", "eoctl cluster check ./play"),
         Example("Every finding, for a program", "eoctl cluster check ./play -o jsonl"),

@@ -70,6 +70,7 @@ _OF_CALLS = {
     "cluster init": {
         "topic": Panel.WHAT, "fsync": Panel.WHAT, "segment-bytes": Panel.ADVANCED,
     },
+    "cluster explore": {"fsync": Panel.WHAT},
     "cluster run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
     "adopt": {

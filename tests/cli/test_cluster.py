@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -303,3 +304,58 @@ def test_a_disk_that_no_broker_starts_on_is_told(eoctl: Run, play: Path) -> None
     outcome = eoctl("cluster", "run", "play", "--records", 20)
     assert outcome.status == 4
     assert "metadata" in outcome.errors
+
+
+# --- explore --------------------------------------------------------------------------------------
+
+
+def repeated(eoctl: Run, errors: str, root: Path) -> set[str]:
+    """Make the calls that were printed; returns what is wrong then."""
+    calls = [each for each in errors.splitlines() if each.startswith("eoctl cluster ")]
+    assert len(calls) == 3
+    for call in calls[:2]:
+        assert eoctl(*shlex.split(call.replace("./play", str(root)))[1:]).status == 0
+    checked = eoctl("cluster", "check", root, "-o", "jsonl")
+    assert checked.status == 1
+    return {each["kind"] for each in rows(checked)}
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        (["--acks", "1", "--faults", "kill"], "lost-write"),
+        (["--acks", "all", "--min-insync-replicas", "1", "--faults", "kill,power"], "lost-write"),
+        (["--no-idempotence", "--faults", "kill"], "duplicate"),
+        (["--min-insync-replicas", "2", "--faults", "power"], "lost-write"),
+        (["--truncation", "hw", "--faults", "kill"], "lost-write"),
+    ],
+)
+def test_what_loses_is_found_and_repeated_by_the_calls_that_are_printed(
+    eoctl: Run, tmp_path: Path, options: list[str], kind: str
+) -> None:
+    outcome = eoctl("cluster", "explore", *options, "--seeds", 400, "-o", "jsonl")
+    assert outcome.status == 1, outcome.errors
+    found = rows(outcome)
+    assert kind in {each["event"] for each in found}
+    steps = ("fault", "start", "session", "election", "isr", "cut", "lost", "failed", "refused")
+    assert 1 <= sum(each["event"] in steps for each in found) <= 12
+    text = eoctl("cluster", "explore", *options, "--seeds", 400)
+    assert kind in repeated(eoctl, text.errors, tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--min-insync-replicas", "2", "--faults", "kill,partition,stop"],
+        ["--min-insync-replicas", "2", "--fsync", "batch", "--faults", "power,kill"],
+    ],
+)
+def test_what_is_safe_loses_nothing(eoctl: Run, options: list[str]) -> None:
+    outcome = eoctl("cluster", "explore", *options, "--seeds", 50, "-o", "jsonl")
+    assert (outcome.status, outcome.text) == (0, ""), outcome.errors
+    assert "in 50 seeds" in outcome.errors
+
+
+def test_explore_refuses_what_it_does_not_know(eoctl: Run) -> None:
+    for options in (["--faults", "melt"], ["--faults", ""], ["--replication-factor", "5"]):
+        assert eoctl("cluster", "explore", *options).status == 2

@@ -3,10 +3,11 @@
 From the entry down: play.
 """
 
-from eoctl.commands.cluster.play import check, init, run
+from eoctl.commands.cluster.play import check, explore, init, run
 
 SUBCOMMANDS = {
     "init": init,
     "run": run,
     "check": check,
+    "explore": explore,
 }

@@ -187,3 +187,72 @@ def check(path: Directory, output: options.Output = OutputFormat.TEXT) -> int:
     from eoctl.runs.cluster.judge import check_cluster
 
     return check_cluster(path, output)
+
+
+def explore(
+    acks: Annotated[Acks, option(help="acks of the producer.")] = Acks.ALL,
+    retries: Annotated[
+        str, option(metavar="N|max", help="How often a batch is sent again.")
+    ] = "max",
+    no_idempotence: Annotated[
+        bool, option("--no-idempotence", help="enable.idempotence=false.")
+    ] = False,
+    nodes: Annotated[int, option(min=1, max=9, metavar="N", help="Brokers.")] = 3,
+    partitions: Annotated[int, option(min=1, max=9, metavar="N", help="Partitions.")] = 1,
+    replication_factor: Annotated[
+        int, option(min=1, max=9, metavar="N", help="Replicas of each.")
+    ] = 3,
+    min_insync_replicas: Annotated[
+        int, option(min=1, max=9, metavar="N", help="min.insync.replicas.")
+    ] = 1,
+    unclean_leader_election: Annotated[
+        bool,
+        option("--unclean-leader-election", help="unclean.leader.election.enable=true."),
+    ] = False,
+    elr: Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")] = False,
+    truncation: Annotated[
+        CutBy, option(help="How a follower finds where to cut; hw as before Kafka 0.11.")
+    ] = CutBy.EPOCH,
+    fsync: Annotated[
+        FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")
+    ] = FsyncWhen.NEVER,
+    records: Annotated[
+        int, option(min=1, max=10_000, metavar="N", help="Records of each run.")
+    ] = 60,
+    rate: Annotated[int, option(min=0, max=100_000, metavar="N", help="Records a second.")] = 4,
+    faults: Annotated[
+        str, option(metavar="KINDS", help="Of kill, power, partition, stop, those to be tried.")
+    ] = "kill,power,partition",
+    seeds: Annotated[
+        int, option(min=1, max=1_000_000, metavar="N", help="So many courses of events.")
+    ] = 200,
+    seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="The first of them.")] = 0,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Look for a course of events that loses something, and show the shortest in a few steps.
+
+    Plays small clusters with faults that each seed draws, in memory where that is possible. What
+    is found is made shorter, and the calls that repeat it are printed.
+    """
+    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.runs.cluster.play import parse_retries
+    from eoctl.runs.cluster.search import explore_cluster
+
+    settings = PlaySettings(
+        nodes=nodes,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        min_insync=min_insync_replicas,
+        is_unclean=unclean_leader_election,
+        has_elr=elr,
+        truncation=truncation.value,
+        fsync=fsync.value,
+    )
+    run = RunSettings(
+        acks=-1 if acks is Acks.ALL else int(acks.value),
+        retries=parse_retries(retries),
+        is_idempotent=not no_idempotence and acks is Acks.ALL,
+        records=records,
+        rate=rate,
+    )
+    return explore_cluster(settings, run, faults, range(seed, seed + seeds), output)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from eoctl.cluster.layout import PlayedCluster
     from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.cluster.simulation import RunResult
+    from eoctl.cluster.trace import TraceEvent
     from eoctl.output import OutputFormat
     from storage.files.fsio import OpenFile
 
@@ -163,17 +164,19 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat) -> int:
     return 0 if is_whole else EXIT_SKIPPED
 
 
+def event_row(event: TraceEvent) -> EventRow:
+    """A row of something that has happened."""
+    return EventRow(
+        time_us=event.time_us,
+        event=event.kind,
+        node="" if event.node is None or event.node < 0 else str(event.node),
+        partition="" if event.key is None else f"{event.key.topic}-{event.key.partition}",
+        words=event.words,
+    )
+
+
 def _show(path: str, simulation: Simulation, result: RunResult, output: OutputFormat) -> None:
-    rows = [
-        EventRow(
-            time_us=each.time_us,
-            event=each.kind,
-            node="" if each.node is None or each.node < 0 else str(each.node),
-            partition="" if each.key is None else f"{each.key.topic}-{each.key.partition}",
-            words=each.words,
-        )
-        for each in simulation.trace.events
-    ]
+    rows = [event_row(each) for each in simulation.trace.events]
     tell_first(_words(path, result), output)
     emit(Report("event", EventRow._fields, rows, notes=[*_notes(path, result)]), output)
 

@@ -1,0 +1,147 @@
+"""Many courses of events, one a seed, and the shortest one that loses something.
+
+A seed chooses one to three faults of the wanted kinds; the run is a small one, in a directory of
+its own that goes afterwards. What the checker condemns is made shorter as long as it still condemns
+the same: faults are left out, then records. It is repeated by `cluster init`, `run` and `check`.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.cluster.checker import HistoryChecker, read_replica
+from eoctl.cluster.history import HistoryReader
+from eoctl.cluster.layout import make_cluster
+from eoctl.cluster.scheduler import Scheduler
+from eoctl.cluster.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eoctl.cluster.checker import HistoryFinding
+    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.simulation import RunResult
+    from eoctl.cluster.trace import TraceEvent
+
+KINDS = ("kill", "power", "partition", "stop")
+TARGETS = ("leader", "follower", "any", "all")
+MAX_FAULTS = 3
+MAX_STEPS = 12
+# What a person has to see of a course of events, the first what goes first when it is too much.
+_LESS_TOLD = ("session", "start", "isr", "refused", "election")
+_MEMORY = "/dev/shm"  # noqa: S108 - a directory in memory, where there is one
+
+
+class Course(NamedTuple):
+    """One run, and what the checker says of it."""
+
+    run: RunSettings
+    result: RunResult
+    events: list[TraceEvent]
+    findings: list[HistoryFinding]
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is wrong, by name."""
+        return {each.kind for each in self.findings}
+
+
+def play_course(settings: PlaySettings, run: RunSettings) -> Course:
+    """Make a cluster, run it, judge it, and leave nothing behind.
+
+    Raises:
+        RefusedError, AccessError: it could not be run.
+    """
+    place = _MEMORY if Path(_MEMORY).is_dir() else None
+    with TemporaryDirectory(prefix="eoctl-cluster-", dir=place) as directory:
+        cluster = make_cluster(str(Path(directory, "play")), settings)
+        lines: list[bytes] = []
+        simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)
+        result = simulation.run()
+        checker = HistoryChecker()
+        for operation in HistoryReader(io.BytesIO(b"".join(lines)), "history"):
+            checker.take(operation)
+        for key in checker.partitions:
+            nodes = settings.assignment[key.partition]
+            name = f"{key.topic}-{key.partition}"
+            checker.compare(
+                key, [read_replica(f"node-{each}", f"{cluster.node_path(each)}/{name}")
+                      for each in nodes]
+            )  # fmt: skip
+    found = checker.findings if checker.has_findings else []
+    return Course(run=run, result=result, events=simulation.trace.events, findings=found)
+
+
+def drawn_faults(seed: int, kinds: tuple[str, ...]) -> str:
+    """The faults of a seed, as they are written."""
+    draw = Scheduler(seed).draw
+    moments = sorted(5 + draw(90) for _ in range(1 + draw(MAX_FAULTS)))
+    faults = []
+    for moment in moments:
+        kind = kinds[draw(len(kinds))]
+        faults.append(f"{kind} {TARGETS[draw(len(TARGETS))]} at {moment}%")
+    if len(moments) > 1 and draw(2):
+        who = ("first", "last", "all")[draw(3)]
+        faults.append(f"start {who} at {min(moments[-1] + 1 + draw(30), 100)}%")
+    return ", ".join(faults)
+
+
+def explore(
+    settings: PlaySettings,
+    run: RunSettings,
+    kinds: tuple[str, ...],
+    seeds: range,
+    *,
+    on_seed: Callable[[int], None],
+) -> Course | None:
+    """Look for a course of events that is condemned, and give the shortest; None: there is none.
+
+    Raises as `play_course`.
+    """
+    for seed in seeds:
+        tried = run._replace(seed=seed, faults=drawn_faults(seed, kinds))
+        course = play_course(settings, tried)
+        on_seed(seed)
+        if course.findings:
+            return shortened(settings, course)
+    return None
+
+
+def shortened(settings: PlaySettings, course: Course) -> Course:
+    """Leave out what is not needed for the same to be wrong."""
+    is_shorter = True
+    while is_shorter:
+        is_shorter = False
+        for run in _shorter(course.run):
+            tried = play_course(settings, run)
+            if course.kinds & tried.kinds:
+                course, is_shorter = tried, True
+                break
+    return course
+
+
+def _shorter(run: RunSettings) -> Iterator[RunSettings]:
+    faults = run.faults.split(", ")
+    if len(faults) > 1:
+        for place in range(len(faults)):
+            yield run._replace(faults=", ".join(faults[:place] + faults[place + 1 :]))
+    if run.records > 10:
+        yield run._replace(records=run.records // 2)
+
+
+def steps(course: Course) -> list[TraceEvent]:
+    """What has happened, in at most MAX_STEPS events: what all starts begin with is left out."""
+    begun = next((each.time_us for each in course.events if each.kind == "fault"), 0)
+    told = [each for each in course.events if each.time_us >= begun]
+    # The clean stop at the end, where all is decided, tells nothing.
+    healed = [place for place, each in enumerate(told) if each.words.startswith("all is healed")]
+    if healed:
+        last = told[healed[-1]].time_us
+        told = [each for each in told if each.time_us <= last or each.kind in {"cut", "lost"}]
+    for kind in _LESS_TOLD:
+        while len(told) > MAX_STEPS and any(each.kind == kind for each in told):
+            told.remove(next(each for each in reversed(told) if each.kind == kind))
+    return told[:MAX_STEPS]

@@ -1,0 +1,120 @@
+"""`cluster explore`: is there a course of events that loses something, and how does it go?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eoctl.cluster.explore import KINDS, explore, steps
+from eoctl.output import Report, emit, message
+from eoctl.progress import Progress
+from eoctl.runs.cluster.play import EventRow, event_row, require_possible
+from eoctl.runs.told import counted, tell_first
+from storage.errors import EXIT_FINDINGS, UsageError
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.cluster.checker import HistoryFinding
+    from eoctl.cluster.explore import Course
+    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.output import OutputFormat
+
+
+def explore_cluster(
+    settings: PlaySettings, run: RunSettings, faults: str, seeds: range, output: OutputFormat
+) -> int:
+    """Look for it; returns the exit status.
+
+    Raises:
+        UsageError: what cannot be. RefusedError, AccessError: no run was possible.
+    """
+    require_possible(settings)
+    kinds = parse_kinds(faults)
+    with Progress("seeds", len(seeds)) as progress:
+        course = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
+    if course is None:
+        words = f"nothing is lost, doubled or different in {counted(len(seeds), 'seed')}"
+        tell_first([words], output)
+        emit(Report("event", EventRow._fields, [], notes=[words]), output)
+        return 0
+    tell_first(_words(course), output)
+    rows = [event_row(each) for each in steps(course)]
+    rows += [
+        EventRow(
+            time_us=course.events[-1].time_us,
+            event=each.kind,
+            node="",
+            partition=each.partition,
+            words=each.words,
+        )
+        for each in _first_of_each(course)
+    ]
+    emit(Report("event", EventRow._fields, rows, notes=[*calls(settings, course.run)]), output)
+    message(f"of {counted(len(course.findings), 'finding')} one of each kind is shown")
+    return EXIT_FINDINGS
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Read --faults of explore. Raises UsageError."""
+    kinds = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    wrong = [each for each in kinds if each not in KINDS]
+    if wrong or not kinds:
+        raise UsageError(
+            f"--faults {text}: {(wrong or ['nothing'])[0]!r} is none of {', '.join(KINDS)}"
+        )
+    return kinds
+
+
+def _first_of_each(course: Course) -> list[HistoryFinding]:
+    first: dict[str, HistoryFinding] = {}
+    for each in course.findings:
+        first.setdefault(each.kind, each)
+    return [*first.values()]
+
+
+def _words(course: Course) -> Iterator[str]:
+    yield f"seed {course.run.seed}: {', '.join(sorted(course.kinds))}"
+
+
+def calls(settings: PlaySettings, run: RunSettings) -> Iterator[str]:
+    """The calls that repeat a course of events."""
+    yield f"eoctl cluster init ./play {_options(INIT_OPTIONS, settings)}".rstrip()
+    yield f"eoctl cluster run ./play {_options(RUN_OPTIONS, run)}".rstrip()
+    yield "eoctl cluster check ./play"
+
+
+# Option -> field. True is said by the option alone, or by its being there where the field is not.
+INIT_OPTIONS = {
+    "--nodes": "nodes",
+    "--partitions": "partitions",
+    "--replication-factor": "replication_factor",
+    "--min-insync-replicas": "min_insync",
+    "--unclean-leader-election": "is_unclean",
+    "--elr": "has_elr",
+    "--truncation": "truncation",
+    "--fsync": "fsync",
+}
+RUN_OPTIONS = {
+    "--acks": "acks",
+    "--retries": "retries",
+    "--no-idempotence": "is_idempotent",
+    "--records": "records",
+    "--rate": "rate",
+    "--faults": "faults",
+    "--seed": "seed",
+}
+
+
+def _options(options: dict[str, str], settings: PlaySettings | RunSettings) -> str:
+    words = []
+    for name, field in options.items():
+        value = getattr(settings, field)
+        if isinstance(value, bool):
+            if value != name.startswith("--no-"):
+                words.append(name)
+        elif name == "--acks":
+            words.append(f"{name} {'all' if value < 0 else value}")
+        else:
+            words.append(f"{name} {pasted(str(value))}")
+    return " ".join(words)

@@ -51,15 +51,16 @@ def _column(values: list[Any]) -> Any:
     known = [each for each in values if each is not None]
     if not known:
         return None if values else []
-    if all(type(each) is int for each in known):
-        return _numbers(values)
-    if all(isinstance(each, str) for each in known):
+    kinds = set(map(type, known))
+    if kinds == {int}:
+        return _numbers(values, is_safe=max(known) <= MAX_SAFE and min(known) >= -MAX_SAFE)
+    if kinds == {str}:
         return _texts(values)
     return [_plain(each) for each in values]
 
 
-def _numbers(values: list[Any]) -> Any:
-    if any(each is not None and abs(each) > MAX_SAFE for each in values):
+def _numbers(values: list[Any], *, is_safe: bool) -> Any:
+    if not is_safe:
         return [_plain(each) for each in values]
     before, differences = 0, []
     for each in values:
@@ -70,11 +71,8 @@ def _numbers(values: list[Any]) -> Any:
 
 def _texts(values: list[Any]) -> Any:
     numbers: dict[str, int] = {}
-    places = [
-        None if each is None else numbers.setdefault(printable(each), len(numbers))
-        for each in values
-    ]
-    return {"s": list(numbers), "i": places}
+    places = [None if each is None else numbers.setdefault(each, len(numbers)) for each in values]
+    return {"s": list(map(printable, numbers)), "i": places}
 
 
 def _plain(value: Any) -> Any:

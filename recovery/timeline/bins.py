@@ -72,6 +72,14 @@ def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
     return _summed(layout, width_bits, np.concatenate(keys), [*values.T])
 
 
+def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
+    """Return the same in fewer bins."""
+    if len(bins.key) <= max_bins:
+        return bins
+    fewer = layout._replace(max_bins=max_bins)
+    return _summed(fewer, bins.width_bits, bins.key, [*bins.values.T])
+
+
 def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
     key, columns = _runs(layout, key, columns)  # what is nearly in order gets much shorter by that
     if (key[1:] < key[:-1]).any():

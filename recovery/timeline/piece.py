@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins
+from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins, widened
 from recovery.timeline.producers import find_producers, join_producers, no_producers
 from recovery.timeline.spans import SpanEvents, Spans, find_spans, join_spans, no_spans
 from storage.formats.control_record import NO_MARKER
@@ -114,6 +114,14 @@ def join_all(pieces: Iterable[Timeline]) -> Timeline:
     for each in pieces:
         whole = join_timelines(whole, each)
     return whole
+
+
+def with_fewer_bins(timeline: Timeline, max_bins: int) -> Timeline:
+    """Return a timeline for a smaller picture: of very many there is not room for all bins."""
+    return timeline._replace(
+        by_time=widened(VOLUME, timeline.by_time, max_bins),
+        by_offset=widened(VOLUME, timeline.by_offset, max_bins),
+    )
 
 
 def _join_segments(left: Rows, right: Rows) -> Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from storage.shell_words import as_argument, call_text
@@ -27,8 +28,13 @@ def duplicates(path: str, kind: str) -> str:
 
 def transaction(path: str, producer_id: int, request: ReportRequest) -> str:
     """The transactions of a producer in a partition, and what its coordinator knows."""
+    return _transaction(path, producer_id, tuple(_cluster(request)))
+
+
+@lru_cache(maxsize=4096)  # a producer has very many transactions
+def _transaction(path: str, producer_id: int, cluster: tuple[str, ...]) -> str:
     words = ["eoctl", "txn", "describe", as_argument(path), "--producer-id", str(producer_id)]
-    return call_text([*words, *_cluster(request)])
+    return call_text([*words, *cluster])
 
 
 def transactions(path: str, request: ReportRequest) -> str:

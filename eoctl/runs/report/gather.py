@@ -37,6 +37,7 @@ from recovery.fsck.look import PartitionLook, look_at_one
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
+from recovery.timeline.piece import with_fewer_bins
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, RefusedError
 from storage.file_names import METADATA_TOPIC, DirState
@@ -59,6 +60,8 @@ NEXT = "Next"
 RANKS = ("ok", "warning", "error", "error")
 TITLE = "eoctl report"
 TOLD_COUNT = 3
+MAX_BINS = 50_000  # of an axis, of all partitions together
+LEAST_BINS = 24
 PARTED = frozenset(map(str, (Likeness.DIVERGED, Likeness.DISJOINT, Likeness.UNKNOWN)))
 
 
@@ -77,7 +80,9 @@ class LookRun(CheckRun):
 
     def arrived(self, found: Any) -> CheckResult:
         """Keep the timeline."""
-        self.looks[found.check.row.path] = found
+        most = max(MAX_BINS // max(len(self.jobs), 1), LEAST_BINS)
+        timeline = with_fewer_bins(found.timeline, most)
+        self.looks[found.check.row.path] = found._replace(timeline=timeline)
         result: CheckResult = found.check
         return result
 

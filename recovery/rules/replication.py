@@ -6,6 +6,14 @@ from recovery.rules.rule import Rule
 
 REPLICATION = (
     Rule(
+        check_id="REPL-1",
+        title=(
+            "Only the leader takes records from producers; its log end is the end of what there is."
+        ),
+        kafka="ReplicaManager.appendRecords",
+        test="test_replication_rules.py",
+    ),
+    Rule(
         check_id="REPL-2",
         title=(
             "A follower fetches from its log end on: by that its leader knows that it has all "
@@ -50,21 +58,68 @@ REPLICATION = (
         title=(
             "acks=all is answered when the high watermark has passed the batch, and refused "
             "before the append (NOT_ENOUGH_REPLICAS) or after it "
-            "(NOT_ENOUGH_REPLICAS_AFTER_APPEND) while fewer than min.insync.replicas are in "
-            "sync; acks=1 is answered by the leader alone, acks=0 by nobody."
+            "(NOT_ENOUGH_REPLICAS_AFTER_APPEND) while fewer than min.insync.replicas are in sync; "
+            "acks=1 is answered by the leader alone, acks=0 by nobody."
         ),
         kafka="Partition.appendRecordsToLeader, DelayedProduce",
         test="test_leader.py",
     ),
     Rule(
+        check_id="REPL-7",
+        title=("Consumers are given what lies below the high watermark; followers are given all."),
+        kafka="Partition.fetchRecords",
+        test="test_replication_rules.py",
+    ),
+    Rule(
+        check_id="REPL-8",
+        title=(
+            "The leader is the first in the order of the replicas that runs and is in sync, not "
+            "the one with the longest log; the last one in sync stays so when it dies. A new "
+            "leader, or none, raises the leader epoch, each change the partition epoch, and what "
+            "a leader asks for in older epochs is refused."
+        ),
+        kafka="PartitionChangeBuilder, ReplicationControlManager.alterPartition",
+        test="test_replication_rules.py",
+    ),
+    Rule(
+        check_id="REPL-9",
+        title=(
+            "Where no replica that is in sync runs, another one leads only by an unclean "
+            "election, allowed or asked for; what it lacks is lost."
+        ),
+        kafka="PartitionChangeBuilder",
+        test="test_replication_rules.py",
+    ),
+    Rule(
         check_id="REPL-10",
         title=(
-            "A follower names the leader epoch of its last batch with each fetch. Where that epoch "
-            "ends earlier in the leader's log, or is not known there, it is told so, cuts its log, "
-            "and asks again, until the two agree (KIP-101, KIP-279, KIP-595). A cut by the high "
-            "watermark, as before 0.11, loses what was committed, or leaves two logs that differ."
+            "A follower names the leader epoch of its last batch with each fetch. Where that "
+            "epoch ends earlier in the leader's log, or is not known there, it is told so, cuts "
+            "its log, and asks again, until the two agree (KIP-101, KIP-279, KIP-595). A cut by "
+            "the high watermark, as before 0.11, loses what was committed, or leaves two logs "
+            "that differ."
         ),
         kafka="AbstractFetcherThread.truncateOnFetchResponse",
         test="test_rejoin_real.py",
+    ),
+    Rule(
+        check_id="REPL-11",
+        title=(
+            "With eligible leader replicas (KIP-966) a broker that was not stopped cleanly is "
+            "taken out of those that may lead before it is let in: its disk may have forgotten "
+            "what it was in sync with."
+        ),
+        kafka="ReplicationControlManager",
+        test="test_replication_rules.py",
+    ),
+    Rule(
+        check_id="REPL-12",
+        title=(
+            "A producer sends a batch again while it has no answer; with a producer id the leader "
+            "knows it again by its sequence, and without one it may be there twice. What has no "
+            "answer at the end may be there or not."
+        ),
+        kafka="Sender, TransactionManager",
+        test="test_replication_rules.py",
     ),
 )

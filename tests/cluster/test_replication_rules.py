@@ -1,0 +1,171 @@
+"""Rules of replication that only show where brokers, a controller and clients meet."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.cluster.controller import (
+    FENCED_LEADER_EPOCH,
+    INELIGIBLE_REPLICA,
+    INVALID_UPDATE_VERSION,
+)
+from eoctl.cluster.layout import make_cluster
+from eoctl.cluster.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
+from eoctl.cluster.scheduler import SECOND_US
+from eoctl.cluster.settings import PlaySettings, RunSettings
+from eoctl.cluster.simulation import Simulation
+from storage.file_names import TopicPartition
+from storage.replication.leader import IsrChange
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T0 = TopicPartition("t", 0)
+
+
+class Play:
+    """A run, its history and what happened."""
+
+    def __init__(self, path: Path, settings: PlaySettings, run: RunSettings) -> None:
+        cluster = make_cluster(str(path / "play"), settings)
+        self.lines: list[bytes] = []
+        self.simulation = Simulation(
+            cluster.root, cluster.cluster, settings, run, 1, write=self.lines.append
+        )
+
+    def run(self) -> list[str]:
+        self.simulation.run()
+        return [each.words for each in self.simulation.trace.events]
+
+    def begun(self) -> Simulation:
+        """All brokers run and nothing else has happened yet."""
+        for each in self.simulation.brokers.values():
+            each.start()
+        scheduler = self.simulation.scheduler
+        assert scheduler.run(self.simulation.is_quiet, 60 * SECOND_US)
+        return self.simulation
+
+    def sends(self, kind: str) -> list[dict[str, Any]]:
+        found = [json.loads(each) for each in self.lines[1:]]
+        return [each for each in found if each["op"] == "send" and each["type"] == kind]
+
+
+def test_repl_1_the_leader_appends_and_its_end_is_what_it_has(tmp_path: Path) -> None:
+    play = Play(tmp_path, PlaySettings(nodes=1, replication_factor=1), RunSettings(records=20))
+    play.run()
+    assert [each["offset"] for each in play.sends("ok")] == [*range(20)]
+
+
+def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
+    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
+    leader, told = simulation.brokers[0], []
+
+    class Client:
+        name, incarnation, is_running = "client", 0, True
+
+    def answered(error: str, batches: list[bytes], high_watermark: int) -> None:
+        told.append((error, len(batches), high_watermark))
+
+    simulation.producer.start()
+    simulation.scheduler.run(lambda: leader.log(T0).end_offset > 0, 60 * SECOND_US)
+    assert leader.high_watermark(T0) == 0  # appended, and nobody has fetched it yet
+    for offset in (0, 1):
+        leader.consume(Client(), T0, offset, answered)
+    simulation.brokers[1].consume(Client(), T0, 0, answered)
+    now_us = simulation.scheduler.now_us
+    simulation.scheduler.run(lambda: len(told) == 3, now_us + SECOND_US)
+    assert ("", 0, 0) in told
+    assert (OFFSET_OUT_OF_RANGE, 0, 0) in told
+    assert (NOT_LEADER, 0, -1) in told
+
+
+def test_repl_8_the_first_of_the_replicas_in_the_isr_is_elected(tmp_path: Path) -> None:
+    faults = "kill 1 at 3s, kill 0 at 30s, start 1 at 60s"
+    words = Play(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
+    elected = [each for each in words if "elected" in each]
+    assert elected[0] == "broker 2 is elected leader of t-0 (epoch 1), ISR 2"
+
+
+def test_repl_8_the_last_one_in_the_isr_stays_there(tmp_path: Path) -> None:
+    faults = "kill 1 at 3s, kill 2 at 30s, kill 0 at 60s, start 1 at 80s, start 2 at 100s"
+    words = Play(tmp_path, PlaySettings(), RunSettings(records=10, faults=faults)).run()
+    leaderless = words.index("t-0 has no leader any more (epoch 1), ISR 0")
+    healed = next(place for place, each in enumerate(words) if "is healed" in each)
+    assert not any("elected" in each for each in words[leaderless:healed])
+    assert any("broker 0 is elected" in each for each in words[healed:])
+
+
+def test_repl_8_what_is_asked_for_in_an_old_epoch_is_refused(tmp_path: Path) -> None:
+    simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
+    controller, leader = simulation.controller, simulation.brokers[0]
+    epochs = controller.led(T0).leadership
+    answers: list[str] = []
+    leader.altered = lambda *given: answers.append(given[2])  # type: ignore[method-assign]
+    simulation.brokers[1].altered = leader.altered  # type: ignore[method-assign]
+    leader_epoch, partition_epoch = epochs.leader_epoch, epochs.partition_epoch
+    controller.alter(leader, T0, IsrChange((0,), leader_epoch + 1, partition_epoch))
+    controller.alter(simulation.brokers[1], T0, IsrChange((1,), leader_epoch, partition_epoch))
+    controller.alter(leader, T0, IsrChange((0,), leader_epoch, partition_epoch + 1))
+    controller.alter(leader, T0, IsrChange((0, 7), leader_epoch, partition_epoch))
+    controller.alter(leader, T0, IsrChange((0, 1), leader_epoch, partition_epoch))
+    now_us = simulation.scheduler.now_us
+    simulation.scheduler.run(lambda: len(answers) == 5, now_us + SECOND_US)
+    assert sorted(answers) == sorted(
+        [FENCED_LEADER_EPOCH, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA, ""]
+    )
+    assert controller.led(T0).leadership.isr == (0, 1)
+    assert controller.led(T0).leadership.partition_epoch == partition_epoch + 1
+
+
+@pytest.mark.parametrize("is_unclean", [False, True])
+def test_repl_9_an_unclean_election_is_held_only_where_it_is_allowed(
+    tmp_path: Path, is_unclean: bool
+) -> None:
+    faults = "kill 1 at 3s, kill 2 at 30s, kill 0 at 60s, start 1 at 80s, start 0 at 100s"
+    settings = PlaySettings(is_unclean=is_unclean)
+    words = Play(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
+    assert any("in an unclean election" in each for each in words) == is_unclean
+
+
+@pytest.mark.parametrize("has_elr", [False, True])
+def test_repl_11_with_elr_who_was_killed_does_not_lead_with_what_it_forgot(
+    tmp_path: Path, has_elr: bool
+) -> None:
+    """The last replica standing loses power; with ELR another that has all leads in its place."""
+    faults = "kill 1 at 3s, stop 2 at 30s, power 0 at 60s, start 0 at 80s, start 2 at 81s"
+    settings = PlaySettings(min_insync=2, has_elr=has_elr)
+    words = Play(tmp_path, settings, RunSettings(records=10, faults=faults)).run()
+    start = words.index("start broker 0")
+    elected = next(each for each in words[start:] if "is elected leader" in each)
+    assert elected.startswith("broker 2" if has_elr else "broker 0")
+
+
+def test_repl_12_what_is_sent_again_is_there_once_with_idempotence(tmp_path: Path) -> None:
+    run = RunSettings(records=40, rate=200, faults="kill leader at 50%", seed=3)
+    counts = {}
+    for is_idempotent in (True, False):
+        path = tmp_path / str(is_idempotent)
+        path.mkdir()
+        play = Play(path, PlaySettings(), run._replace(is_idempotent=is_idempotent))
+        play.run()
+        assert len(play.sends("ok")) == 40
+        log = path / "play" / "node-0" / "t-0" / f"{0:020d}.log"
+        counts[is_idempotent] = sum(
+            log.read_bytes().count(b"r1-%d\x00" % number) for number in range(40)
+        )
+    assert counts[True] == 40
+    assert counts[False] > 40
+
+
+def test_repl_12_what_the_buffer_has_no_room_for_is_dropped_by_the_client(tmp_path: Path) -> None:
+    run = RunSettings(
+        records=60, rate=100, buffered_max=5, is_blocking=False, faults="kill all at 10%"
+    )
+    play = Play(tmp_path, PlaySettings(), run)
+    play.run()
+    dropped = [each for each in play.sends("fail") if each["error"] == "BUFFER_FULL"]
+    assert dropped
+    assert len(dropped) == play.simulation.producer.dropped_count

@@ -71,6 +71,7 @@ COMMANDS = [
     "check --jobs 2 --predict --reclaim @",
     "check --jobs 1 --resume %/state @",
     "check --jobs 1 @@",
+    "report --jobs 1 --output jsonl @",
     "rebuild --jobs 1 @",
     "rebuild --jobs 2 @",
     "rebuild --jobs 2 @@",

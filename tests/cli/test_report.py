@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import re
 import shutil
 import zlib
@@ -145,6 +146,29 @@ def test_all_numbers_are_those_of_the_commands(
             names = [name for name in rows[0] if name not in {"command", "fix", "message"}]
             texts = json.loads(json.dumps(rows))
             assert counted(unpacked(page, kind), names[:4]) == counted(texts, names[:4])
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("seed", range(12))
+def test_transactions_of_damaged_logs_are_those_of_txn_list(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path, seed: int
+) -> None:
+    """A timeline reads in the pass of the check, the command by itself; damage must not part them."""
+    rng = random.Random(seed)
+    partition = tmp_path / "txn-0"
+    shutil.copytree(crash / "txn-0", partition, copy_function=shutil.copyfile)
+    partition.chmod(0o755)
+    log = partition / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    for _ in range(rng.choice([1, 2])):
+        data[rng.randrange(20_000)] ^= 1 << rng.randrange(8)
+    log.write_bytes(data)
+    clock = ("--now", "1795229940000", "--output", "jsonl")
+    listed = rows_of(eoctl("txn", "list", partition, "--all", *clock), "transaction")
+    ours = rows_of(eoctl("report", partition, *clock), "transaction")
+    names = ["producer_id", "producer_epoch", "first_offset", "last_offset", "state"]
+    assert listed
+    assert counted(one_by_one(ours), names) == counted(listed, names)
 
 
 def test_groups_and_copies_are_those_of_the_commands(

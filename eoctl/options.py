@@ -39,6 +39,20 @@ class Commit(StrEnum):
     ATOMIC = "atomic"
 
 
+class OfferUntil(StrEnum):
+    """What of a log is offered."""
+
+    HW = "hw"
+    LOG_END = "log-end"
+
+
+class OnDamage(StrEnum):
+    """What a reader is given at damage."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
 class Compare(StrEnum):
     """What a copy compares when it has come to its end."""
 

@@ -44,6 +44,9 @@ COMMANDS = {
     "consume": CommandEntry(
         "eoctl.commands.consume", "Print the records of a partition as a consumer gets them."
     ),
+    "serve": CommandEntry(
+        "eoctl.commands.serve", "Serve dead brokers' directories to every Kafka client."
+    ),
     "copy": CommandEntry(
         "eoctl.commands.copy", "Append one partition to another one, exactly once."
     ),

@@ -26,6 +26,14 @@ REMOTE_METADATA_TOPIC = "__remote_log_metadata"
 COORDINATOR_TOPICS = frozenset({GROUPS_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state"})
 
 
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes it for the name of a topic."""
+    return name not in {".", ".."} and _TOPIC_NAME.fullmatch(name) is not None
+
+
 PRODUCER_IDS_TOPIC = "__eoctl_producer_ids"  # our own: `storage.writing.producer_ids`
 
 

@@ -162,6 +162,10 @@ ROOMS: dict[str, set[str]] = {
         "eoctl.clients.coordinators", "eoctl.clients.partitions", "eoctl.clients.text",
         "recovery.changes",
     },
+    "eoctl.serve": {
+        "eoctl.clients.log", "recovery.cluster", "recovery.elections", "recovery.groups",
+        "recovery.replay", "recovery.replicas", "recovery.transactions", "recovery.truncate",
+    },
     "eoctl.clients.programs": {"eoctl", "eoctl.clients.log", "eoctl.clients.text"},
     # Only the bundle for other machines is a program, and asks for its exit status.
     "eoctl.spark": {
@@ -210,13 +214,16 @@ ROOMS: dict[str, set[str]] = {
         "eoctl.runs.groups", "eoctl.runs.reports", "eoctl.runs.txn", "recovery.*",
         "recovery.changes.*",
     },
+    "eoctl.runs.serving": {
+        "eoctl", "eoctl.clients.*", "eoctl.face", "eoctl.runs", "eoctl.serve", "recovery.*",
+    },
     "eoctl.runs.txn": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.clients",
         "eoctl.runs.reports", "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands": {
-        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.spark",
-        "recovery.*", "recovery.changes.*",
+        "eoctl", "eoctl.clients.*", "eoctl.dump", "eoctl.runs", "eoctl.runs.*", "eoctl.serve",
+        "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
     "eoctl.commands.cluster": {"eoctl", "eoctl.cluster", "eoctl.runs.cluster"},
     "eoctl.commands.groups": {"eoctl", "eoctl.runs", "eoctl.runs.*", "recovery.groups"},

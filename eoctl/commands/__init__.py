@@ -4,5 +4,5 @@
 
 From the entry down: adopt, advise, apply, check, cluster_state, consume, copy, describe,
 dump_segment, duplicates, export, init, journal, lease_pid, locate, loss, produce, producers,
-rebuild, recover_state, repair, replicas, report, spark_audit, truncate, undo.
+rebuild, recover_state, repair, replicas, report, serve, spark_audit, truncate, undo.
 """

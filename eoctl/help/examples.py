@@ -43,6 +43,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             f"eoctl adopt {_DIR} --to ./new --link --apply",
         ),
     ),
+    "serve": (
+        Example(
+            "A dead broker's directory, to every Kafka client on this machine",
+            f"eoctl serve {_DIR} --for-seconds 1",
+        ),
+        Example(
+            "Past damage, and only what is committed",
+            f"eoctl serve {_DIR} --on-damage skip --isolation-floor --for-seconds 1",
+        ),
+    ),
     "describe": (
         Example("Offsets, sizes and open transactions of a log dir", f"eoctl describe {_DIR}"),
         Example("Every segment of one topic", f"eoctl describe {_DIR} --topic orders --segments"),

@@ -22,6 +22,7 @@ _OPTIONS = {
         aborted-from key producer-id producer-epoch transactional-id only-control only-aborted
         since max-messages max-bytes max-transactions min-bytes older-than all
         skip-corrupt with-later max-lanes
+        internal isolation-floor on-damage prefer diverged
     """,
     Panel.OUTPUT: """
         output columns utc color no-pager no-progress verbose limit fail-on segments report by-hour
@@ -30,7 +31,7 @@ _OPTIONS = {
     """,
     Panel.SAFETY: """
         apply save-plan backup-dir no-backup i-accept-the-loss broker-is-stopped single-copy
-        replicated all-replicas replica dry-run unclean exact force-overdue
+        replicated all-replicas replica dry-run unclean exact force-overdue allow-remote
     """,
     Panel.ADVANCED: """
         now producer-expiry-ms metadata-dir coordinator-dir server-properties jobs io-limit engine

@@ -68,7 +68,10 @@ class Assigned(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """A member; `epoch` is the generation of a classic group; what is not recorded is None."""
+    """A member; `epoch` is the generation of a classic group; what is not recorded is None.
+
+    Of a classic group `subscription` and `assignment` are the clients' own bytes.
+    """
 
     member_id: str
     instance_id: str | None = None
@@ -77,6 +80,8 @@ class Member:
     epoch: int | None = None
     is_stable: bool = True
     assigned: tuple[Assigned, ...] = ()
+    subscription: bytes = b""
+    assignment: bytes = b""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,6 +179,8 @@ class GroupState:
                 host=each["clientHost"],
                 epoch=self.epoch,
                 assigned=assigned,
+                subscription=each["subscription"],
+                assignment=each["assignment"],
             )
 
 

@@ -93,12 +93,13 @@ class TransactionView:
         self._aborted: list[tuple[Ints, Ints, Ints]] = []  # with data: producer, first, marker
         self._markers: list[tuple[Ints, Ints]] = []  # ABORT markers: producer, offset
         self._ranges: ProducerRanges | None = None
+        self._columns: tuple[Ints, ...] | None = None
 
     # --- reading ---
 
     def update(self) -> None:
         """Take in what was appended since the last call, as the partition is listed now."""
-        self._ranges = None
+        self._ranges = self._columns = None
         for files in self._partition.segments:
             if files.base_offset >= self._base_offset:
                 self._walk(files)
@@ -168,9 +169,21 @@ class TransactionView:
             self._ranges = self._from_log() if is_from_log else self._from_index()
         return self._ranges.hold(table)
 
+    def aborted_within(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """List what a broker adds to a fetch, by the log: producer ids and first offsets (RC-2).
+
+        Those are the aborted transactions that end at or above the start and begin below the end,
+        in the order of their markers.
+        """
+        if self._columns is None:
+            self._columns = _joined_columns(self._aborted)
+        producer_id, first, marker = self._columns
+        at = int(np.searchsorted(marker, start_offset))
+        rows = np.flatnonzero(first[at:] < end_offset) + at
+        return list(zip(producer_id[rows].tolist(), first[rows].tolist(), strict=True))
+
     def _from_log(self) -> ProducerRanges:
-        parts = self._aborted
-        return ProducerRanges(*(_joined([each[place] for each in parts]) for place in range(3)))
+        return ProducerRanges(*_joined_columns(self._aborted))
 
     def _from_index(self) -> ProducerRanges:
         entries = [each for entries in self._index_entries().values() for each in entries]
@@ -204,6 +217,10 @@ class TransactionView:
             if (producer_id, marker) not in known
         ]
         return IndexGap(len(lacking), *lacking[0]) if lacking else None
+
+
+def _joined_columns(parts: list[tuple[Ints, Ints, Ints]]) -> tuple[Ints, ...]:
+    return tuple(_joined([each[place] for each in parts]) for place in range(3))
 
 
 def _joined(parts: list[Ints]) -> Ints:

@@ -136,6 +136,14 @@ class PositionedFile:
             raise AccessError(error, self.path) from error
 
     @property
+    def inode(self) -> int:
+        """What tells it from a file that has its name by now."""
+        try:
+            return os.fstat(self._fd).st_ino
+        except OSError as error:
+            raise AccessError(error, self.path) from error
+
+    @property
     def name_to_open_again(self) -> str:
         """A name of the open file for a reader in native code; its path may be another's by now.
 

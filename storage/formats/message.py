@@ -47,17 +47,26 @@ if TYPE_CHECKING:
 
 
 class MessageSchema:
-    """A message: its fields, its versions, and from which version on it is flexible."""
+    """A message: its fields, its versions, and from which version on it is flexible.
 
-    __slots__ = ("_codecs", "fields", "flexible_since", "highest_version", "name")
+    Not `is_strict`: names that a version lacks are left out when it is encoded.
+    """
+
+    __slots__ = ("_codecs", "fields", "flexible_since", "highest_version", "is_strict", "name")
 
     def __init__(
-        self, name: str, *fields: Field, highest_version: int = 0, flexible_since: int = 0
+        self,
+        name: str,
+        *fields: Field,
+        highest_version: int = 0,
+        flexible_since: int = 0,
+        is_strict: bool = True,
     ) -> None:
         self.name = name
         self.fields = fields
         self.highest_version = highest_version
         self.flexible_since = flexible_since
+        self.is_strict = is_strict
         self._codecs: dict[tuple[int, bool], TypeCodec] = {}
 
     def codec(self, version: int) -> TypeCodec:
@@ -76,7 +85,9 @@ class MessageSchema:
         codec = self._codecs.get((version, known))
         if codec is None:
             flexible = version >= self.flexible_since
-            codec = struct_codec(self.fields, version, flexible=flexible, known=known)
+            codec = struct_codec(
+                self.fields, version, flexible=flexible, known=known, is_strict=self.is_strict
+            )
             self._codecs[version, known] = codec
         return codec
 

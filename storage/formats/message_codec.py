@@ -39,6 +39,21 @@ FIXED_WIDTH = {
 }
 
 
+class Elsewhere:
+    """Bytes of a `bytes` or `records` field that are sent without being copied into the message.
+
+    Attributes:
+        size_bytes: how many.
+        pos: where they belong in the encoded message, once it is.
+    """
+
+    __slots__ = ("pos", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.pos = -1
+
+
 class TypeCodec(NamedTuple):
     """How one type is read, written and printed; `default` makes a fresh one."""
 
@@ -192,6 +207,10 @@ def _blob_codec(name: str, *, text: bool, nullable: bool, flexible: bool) -> Typ
                 raise ValueError(f"{name} must not be null")
             write_length(out, -1)
             return
+        if isinstance(value, Elsewhere):
+            write_length(out, value.size_bytes)
+            value.pos = len(out)
+            return
         data = value.encode() if text else value
         if text and len(data) > MAX_STRING_BYTES:
             raise ValueError(f"{name} is longer than {MAX_STRING_BYTES} bytes")
@@ -291,18 +310,22 @@ def _unreadable_struct_codec(codec: TypeCodec) -> TypeCodec:
     return codec._replace(read=read)
 
 
-def _field_codec(field: Field, version: int, *, flexible: bool, known: bool) -> TypeCodec:
+def _field_codec(
+    field: Field, version: int, *, flexible: bool, known: bool, is_strict: bool
+) -> TypeCodec:
     type_name = field.type.removesuffix("?")
     nullable = field.type.endswith("?")
     if type_name.startswith("[]"):
         one = field._replace(name=f"{field.name} element", type=type_name[2:], tag=-1, default=...)
-        element = _field_codec(one, version, flexible=flexible, known=known)
+        element = _field_codec(one, version, flexible=flexible, known=known, is_strict=is_strict)
         codec = _list_codec(field.name, element, nullable=nullable, flexible=flexible)
     elif type_name in ("string", "bytes", "records"):
         text = type_name == "string"
         codec = _blob_codec(field.name, text=text, nullable=nullable, flexible=flexible)
     elif type_name == "struct":
-        codec = struct_codec(field.fields, version, flexible=flexible, known=known)
+        codec = struct_codec(
+            field.fields, version, flexible=flexible, known=known, is_strict=is_strict
+        )
         if not known:
             codec = _unreadable_struct_codec(codec)
         if nullable:
@@ -319,14 +342,23 @@ def _field_codec(field: Field, version: int, *, flexible: bool, known: bool) -> 
 
 
 def struct_codec(
-    fields: tuple[Field, ...], version: int, *, flexible: bool, known: bool = True
+    fields: tuple[Field, ...],
+    version: int,
+    *,
+    flexible: bool,
+    known: bool = True,
+    is_strict: bool = True,
 ) -> TypeCodec:
     """The codec of a message or of a struct in it, for one version.
 
-    `known` False: what lies on disk is another version that is read as this one.
+    `known` False: what lies on disk is another version that is read as this one. Not `is_strict`:
+    names that the version lacks are not written.
     """
     present = [
-        (field, _field_codec(field, version, flexible=flexible, known=known))
+        (
+            field,
+            _field_codec(field, version, flexible=flexible, known=known, is_strict=is_strict),
+        )
         for field in fields
         if field.since <= version <= field.until
     ]
@@ -350,7 +382,7 @@ def struct_codec(
         return value, pos
 
     def write(out: bytearray, value: Any) -> None:
-        if not value.keys() <= names:
+        if is_strict and not value.keys() <= names:
             raise ValueError(f"no such field in this version: {sorted(value.keys() - names)}")
         for field, codec in present:
             if field.tag < 0:

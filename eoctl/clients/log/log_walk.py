@@ -92,7 +92,7 @@ class LogWalk(ABC, Generic[Given]):
         """Base offset of the segment where the next `read` goes on, and the position in it."""
         return self._base_offset, max(self._pos, 0)
 
-    def read(self, end_offset: int = MAX_OFFSET) -> Iterator[Given]:
+    def read(self, end_offset: int = MAX_OFFSET) -> Generator[Given]:
         """Give what there is below `end_offset`, as the partition is listed now.
 
         Raises:

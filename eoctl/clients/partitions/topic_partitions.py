@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from recovery.cluster.clusters import image_around
 from storage.dirs.log_dir import read_log_dir
 from storage.errors import RefusedError, UsageError
-from storage.file_names import DirState, parse_partition_name
-
-LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+from storage.file_names import DirState, is_topic_name, parse_partition_name
 
 
 def require_legal(topic: str) -> None:
     """See that Kafka would take a name for a topic (Topic.validate). Raises UsageError."""
-    if topic in {".", ".."} or not LEGAL_TOPIC.fullmatch(topic):
+    if not is_topic_name(topic):
         raise UsageError(
             f"{topic!r}: no name of a topic",
             next_step="1 to 249 letters, digits, dots, underscores, hyphens",

@@ -1,0 +1,4 @@
+"""One call of `eoctl serve`.
+
+From the entry down: serve, rows.
+"""

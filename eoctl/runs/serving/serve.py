@@ -1,0 +1,291 @@
+"""One run of `eoctl serve`: what is served, where, to whom, and what they met."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl import output, progress
+from eoctl.face.units import duration_text, size_text
+from eoctl.output import OutputFormat, Report, emit
+from eoctl.runs.notes import first_of
+from eoctl.runs.serving.rows import VERIFIED, ServedRow, partition_row, verify
+from eoctl.serve.catalogue import Catalogue, ServeRules
+from eoctl.serve.commit_file import CommitFile
+from eoctl.serve.members import Members
+from eoctl.serve.server import Address, Server
+from recovery.cluster.clusters import Clusters, find_metadata
+from storage.dirs.discovery import discover, is_foreign
+from storage.errors import (
+    EXIT_ACCESS,
+    EXIT_OK,
+    EXIT_SKIPPED,
+    AccessError,
+    EoctlError,
+    RefusedError,
+    UsageError,
+)
+from storage.file_names import METADATA_TOPIC, DirState
+from storage.shell_words import pasted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from eoctl.serve.connection import Connection
+    from storage.dirs.discovery import Discovery, Selected
+    from storage.file_names import TopicPartition
+
+MAX_PORT = 65_535
+DEFAULT_LISTEN = "127.0.0.1:0"
+
+
+class ServeOptions(NamedTuple):
+    """What the command line says.
+
+    Attributes:
+        listen: HOST:PORT.
+        for_seconds: None: until it is interrupted.
+        follows: what brokers append meanwhile is served, too.
+        verifies: everything is read before anything is served.
+        offsets_to: a file that commits are written to.
+    """
+
+    rules: ServeRules
+    listen: str = DEFAULT_LISTEN
+    allows_remote: bool = False
+    for_seconds: float | None = None
+    follows: bool = False
+    verifies: bool = False
+    metadata_dir: str | None = None
+    offsets_to: str | None = None
+
+
+class PortError(EoctlError):
+    """It cannot be listened there."""
+
+    exit_status = EXIT_ACCESS
+
+
+def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> int:
+    """Serve log dirs until it is time, or interrupted; returns the exit status.
+
+    Raises:
+        UsageError, RefusedError: the call cannot be meant like that.
+        NotKafkaError, AccessError: a directory, or the port, cannot be had.
+    """
+    address = parse_address(options.listen)
+    require_allowed(address, options)
+    found = discover(paths)
+    catalogue = open_catalogue(found, options)
+    if not catalogue.topics:
+        raise UsageError(
+            "nothing to serve: no partition of a topic that is asked for is there",
+            next_step="--topic GLOB, or --internal for the brokers' own topics",
+        )
+    run = _Run(catalogue, options, form)
+    run.notes += first_of(
+        [str(each) for each in found.problems if not is_foreign(each)], "problems"
+    )
+    for each in found.log_dirs:
+        if each.lock.is_held:
+            how = "is followed" if options.follows else "is served as it is now; see --follow"
+            run.notes.append(f"{each.path}: in use by {each.lock.holder}; it {how}")
+    if any(isinstance(each, AccessError) for each in found.problems):
+        run.is_lacking = True
+    try:
+        asyncio.run(run.main(address))
+    except KeyboardInterrupt as exc:
+        exc.add_note(run.summary())
+        raise
+    output.message(run.summary())
+    return run.status
+
+
+def parse_address(text: str) -> Address:
+    """Read HOST:PORT. Raises UsageError."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
+        raise UsageError(f"--listen {text}: not HOST:PORT", next_step="--listen 127.0.0.1:9092")
+    return Address(host, int(port))
+
+
+def require_allowed(address: Address, options: ServeOptions) -> None:
+    """Whoever reaches the port reads everything. Raises RefusedError."""
+    if options.allows_remote or address.host == "localhost":
+        return
+    try:
+        is_loopback = ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise RefusedError(
+            f"--listen {address}: whoever reaches that address could read everything that is"
+            " served; nobody is asked for a password",
+            next_step=f"--listen {address} --allow-remote, or --listen 127.0.0.1:{address.port}",
+        )
+
+
+def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
+    """Gather what is served. Raises UsageError: it is of several clusters."""
+    ids = {each.meta.cluster_id for each in found.log_dirs if each.meta is not None} - {None}
+    if len(ids) > 1:
+        names = " and ".join(sorted(map(str, ids)))
+        raise UsageError(
+            f"log dirs of clusters {names}: one broker is of one cluster",
+            next_step="a call for each cluster",
+        )
+    metadata = None if options.metadata_dir is None else find_metadata(options.metadata_dir)
+    clusters = Clusters(found.log_dirs, metadata)
+    image = clusters.image_for(found.log_dirs[0] if found.log_dirs else None)
+    copies: dict[TopicPartition, tuple[Selected, ...]] = {}
+    for each in found.selected:
+        name = each.partition.name
+        if name.state is DirState.LIVE and name.topic != METADATA_TOPIC and name.partition >= 0:
+            key = each.partition.topic_partition
+            copies[key] = (*copies.get(key, ()), each)
+    return Catalogue(copies, found.log_dirs, image, rules=options.rules, tell=lambda _: None)
+
+
+class _Run:
+    """What happens while it is served."""
+
+    def __init__(self, catalogue: Catalogue, options: ServeOptions, form: OutputFormat) -> None:
+        self.notes: list[str] = []
+        self.is_lacking = False
+        self._catalogue = catalogue
+        self._options = options
+        self._form = form
+        self._commits = None if options.offsets_to is None else CommitFile(options.offsets_to)
+        self._members = Members(None if self._commits is None else self._commits.add)
+        self._clients_count = 0
+        self._sent_bytes = 0
+
+    # --- life
+
+    async def main(self, address: Address) -> None:
+        """Listen, tell what is served, and wait."""
+        loop = asyncio.get_running_loop()
+        self._catalogue.tell = lambda words: self._tell_from(loop, words)
+        if self._options.verifies:
+            await asyncio.to_thread(verify, self._catalogue)
+        progress.stop()
+        server = Server(self._catalogue, self._members, on_end=self._take_leave)
+        await server.listen(address)
+        if self._options.follows:
+            server.follow()
+        began_s = time.monotonic()
+        try:
+            self._tell_where(server.address)
+            await self._tell_rows(server)
+            seconds = self._options.for_seconds
+            left_s = None if seconds is None else began_s + seconds - time.monotonic()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), left_s)
+        finally:
+            await server.close()
+            if self._commits is not None:
+                self._commits.close()
+
+    def _tell_where(self, address: Address) -> None:
+        if self._form is OutputFormat.TEXT:
+            output.line(f"bootstrap {address}")
+        else:
+            output.row_writer(self._form)({"kind": "bootstrap", "bootstrap": str(address)})
+        output.flush()
+        topic = next(iter(self._catalogue.topics))
+        output.message(f"read it: kcat -b {address} -C -e -t {pasted(topic)}")
+        output.message(
+            f"read it: kafka-console-consumer.sh --bootstrap-server {address} --from-beginning"
+            f" --topic {pasted(topic)}"
+        )
+
+    async def _tell_rows(self, server: Server) -> None:
+        """Say what is served, while it is served already."""
+        rows = [
+            await server.broker.apart(partition_row, each) for each in self._catalogue.partitions()
+        ]
+        self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
+        if self._options.verifies:
+            self.notes.append(VERIFIED)
+        emit(
+            Report(
+                kind="served_partition",
+                columns=ServedRow.columns(),
+                rows=[each.values() for each in rows],
+                notes=[*self.notes, *self._notes_of(rows)],
+            ),
+            self._form,
+        )
+        output.flush()
+
+    def _notes_of(self, rows: Sequence[ServedRow]) -> list[str]:
+        notes = [f"{row.topic}-{row.partition}: {each}" for row in rows for each in row.notes]
+        above = [
+            row for row in rows
+            if row.high_watermark is not None and row.end_offset > row.high_watermark
+        ]  # fmt: skip
+        unknown = [row for row in rows if row.high_watermark is None]
+        found = first_of(notes, "notes")
+        if above:
+            count = sum(row.end_offset - (row.high_watermark or 0) for row in above)
+            names = ", ".join(f"{row.topic}-{row.partition}" for row in above[:3])
+            more = ", ..." if len(above) > 3 else ""
+            found.append(
+                f"{count} offsets of {len(above)} partitions are above the checkpointed high"
+                f" watermark, and are offered: {names}{more}; --until hw leaves them out"
+            )
+        if unknown:
+            offered = "nothing is offered" if self._options.rules.is_until_hw else "all is offered"
+            names = ", ".join(f"{row.topic}-{row.partition}" for row in unknown[:3])
+            more = ", ..." if len(unknown) > 3 else ""
+            found.append(
+                f"no checkpoint names a high watermark of {len(unknown)} partitions, of which"
+                f" {offered}: {names}{more}"
+            )
+        return found
+
+    # --- what people are told
+
+    @staticmethod
+    def _tell_from(loop: asyncio.AbstractEventLoop, words: str) -> None:
+        """Say something from any thread."""
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(lambda: output.message(words, level="warning"))
+
+    def _take_leave(self, client: Connection) -> None:
+        self._clients_count += 1
+        self._sent_bytes += client.sent_bytes
+        name = f" ({client.name})" if client.name else ""
+        seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
+        many = len(client.partitions)
+        of_what = f" of {many} partition{'' if many == 1 else 's'}" if many else ""
+        end = f"; cut off: {client.problem}" if client.problem else ""
+        output.message(
+            f"client {client.address}{name}: {client.requests_count} requests,"
+            f" {size_text(client.sent_bytes)}{of_what}, {seconds}{end}",
+            address=client.address,
+            client_id=client.name,
+            requests_count=client.requests_count,
+            sent_bytes=client.sent_bytes,
+        )
+
+    def summary(self) -> str:
+        """Say what it came to."""
+        damage = sum(
+            len(each.log.skipped) + len(each.log.met)
+            for each in self._catalogue.partitions()
+            if each.is_open
+        )
+        met = f"; {damage} damaged places were met" if damage else ""
+        return f"served {size_text(self._sent_bytes)} over {self._clients_count} connections{met}"
+
+    @property
+    def status(self) -> int:
+        """Exit status: whether all that should be there was given, as far as anybody asked."""
+        logs = [each.log for each in self._catalogue.partitions() if each.is_open]
+        is_damaged = any(each.skipped or each.met or each.missing for each in logs)
+        return EXIT_SKIPPED if is_damaged or self.is_lacking else EXIT_OK

@@ -1,0 +1,225 @@
+"""What is served: topics and partitions of one dead cluster, as one virtual broker has them.
+
+Each partition is served from one directory (`choice`), and opened when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from threading import RLock
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.serve.choice import Preferences, choose
+from eoctl.serve.served_log import ServedLog
+from recovery.cluster.coordinator_log import CoordinatorLog
+from recovery.groups.group_log import GroupLog
+from storage.dirs.partition import Partition
+from storage.errors import AccessError
+from storage.file_names import (
+    COORDINATOR_TOPICS,
+    METADATA_TOPIC,
+    PRODUCER_IDS_TOPIC,
+    REMOTE_METADATA_TOPIC,
+)
+from storage.formats.message_codec import ZERO_UUID
+from storage.formats.partition_metadata import parse_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from storage.dirs.cluster_image import ClusterImage, PartitionImage
+    from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
+    from storage.file_names import TopicPartition
+
+DEFAULT_NODE_ID = 0
+MAX_TOLD = 1000
+# Those that are not served unless they are asked for; clients count the first of them as internal.
+INTERNAL_TOPICS = COORDINATOR_TOPICS | {REMOTE_METADATA_TOPIC, PRODUCER_IDS_TOPIC}
+
+
+class ServeRules(NamedTuple):
+    """How it is served.
+
+    Attributes:
+        is_until_hw: nothing from the checkpointed high watermark on.
+        skips_damage: clients are given what follows it; else they meet an error.
+        is_committed_only: every client is treated as a read_committed one at least.
+        has_internal: internal topics, too.
+        topics: patterns; empty: all.
+    """
+
+    is_until_hw: bool = False
+    skips_damage: bool = False
+    is_committed_only: bool = False
+    has_internal: bool = False
+    topics: tuple[str, ...] = ()
+    preferences: Preferences = Preferences()
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is served. The metadata of a cluster never are."""
+        if topic == METADATA_TOPIC:
+            return False
+        if topic in INTERNAL_TOPICS and not self.has_internal:
+            return False
+        return not self.topics or any(fnmatchcase(topic, each) for each in self.topics)
+
+
+class Topic(NamedTuple):
+    """A topic. `partitions` are all that it has; those that are not here are None."""
+
+    name: str
+    topic_id: bytes
+    partitions: dict[int, ServedPartition | None]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is the brokers' own."""
+        return self.name in COORDINATOR_TOPICS
+
+
+class ServedPartition:
+    """A partition that is here; its log is opened when it is asked for."""
+
+    def __init__(self, catalogue: Catalogue, copies: tuple[Selected, ...]) -> None:
+        self.copies = copies
+        self.key = copies[0].partition.topic_partition
+        self._catalogue = catalogue
+        self._lock = RLock()
+        self._log: ServedLog | None = None
+
+    @property
+    def log(self) -> ServedLog:
+        """What clients are given. Raises AccessError."""
+        with self._lock:
+            if self._log is None:
+                catalogue, rules = self._catalogue, self._catalogue.rules
+                choice = choose(self.copies, rules.preferences)
+                for each in choice.notes:
+                    catalogue.tell(each)
+                self._log = ServedLog(
+                    Partition.of(choice.selected, catalogue.image),
+                    is_until_hw=rules.is_until_hw,
+                    skips_damage=rules.skips_damage,
+                    hides_aborted=rules.is_committed_only,
+                    agreed_end_offset=choice.end_offset,
+                    tell=catalogue.tell,
+                )
+            return self._log
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has asked for it."""
+        return self._log is not None
+
+    @property
+    def image(self) -> PartitionImage | None:
+        """What the metadata say of it."""
+        image = self._catalogue.image
+        return None if image is None else image.partition(*self.key)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest one that is known; -1: none is."""
+        known = [-1]
+        with suppress(AccessError):
+            known += [each.epoch for each in self.log.epochs()]
+        if (image := self.image) is not None:
+            known.append(image.leader_epoch)
+        return max(known)
+
+
+class Catalogue:
+    """Everything that is served.
+
+    Attributes:
+        node_id: of the virtual broker.
+        image: what the metadata say; None: nothing does.
+        topics: by name.
+        tell: takes sentences for people, from any thread.
+    """
+
+    def __init__(
+        self,
+        copies: Mapping[TopicPartition, tuple[Selected, ...]],
+        log_dirs: tuple[LogDir, ...],
+        image: ClusterImage | None,
+        *,
+        rules: ServeRules,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.image = image
+        self.log_dirs = log_dirs
+        self.rules = rules
+        self.tell = tell
+        metas = [each.meta for each in log_dirs if each.meta is not None]
+        ids = [each.node_id for each in metas if each.node_id is not None]
+        self.node_id = ids[0] if ids else DEFAULT_NODE_ID
+        self.cluster_id = next((each.cluster_id for each in metas if each.cluster_id), None)
+        self.topics: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._lock = RLock()
+        self._told: set[str] = set()
+        self._groups: GroupLog | None = None
+        self._coordinators: CoordinatorLog | None = None
+        here: dict[str, dict[int, ServedPartition | None]] = {}
+        for key, of_key in sorted(copies.items()):
+            if rules.wants(key.topic):
+                here.setdefault(key.topic, {})[key.partition] = ServedPartition(self, of_key)
+        for name, partitions in here.items():
+            self._add(name, partitions)
+
+    def _add(self, name: str, here: dict[int, ServedPartition | None]) -> None:
+        known = None if self.image is None else self.image.topics.get(name)
+        numbers = {*here} | {*(() if known is None else known.partitions)}
+        topic_id = ZERO_UUID if known is None else known.topic_id
+        for each in here.values() if known is None else ():
+            if each is None:
+                continue
+            with suppress(AccessError):
+                text = each.log.partition.topic_id()
+                topic_id = topic_id if text is None else parse_uuid(text)
+                break
+        topic = Topic(name, topic_id, {number: here.get(number) for number in sorted(numbers)})
+        self.topics[name] = topic
+        if topic_id != ZERO_UUID:
+            self._by_id[topic_id] = topic
+
+    def tell_once(self, sentence: str) -> None:
+        """Tell people what they were not told yet."""
+        with self._lock:
+            if sentence in self._told or len(self._told) > MAX_TOLD:
+                return
+            self._told.add(sentence)
+        self.tell(sentence)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """Look up a topic by its 16 bytes."""
+        return self._by_id.get(topic_id)
+
+    def partitions(self) -> Iterable[ServedPartition]:
+        """Give all that are here, by name."""
+        for topic in self.topics.values():
+            for each in topic.partitions.values():
+                if each is not None:
+                    yield each
+
+    def find(self, topic: str, number: int) -> ServedPartition | None:
+        """Look up a partition that is here."""
+        found = self.topics.get(topic)
+        return None if found is None else found.partitions.get(number)
+
+    def groups(self) -> GroupLog:
+        """Return what the dead cluster's group coordinators knew; read when it is asked for."""
+        with self._lock:
+            if self._groups is None:
+                self._groups = GroupLog(self.log_dirs, self.image)
+            return self._groups
+
+    def coordinators(self) -> CoordinatorLog:
+        """Return what its transaction coordinators knew."""
+        with self._lock:
+            if self._coordinators is None:
+                self._coordinators = CoordinatorLog(self.log_dirs, self.image)
+            return self._coordinators

@@ -1,0 +1,134 @@
+"""One connection: requests one after the other, as a broker takes them, and their responses.
+
+Of the records of a response no more than a piece is in memory: a client that reads slowly costs
+little, and one that does not read at all is cut off after some time, as is one that is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from eoctl.serve.api import BadRequestError, Response, answer
+from eoctl.serve.broker import Client
+from storage.errors import AccessError
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader, StreamWriter
+
+    from eoctl.serve.broker import VirtualBroker
+    from storage.files.positioned_file import PositionedFile
+
+MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker
+PIECE_BYTES = 1 << 20
+IDLE_S = 600.0  # connections.max.idle.ms
+_SIZE = Struct(">i")
+
+
+class Connection:
+    """A client.
+
+    Attributes:
+        name: its client id; "" if it has told none.
+        address: where it is.
+        requests_count, sent_bytes: so far.
+        partitions: that it was given records of.
+        began_s: when it came, by the monotonic clock.
+        problem: why it was cut off; "": it was not.
+    """
+
+    def __init__(self, broker: VirtualBroker, reader: StreamReader, writer: StreamWriter) -> None:
+        self.name = ""
+        self.requests_count = 0
+        self.sent_bytes = 0
+        self.partitions: set[tuple[str, int]] = set()
+        self.began_s = time.monotonic()
+        self.problem = ""
+        self._broker, self._reader, self._writer = broker, reader, writer
+        peer = writer.get_extra_info("peername") or ("", 0)
+        own = writer.get_extra_info("sockname") or ("", 0)
+        self.address = f"{peer[0]}:{peer[1]}"
+        self._client = Client(name="", address=str(peer[0]), host=str(own[0]), port=int(own[1]))
+
+    async def serve(self) -> None:
+        """Answer until the client goes, or sends what is no request."""
+        try:
+            while (data := await self._request()) is not None:
+                self.requests_count += 1
+                found, name = await answer(self._broker, data, self._client, self._is_gone)
+                self.name = name or self.name
+                await self._send(found)
+        except BadRequestError as exc:
+            self.problem = str(exc)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # it is gone
+        except TimeoutError:
+            self.problem = f"silent for {IDLE_S:.0f} s"
+        except AccessError as exc:
+            self.problem = f"a response could not be sent to its end: {exc}"
+        finally:
+            self._writer.transport.abort() if self.problem else self._writer.close()
+
+    def _is_gone(self) -> bool:
+        return self._writer.transport.is_closing() or self._reader.at_eof()
+
+    async def _request(self) -> bytes | None:
+        """Read the next request; None: there is none any more."""
+        async with asyncio.timeout(IDLE_S):
+            try:
+                size = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))[0]
+            except asyncio.IncompleteReadError as exc:
+                if exc.partial:
+                    raise
+                return None
+            if not 0 <= size <= MAX_REQUEST_BYTES:
+                raise BadRequestError(
+                    f"a request of {size} bytes: at most {MAX_REQUEST_BYTES} are taken"
+                )
+            return await self._reader.readexactly(size)
+
+    async def _send(self, found: Response) -> None:
+        fetched, data = found.fetched, found.data
+        if fetched is None:
+            self._writer.write(_SIZE.pack(len(data)) + data)
+            await self._drain()
+            self.sent_bytes += _SIZE.size + len(data)
+            return
+        try:
+            self._writer.write(_SIZE.pack(len(data) + fetched.size_bytes))
+            pos = 0
+            with memoryview(data) as view:
+                for place, piece in fetched.pieces():
+                    if place > pos:
+                        self._writer.write(bytes(view[pos:place]))
+                        pos = place
+                    if piece.file is None:
+                        self._writer.write(piece.data)
+                    else:
+                        await self._send_file(piece.file, piece.pos, piece.size_bytes)
+                self._writer.write(bytes(view[pos:]))
+            await self._drain()
+            self.sent_bytes += _SIZE.size + len(data) + fetched.size_bytes
+            self.partitions.update(fetched.partitions)
+        finally:
+            fetched.close()
+
+    async def _send_file(self, file: PositionedFile, pos: int, size_bytes: int) -> None:
+        """Send bytes of a file. Raises AccessError: they cannot be read any more."""
+        end_pos = pos + size_bytes
+        while pos < end_pos:
+            count = min(PIECE_BYTES, end_pos - pos)
+            reading = await self._broker.apart(file.read_at, pos, count)
+            if reading.unreadable or len(reading.data) < count:
+                code = reading.unreadable[0].errno if reading.unreadable else 0
+                words = "became unreadable" if reading.unreadable else "became shorter"
+                raise AccessError(OSError(code, f"{words} since it was verified"), file.path)
+            self._writer.write(reading.data)
+            await self._drain()
+            pos += count
+
+    async def _drain(self) -> None:
+        async with asyncio.timeout(IDLE_S):
+            await self._writer.drain()

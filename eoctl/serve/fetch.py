@@ -1,0 +1,245 @@
+"""Fetch: batches as they are in the files, with what a consumer must know to read them.
+
+Every request is answered as one that belongs to no session: all partitions that it names. The end
+of a dead log never moves, so that a request that finds less than it waits for waits in vain, and as
+long as it says: a client would ask at once again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.clients.log.log_damage import DamageError
+from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.offsets import READ_COMMITTED, partition_of, require_epoch
+from storage.errors import AccessError
+from storage.formats.message_codec import Elsewhere
+from storage.kernels.protocol import VerdictKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.catalogue import ServedPartition
+    from eoctl.serve.gathered import FilePiece, Given
+
+UNKNOWN = -1
+MAX_RESPONSE_BYTES = 57_671_680  # fetch.max.bytes of a broker
+BY_ID_SINCE = 13
+WAIT_STEP_S = 1.0  # how soon it is noticed that a waiting client is gone
+NO_SESSION = 0
+
+
+class Fetched(NamedTuple):
+    """A response.
+
+    Attributes:
+        value: as a message; its records are elsewhere.
+        records: what belongs there, in order.
+        size_bytes: of all records.
+        is_final: waiting would not change it.
+        partitions: that gave anything.
+    """
+
+    value: dict[str, Any]
+    records: tuple[tuple[Elsewhere, Given], ...]
+    size_bytes: int
+    is_final: bool
+    partitions: tuple[tuple[str, int], ...]
+
+    def pieces(self) -> Iterator[tuple[int, FilePiece]]:
+        """Give each piece of records and its place in the encoded message."""
+        for place, given in self.records:
+            for piece in given.pieces:
+                yield place.pos, piece
+
+    def close(self) -> None:
+        """Close the files: nothing more is sent."""
+        for _, given in self.records:
+            given.close()
+
+
+async def fetch(broker: VirtualBroker, request: Request) -> dict[str, Any] | Fetched:
+    """Answer Fetch."""
+    body = request.body
+    if body.get("sessionId", NO_SESSION) != NO_SESSION and body["sessionEpoch"] > 0:
+        return {"errorCode": ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + max(body["maxWaitMs"], 0) / 1000
+    while True:
+        changed = broker.changed
+        fetched = await broker.apart(_fetch, broker, request)
+        left_s = end_s - loop.time()
+        if fetched.is_final or fetched.size_bytes >= body["minBytes"] or left_s <= 0:
+            return fetched
+        while left_s > 0 and not changed.is_set() and not request.is_gone():
+            try:
+                await asyncio.wait_for(changed.wait(), min(left_s, WAIT_STEP_S))
+            except TimeoutError:
+                left_s = end_s - loop.time()
+        if not changed.is_set():
+            return fetched
+        fetched.close()
+
+
+def _fetch(broker: VirtualBroker, request: Request) -> Fetched:
+    body = request.body
+    left = min(body["maxBytes"], MAX_RESPONSE_BYTES)
+    records: list[tuple[Elsewhere, Given]] = []
+    names: list[tuple[str, int]] = []
+    is_final = not any(each["partitions"] for each in body["topics"])
+    topics = []
+    is_committed = body["isolationLevel"] == READ_COMMITTED
+    reader = _Fetching(broker, is_committed=is_committed)
+    is_follower = max(body.get("replicaId", UNKNOWN), _replica_of(body)) >= 0
+    try:
+        for topic in body["topics"]:
+            answers = []
+            for asked in topic["partitions"]:
+                answer, given = reader.answer(
+                    topic, asked, request.version, left, is_follower=is_follower,
+                    is_needed=not records,
+                )  # fmt: skip
+                answers.append(answer)
+                is_final = is_final or answer["errorCode"] != ErrorCode.NONE
+                if given is not None and given.size_bytes:
+                    place = Elsewhere(given.size_bytes)
+                    answer["records"] = place
+                    records.append((place, given))
+                    names.append((reader.name_of(topic, request.version), asked["partition"]))
+                    left -= given.size_bytes
+            topics.append({**topic, "partitions": answers})
+    except BaseException:
+        for _, given in records:
+            given.close()
+        raise
+    return Fetched(
+        value={"sessionId": NO_SESSION, "responses": topics},
+        records=tuple(records),
+        size_bytes=sum(each.size_bytes for each, _ in records),
+        is_final=is_final,
+        partitions=tuple(names),
+    )
+
+
+def _replica_of(body: dict[str, Any]) -> int:
+    state = body.get("replicaState")
+    return UNKNOWN if state is None else int(state["replicaId"])
+
+
+class _Fetching:
+    """Answers about one partition after the other."""
+
+    def __init__(self, broker: VirtualBroker, *, is_committed: bool) -> None:
+        self._broker = broker
+        self._rules = broker.catalogue.rules
+        self._is_committed = is_committed or self._rules.is_committed_only
+        # Who has not asked for it does not hide what was aborted: it is left out, for all.
+        self._hides = self._rules.is_committed_only
+
+    def name_of(self, topic: dict[str, Any], version: int) -> str:
+        """Return the name of a topic that is asked for by its id, or name; "": unknown."""
+        if version < BY_ID_SINCE:
+            return str(topic["topic"])
+        found = self._broker.catalogue.topic_by_id(topic["topicId"])
+        return "" if found is None else found.name
+
+    def answer(
+        self,
+        topic: dict[str, Any],
+        asked: dict[str, Any],
+        version: int,
+        left: int,
+        *,
+        is_follower: bool,
+        is_needed: bool,
+    ) -> tuple[dict[str, Any], Given | None]:
+        """Answer about one; the records are put in by the caller."""
+        answer: dict[str, Any] = {
+            "partitionIndex": asked["partition"],
+            "errorCode": ErrorCode.NONE,
+            "highWatermark": UNKNOWN,
+            "lastStableOffset": UNKNOWN,
+            "logStartOffset": UNKNOWN,
+            "abortedTransactions": None,
+            "records": b"",
+        }
+        name = self.name_of(topic, version)
+        try:
+            served = self._served(name, asked["partition"], is_follower=is_follower)
+            require_epoch(served, asked.get("currentLeaderEpoch", UNKNOWN))
+            return answer, self._read(served, asked, answer, left, is_needed=is_needed)
+        except RequestError as exc:
+            answer["errorCode"] = exc.code
+        except DamageError as exc:
+            is_unreadable = exc.damage.kind == VerdictKind.UNREADABLE
+            answer["errorCode"] = (
+                ErrorCode.KAFKA_STORAGE_ERROR if is_unreadable else ErrorCode.CORRUPT_MESSAGE
+            )
+            self._broker.catalogue.tell_once(f"{name}-{asked['partition']}: not given: {exc}")
+        except AccessError as exc:
+            answer["errorCode"] = ErrorCode.KAFKA_STORAGE_ERROR
+            self._broker.catalogue.tell_once(str(exc))
+        return answer, None
+
+    def _served(self, name: str, number: int, *, is_follower: bool) -> ServedPartition:
+        if not name:
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if is_follower:  # it would cut its log to what is here
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition_of(self._broker, name, number)
+
+    def _read(
+        self,
+        served: ServedPartition,
+        asked: dict[str, Any],
+        answer: dict[str, Any],
+        left: int,
+        *,
+        is_needed: bool,
+    ) -> Given | None:
+        log, offset = served.log, asked["fetchOffset"]
+        bounds = log.bounds()
+        answer["logStartOffset"] = bounds.start_offset
+        if not bounds.start_offset <= offset <= bounds.end_offset:
+            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        end_offset = bounds.end_offset
+        if self._is_committed:
+            stable = log.stable_end_offset()
+            end_offset = min(end_offset, stable)
+        else:
+            stable = log.known_stable_offset()
+        answer["highWatermark"] = stable if self._hides else bounds.end_offset
+        answer["lastStableOffset"] = stable
+        last_epoch = asked.get("lastFetchedEpoch", UNKNOWN)
+        if last_epoch >= 0 and self._parts(served, asked, answer, last_epoch):
+            return None
+        answer["abortedTransactions"] = [] if self._is_committed else None
+        if offset >= end_offset:
+            return None
+        given = log.read(
+            offset,
+            end_offset,
+            max(min(asked["partitionMaxBytes"], left), 0),
+            is_needed=is_needed,
+        )
+        if self._is_committed and not self._hides:
+            answer["abortedTransactions"] = [
+                {"producerId": producer_id, "firstOffset": first}
+                for producer_id, first in log.view().aborted_within(offset, log.upper_bound(given))
+            ]
+        return given
+
+    @staticmethod
+    def _parts(
+        served: ServedPartition, asked: dict[str, Any], answer: dict[str, Any], last_epoch: int
+    ) -> bool:
+        """Tell a client whose last epoch is not that of the log where they part."""
+        end = served.log.epoch_end(last_epoch, served.leader_epoch)
+        if end is None:
+            raise RequestError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if end.epoch >= last_epoch and end.end_offset >= asked["fetchOffset"]:
+            return False
+        answer["divergingEpoch"] = {"epoch": end.epoch, "endOffset": end.end_offset}
+        return True

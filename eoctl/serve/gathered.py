@@ -1,0 +1,110 @@
+"""Gathers whole batches of runs for a response, up to a limit, as pieces of open files."""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import AccessError
+from storage.files.positioned_file import PositionedFile
+
+if TYPE_CHECKING:
+    from eoctl.serve.wire_walk import VerifiedRun
+
+
+class FilePiece(NamedTuple):
+    """Bytes of a response: of a file that is open, or (`file` None) those in `data`."""
+
+    file: PositionedFile | None
+    pos: int
+    size_bytes: int
+    data: bytes = b""
+
+
+class Given(NamedTuple):
+    """What a read gives. `next_offset` is behind it, `at` its place: segment, end position."""
+
+    pieces: tuple[FilePiece, ...]
+    size_bytes: int
+    batches_count: int
+    next_offset: int
+    base_offset: int
+    end_pos: int
+
+    def close(self) -> None:
+        """Close the files."""
+        for each in self.pieces:
+            if each.file is not None:
+                each.file.close()
+
+
+class Gathering:
+    """Gathers batches up to a limit."""
+
+    def __init__(self, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool) -> None:
+        self.next_offset = offset
+        self.is_full = False
+        self.size_bytes = 0
+        self._end_offset = end_offset
+        self._max_bytes = max_bytes
+        self._is_needed = is_needed
+        self._pieces: list[FilePiece] = []
+        self._count = 0
+        self._base_offset = -1
+        self._end_pos = 0
+
+    def take(self, run: VerifiedRun) -> bool:
+        """Take what may be had of a run; False: nothing more is to be taken.
+
+        As a broker's, a read ends with its segment.
+        """
+        if self._base_offset not in (-1, run.base_offset):
+            return False
+        first = bisect_left(run.last_offsets, self.next_offset)
+        # Whole batches only: the last one ends below the end, and within the limit.
+        below = bisect_left(run.last_offsets, self._end_offset)
+        left = self._max_bytes - self.size_bytes
+        within = bisect_right(run.ends, run.starts[first] + left)
+        if within <= first and self._is_needed and not self.size_bytes:
+            within = first + 1
+        end = min(below, within)
+        if end <= first:
+            self.is_full = True
+            return False
+        self._add(run, first, end)
+        is_whole = end == len(run.ends)
+        self.is_full = self.is_full or not is_whole
+        self.next_offset = run.next_offset if is_whole else run.last_offsets[end - 1] + 1
+        return True
+
+    def _add(self, run: VerifiedRun, first: int, end: int) -> None:
+        file = PositionedFile(run.path)
+        if file.inode != run.inode:
+            file.close()
+            error = FileNotFoundError(errno.ENOENT, "replaced while it is served")
+            raise AccessError(error, run.path)
+        start_pos, end_pos = run.starts[first], run.ends[end - 1]
+        pos = start_pos
+        for place in sorted(each for each in run.mended if start_pos <= each < end_pos):
+            if place > pos:
+                self._pieces.append(FilePiece(file=file, pos=pos, size_bytes=place - pos))
+            data = run.mended[place]
+            self._pieces.append(FilePiece(file=None, pos=place, size_bytes=len(data), data=data))
+            pos = place + len(data)
+        if pos < end_pos:
+            self._pieces.append(FilePiece(file=file, pos=pos, size_bytes=end_pos - pos))
+        self.size_bytes += end_pos - start_pos
+        self._count += end - first
+        self._base_offset, self._end_pos = run.base_offset, end_pos
+
+    def given(self) -> Given:
+        """Return what was gathered."""
+        return Given(
+            pieces=tuple(self._pieces),
+            size_bytes=self.size_bytes,
+            batches_count=self._count,
+            next_offset=self.next_offset,
+            base_offset=self._base_offset,
+            end_pos=self._end_pos,
+        )

@@ -1,0 +1,352 @@
+"""Consumer groups that clients form here: the classic protocol, in memory, and what they commit.
+
+A group begins with what the dead cluster's group of that name has committed. A round of joining is
+over when all members have asked to join, or their time to do so is up; then the leader's client
+assigns the partitions. Nothing outlives the program, but for what `journal` is told of commits.
+
+All of this happens in the thread of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from eoctl.serve.errors import ErrorCode, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+NO_GENERATION = -1
+MIN_SESSION_MS, MAX_SESSION_MS = 6_000, 1_800_000
+MAX_METADATA_CHARS = 4096
+MAX_MEMBERS = 10_000
+MAX_GROUPS = 10_000
+PENDING_S = 60.0
+
+
+class CommittedAt(NamedTuple):
+    """A committed offset."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class Asked(NamedTuple):
+    """What a member wants when it joins."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_ms: int
+    rebalance_ms: int
+    protocol_type: str
+    protocols: Mapping[str, bytes]
+    needs_known_id: bool
+
+
+class Joined(NamedTuple):
+    """What it is told when all have joined; `members` for the leader alone."""
+
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    member_id: str
+    members: tuple[tuple[str, str | None, bytes], ...]
+
+
+@dataclass(slots=True)
+class LiveMember:
+    """A member; `joining` and `syncing` are what it waits for."""
+
+    asked: Asked
+    deadline_s: float
+    assignment: bytes = b""
+    joining: asyncio.Future[Joined] | None = None
+    syncing: asyncio.Future[bytes] | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """A group with members, or with what they have committed."""
+
+    name: str
+    generation: int = 0
+    state: str = "Empty"
+    protocol_type: str = ""
+    protocol: str = ""
+    leader: str = ""
+    members: dict[str, LiveMember] = field(default_factory=dict)
+    pending: dict[str, float] = field(default_factory=dict)  # ids that were given out
+    commits: dict[tuple[str, int], CommittedAt] = field(default_factory=dict)
+    join_until_s: float = 0.0
+
+    def has(self, member_id: str, generation: int, instance_id: str | None = None) -> LiveMember:
+        """Return a member. Raises RequestError: it is none, or of another generation."""
+        member = self.members.get(member_id)
+        if instance_id is not None:
+            other = self.of_instance(instance_id)
+            if other is not None and other.asked.member_id != member_id:
+                raise RequestError(ErrorCode.FENCED_INSTANCE_ID)
+        if member is None:
+            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if generation != self.generation:
+            raise RequestError(ErrorCode.ILLEGAL_GENERATION)
+        return member
+
+    def of_instance(self, instance_id: str) -> LiveMember | None:
+        """Return the static member of that name."""
+        known = self.members.values()
+        return next((each for each in known if each.asked.instance_id == instance_id), None)
+
+
+class Members:
+    """All groups."""
+
+    def __init__(self, journal: Callable[[str, str, int, CommittedAt], None] | None = None) -> None:
+        """`journal` is told of each commit: group, topic, partition, what."""
+        self.groups: dict[str, Group] = {}
+        self._journal = journal
+
+    def _group(self, name: str) -> Group:
+        if not name:
+            raise RequestError(ErrorCode.INVALID_GROUP_ID)
+        found = self.groups.get(name)
+        if found is None:
+            if len(self.groups) >= MAX_GROUPS:
+                raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            found = self.groups[name] = Group(name)
+        return found
+
+    def _known(self, name: str) -> Group:
+        if not name:
+            raise RequestError(ErrorCode.INVALID_GROUP_ID)
+        found = self.groups.get(name)
+        if found is None:
+            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return found
+
+    # --- joining
+
+    async def join(self, name: str, asked: Asked) -> Joined:
+        """Join, and wait until all have. Raises RequestError."""
+        if not MIN_SESSION_MS <= asked.session_ms <= MAX_SESSION_MS:
+            raise RequestError(ErrorCode.INVALID_SESSION_TIMEOUT)
+        group = self._group(name)
+        asked = self._admitted(group, asked)
+        self._require_protocol(group, asked)
+        member = group.members.get(asked.member_id)
+        if member is None:
+            if len(group.members) >= MAX_MEMBERS:
+                raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+            member = group.members[asked.member_id] = LiveMember(asked, 0.0)
+        member.asked = asked
+        _touch(member)
+        loop = asyncio.get_running_loop()
+        if member.joining is None or member.joining.done():
+            member.joining = loop.create_future()
+        waiting = member.joining
+        self._rebalance(group)
+        return await asyncio.shield(waiting)
+
+    def _admitted(self, group: Group, asked: Asked) -> Asked:
+        """Give a member its id, or see that it has one."""
+        static = None if asked.instance_id is None else group.of_instance(asked.instance_id)
+        if not asked.member_id:
+            new_id = f"{asked.instance_id or asked.client_id or 'member'}-{uuid4()}"
+            if static is not None:
+                self._forget(group, static.asked.member_id, ErrorCode.FENCED_INSTANCE_ID)
+            elif asked.needs_known_id and asked.instance_id is None:
+                if len(group.pending) >= MAX_MEMBERS:
+                    raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+                group.pending[new_id] = time.monotonic() + PENDING_S
+                raise RequestError(ErrorCode.MEMBER_ID_REQUIRED, new_id)
+            return asked._replace(member_id=new_id)
+        if static is not None and static.asked.member_id != asked.member_id:
+            raise RequestError(ErrorCode.FENCED_INSTANCE_ID)
+        is_pending = group.pending.pop(asked.member_id, None) is not None
+        if not is_pending and asked.member_id not in group.members:
+            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return asked
+
+    @staticmethod
+    def _require_protocol(group: Group, asked: Asked) -> None:
+        others = [each for key, each in group.members.items() if key != asked.member_id]
+        if not asked.protocols or not asked.protocol_type:
+            raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not others:
+            return
+        common = set.intersection(*({*each.asked.protocols} for each in others))
+        is_same = all(each.asked.protocol_type == asked.protocol_type for each in others)
+        if not is_same or common.isdisjoint(asked.protocols):
+            raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    def _rebalance(self, group: Group) -> None:
+        """Begin a round of joining, unless one has begun; end it if all have joined."""
+        if group.state != "PreparingRebalance":
+            group.state = "PreparingRebalance"
+            longest = max((each.asked.rebalance_ms for each in group.members.values()), default=0)
+            group.join_until_s = time.monotonic() + longest / 1000
+            for each in group.members.values():
+                if each.syncing is not None and not each.syncing.done():
+                    each.syncing.set_exception(RequestError(ErrorCode.REBALANCE_IN_PROGRESS))
+                each.syncing = None
+        if all(_is_joining(each) for each in group.members.values()):
+            self._complete(group)
+
+    def _complete(self, group: Group) -> None:
+        """End a round: who has not joined is out."""
+        for key in [key for key, each in group.members.items() if not _is_joining(each)]:
+            del group.members[key]
+        group.generation += 1
+        if not group.members:
+            group.state, group.protocol, group.leader = "Empty", "", ""
+            return
+        group.state = "CompletingRebalance"
+        members = group.members
+        group.protocol_type = next(iter(members.values())).asked.protocol_type
+        group.protocol = _voted([each.asked.protocols for each in members.values()])
+        if group.leader not in members:
+            group.leader = next(iter(members))
+        everyone = tuple(
+            (key, each.asked.instance_id, each.asked.protocols[group.protocol])
+            for key, each in members.items()
+        )
+        for key, each in members.items():
+            assert each.joining is not None
+            _touch(each)
+            each.assignment = b""
+            each.joining.set_result(
+                Joined(
+                    generation=group.generation,
+                    protocol_type=group.protocol_type,
+                    protocol=group.protocol,
+                    leader=group.leader,
+                    member_id=key,
+                    members=everyone if key == group.leader else (),
+                )
+            )
+            each.joining = None
+
+    # --- having joined
+
+    async def sync(
+        self,
+        name: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+    ) -> tuple[Group, bytes]:
+        """Hand over the leader's assignments, or wait for one's own. Raises RequestError."""
+        group = self._known(name)
+        member = group.has(member_id, generation, instance_id)
+        _touch(member)
+        if group.state == "PreparingRebalance":
+            raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS)
+        if group.state == "CompletingRebalance" and member_id == group.leader:
+            group.state = "Stable"
+            for key, each in group.members.items():
+                each.assignment = assignments.get(key, b"")
+                if each.syncing is not None and not each.syncing.done():
+                    each.syncing.set_result(each.assignment)
+                each.syncing = None
+        if group.state == "Stable":
+            return group, member.assignment
+        member.syncing = asyncio.get_running_loop().create_future()
+        return group, await asyncio.shield(member.syncing)
+
+    def heartbeat(
+        self, name: str, member_id: str, generation: int, instance_id: str | None
+    ) -> None:
+        """Keep a member. Raises RequestError: it must do something else."""
+        group = self._known(name)
+        _touch(group.has(member_id, generation, instance_id))
+        if group.state == "PreparingRebalance":
+            raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def leave(self, name: str, member_id: str, instance_id: str | None) -> None:
+        """Take a member out. Raises RequestError: it is none."""
+        group = self._known(name)
+        if not member_id and instance_id is not None:
+            static = group.of_instance(instance_id)
+            member_id = "" if static is None else static.asked.member_id
+        if group.pending.pop(member_id, None) is not None:
+            return
+        if member_id not in group.members:
+            raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self._forget(group, member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._rebalance(group)
+
+    @staticmethod
+    def _forget(group: Group, member_id: str, code: ErrorCode) -> None:
+        member = group.members.pop(member_id)
+        for each in (member.joining, member.syncing):
+            if each is not None and not each.done():
+                each.set_exception(RequestError(code))
+                each.exception()  # nobody may be waiting any more
+
+    def expire(self) -> None:
+        """Take out who was silent too long, and end rounds that take too long."""
+        now_s = time.monotonic()
+        for group in self.groups.values():
+            for key in [key for key, until_s in group.pending.items() if until_s < now_s]:
+                del group.pending[key]
+            silent = [
+                key
+                for key, each in group.members.items()
+                if each.deadline_s < now_s and not _is_joining(each)
+            ]
+            for key in silent:
+                self._forget(group, key, ErrorCode.UNKNOWN_MEMBER_ID)
+            if silent:
+                self._rebalance(group)
+            elif group.state == "PreparingRebalance" and group.join_until_s < now_s:
+                self._complete(group)
+
+    # --- offsets
+
+    def require_may_commit(
+        self, name: str, member_id: str, generation: int, instance_id: str | None
+    ) -> Group:
+        """See that offsets may be committed. Raises RequestError."""
+        group = self._group(name)
+        if generation < 0 and not member_id:
+            if group.members:
+                raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID)
+            return group
+        _touch(group.has(member_id, generation, instance_id))
+        if group.state == "CompletingRebalance":
+            raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS)
+        return group
+
+    def commit(self, group: Group, topic: str, partition: int, commit: CommittedAt) -> ErrorCode:
+        """Keep a committed offset."""
+        if len(commit.metadata) > MAX_METADATA_CHARS:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        group.commits[topic, partition] = commit
+        if self._journal is not None:
+            self._journal(group.name, topic, partition, commit)
+        return ErrorCode.NONE
+
+
+def _touch(member: LiveMember) -> None:
+    member.deadline_s = time.monotonic() + member.asked.session_ms / 1000
+
+
+def _is_joining(member: LiveMember) -> bool:
+    return member.joining is not None and not member.joining.done()
+
+
+def _voted(offered: Sequence[Mapping[str, bytes]]) -> str:
+    """Choose the protocol that most members like best, of those that all know."""
+    common = set.intersection(*map(set, offered))
+    votes = Counter(next(name for name in each if name in common) for each in offered)
+    return votes.most_common(1)[0][0]

@@ -1,0 +1,160 @@
+"""Requests and responses of Kafka's protocol, by the tables in `messages.json`.
+
+`tests/kafka/protocol_messages.py` makes the tables from the schemas inside of kafka-clients.jar.
+Values are those of `storage.formats.message`, with Kafka's names.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.errors import TruncatedError
+from storage.formats.message import MessageSchema, decode
+from storage.formats.message_codec import NEVER, Field
+
+if TYPE_CHECKING:
+    from storage.formats.varint import BytesLike
+
+API_VERSIONS = 18
+
+_HEADER = Struct(">hhi")  # API, version, correlation id
+_NULL_TEXT = -1
+_TEXT = Struct(">h")
+_TAGS = MessageSchema("tagged fields")
+
+
+class Api(NamedTuple):
+    """One API: its number, its versions, and what is sent."""
+
+    key: int
+    name: str
+    first_version: int
+    last_version: int
+    request: MessageSchema
+    response: MessageSchema
+
+    def has(self, version: int) -> bool:
+        """Whether there is such a version."""
+        return self.first_version <= version <= self.last_version
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether the headers have tagged fields."""
+        return version >= self.request.flexible_since
+
+
+class RequestHeader(NamedTuple):
+    """What every request begins with; `next_pos` is where its body does, as far as it is known."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    next_pos: int
+
+
+@cache
+def apis() -> dict[int, Api]:
+    """Return all that clients may ask a broker, by number."""
+    text = resources.files("eoctl.serve").joinpath("messages.json").read_text()
+    tables = json.loads(text)
+    found = {}
+    for request, response in zip(tables[::2], tables[1::2], strict=True):
+        name, key, first, last = request[:4]
+        found[key] = Api(
+            key=key,
+            name=name.removesuffix("Request"),
+            first_version=first,
+            last_version=last,
+            request=_schema(request),
+            response=_schema(response),
+        )
+    return found
+
+
+def _schema(table: list[Any]) -> MessageSchema:
+    name, _, _, last, flexible_since, fields = table
+    return MessageSchema(
+        name,
+        *map(_field, fields),
+        highest_version=last,
+        flexible_since=NEVER if flexible_since < 0 else flexible_since,
+        is_strict=False,
+    )
+
+
+def _field(table: list[Any]) -> Field:
+    name, type_name, since, until, tag, inner, *default = table
+    return Field(
+        name=name,
+        type=type_name,
+        since=since,
+        until=until,
+        tag=tag,
+        fields=tuple(map(_field, inner)),
+        default=default[0] if default else ...,
+    )
+
+
+def parse_header(buf: BytesLike) -> RequestHeader:
+    """Read the header of a request, but for its tagged fields.
+
+    Raises:
+        TruncatedError: it is not whole.
+        UnicodeDecodeError: the client id is no text.
+    """
+    needed = _HEADER.size + _TEXT.size
+    if len(buf) >= needed:
+        key, version, correlation_id = _HEADER.unpack_from(buf, 0)
+        (length,) = _TEXT.unpack_from(buf, _HEADER.size)
+        end_pos = needed + max(length, 0)
+        if length >= _NULL_TEXT and end_pos <= len(buf):
+            client_id = None if length < 0 else bytes(buf[needed:end_pos]).decode()
+            return RequestHeader(
+                api_key=key,
+                version=version,
+                correlation_id=correlation_id,
+                client_id=client_id,
+                next_pos=end_pos,
+            )
+        needed = end_pos
+    raise TruncatedError(
+        "header of a request",
+        check_id="MSG-1",
+        pos=0,
+        needed_bytes=needed,
+        available_bytes=len(buf),
+    )
+
+
+def parse_body(api: Api, header: RequestHeader, buf: BytesLike) -> dict[str, Any]:
+    """Read what follows the header of a version that there is.
+
+    Raises:
+        FormatError: it cannot be right.
+    """
+    pos = header.next_pos
+    if api.is_flexible(header.version):
+        pos = decode(_TAGS, 0, buf, pos)[1]
+    return decode(api.request, header.version, buf, pos)[0]
+
+
+def encode_response(
+    api: Api, version: int, correlation_id: int, value: dict[str, Any]
+) -> bytearray:
+    """Write a response, header and all, without the length in front of it.
+
+    What a version has no name for is left out; what is not given has its default.
+    """
+    out = bytearray(_CORRELATION_ID.pack(correlation_id))
+    # Clients that know less read the answer to this one, too (KIP-511).
+    if api.is_flexible(version) and api.key != API_VERSIONS:
+        out.append(0)
+    api.response.codec(version).write(out, value)
+    return out
+
+
+_CORRELATION_ID = Struct(">i")

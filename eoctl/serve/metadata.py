@@ -1,0 +1,176 @@
+"""Answers about the cluster: Metadata, DescribeCluster, DescribeTopicPartitions.
+
+One broker leads all that is here. Partitions that the metadata know, and that are not here, have no
+leader.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from eoctl.serve.broker import (
+    CLUSTER_OPERATIONS,
+    NOT_ASKED_FOR,
+    TOPIC_OPERATIONS,
+    Request,
+    VirtualBroker,
+)
+from eoctl.serve.errors import ErrorCode
+from storage.errors import AccessError
+from storage.file_names import is_topic_name
+from storage.formats.message_codec import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from eoctl.serve.catalogue import ServedPartition, Topic
+
+NO_LEADER = -1
+ENDPOINT_OF_BROKERS = 1
+
+
+def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer Metadata."""
+    body, catalogue = request.body, broker.catalogue
+    asked = body["topics"]
+    if asked is None or (request.version == 0 and not asked):
+        topics = [_described(broker, each) for each in catalogue.topics.values()]
+    else:
+        topics = [_asked(broker, each) for each in asked]
+    for each in topics:
+        wants = body.get("includeTopicAuthorizedOperations")
+        is_known = each["errorCode"] == ErrorCode.NONE
+        each["topicAuthorizedOperations"] = (
+            TOPIC_OPERATIONS if wants and is_known else NOT_ASKED_FOR
+        )
+    wants = body.get("includeClusterAuthorizedOperations")
+    return {
+        "brokers": [_node(broker, request)],
+        "clusterId": catalogue.cluster_id,
+        "controllerId": broker.node_id,
+        "topics": topics,
+        "clusterAuthorizedOperations": CLUSTER_OPERATIONS if wants else NOT_ASKED_FOR,
+    }
+
+
+def _node(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    return {"nodeId": broker.node_id, "host": request.client.host, "port": request.client.port}
+
+
+def _asked(broker: VirtualBroker, asked: dict[str, Any]) -> dict[str, Any]:
+    name, topic_id = asked["name"], asked.get("topicId", ZERO_UUID)
+    if topic_id != ZERO_UUID:
+        topic = broker.catalogue.topic_by_id(topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        topic = broker.catalogue.topics.get(name or "")
+        is_possible = name is not None and is_topic_name(name)
+        code = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_possible
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
+    if topic is None:
+        return {"errorCode": code, "name": name, "topicId": topic_id, "partitions": []}
+    return _described(broker, topic)
+
+
+def _described(broker: VirtualBroker, topic: Topic) -> dict[str, Any]:
+    return {
+        "errorCode": ErrorCode.NONE,
+        "name": topic.name,
+        "topicId": topic.topic_id,
+        "isInternal": topic.is_internal,
+        "partitions": [
+            _partition(broker, number, each) for number, each in topic.partitions.items()
+        ],
+    }
+
+
+def _partition(broker: VirtualBroker, number: int, found: ServedPartition | None) -> dict[str, Any]:
+    """Describe a partition; what is asked by clients of what is not here has no leader."""
+    code, leader, replicas, epoch = ErrorCode.NONE, broker.node_id, [broker.node_id], -1
+    if found is None:
+        code, leader, replicas = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER, []
+    else:
+        with suppress(AccessError):
+            epoch = found.leader_epoch
+    return {
+        "errorCode": code,
+        "partitionIndex": number,
+        "leaderId": leader,
+        "leaderEpoch": epoch,
+        "replicaNodes": replicas,
+        "isrNodes": replicas,
+        "offlineReplicas": [],
+    }
+
+
+def describe_cluster(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeCluster."""
+    body = request.body
+    if body.get("endpointType", ENDPOINT_OF_BROKERS) != ENDPOINT_OF_BROKERS:
+        return {
+            "errorCode": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            "errorMessage": "a broker, not a controller",
+        }
+    return {
+        "clusterId": broker.catalogue.cluster_id or "",
+        "controllerId": broker.node_id,
+        "brokers": [
+            {
+                "brokerId": broker.node_id,
+                "host": request.client.host,
+                "port": request.client.port,
+                "rack": None,
+                "isFenced": False,
+            }
+        ],
+        "clusterAuthorizedOperations": (
+            CLUSTER_OPERATIONS if body["includeClusterAuthorizedOperations"] else NOT_ASKED_FOR
+        ),
+    }
+
+
+def describe_topic_partitions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeTopicPartitions: topics by name, as many partitions as are wanted."""
+    body, catalogue = request.body, broker.catalogue
+    names = sorted(each["name"] for each in body["topics"]) or sorted(catalogue.topics)
+    cursor, left = body["cursor"], max(body["responsePartitionLimit"], 1)
+    if cursor is not None:
+        names = [each for each in names if each >= cursor["topicName"]]
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        topic = catalogue.topics.get(name)
+        if topic is None:
+            code = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if is_topic_name(name)
+                else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+            topics.append({"errorCode": code, "name": name, "partitions": []})
+            continue
+        first = 0
+        if cursor is not None and cursor["topicName"] == name:
+            first = cursor["partitionIndex"]
+        numbers = [each for each in topic.partitions if each >= first]
+        if not left:
+            return _with_cursor(topics, name, first)
+        described = _described(broker, topic)
+        wanted = set(numbers[:left])
+        described["partitions"] = [
+            {**each, "eligibleLeaderReplicas": [], "lastKnownElr": []}
+            for each in described["partitions"]
+            if each["partitionIndex"] in wanted
+        ]
+        described["topicAuthorizedOperations"] = TOPIC_OPERATIONS
+        topics.append(described)
+        if len(numbers) > left:
+            return _with_cursor(topics, name, numbers[left])
+        left -= len(wanted)
+    return {"topics": topics, "nextCursor": None}
+
+
+def _with_cursor(topics: Iterable[dict[str, Any]], name: str, number: int) -> dict[str, Any]:
+    return {"topics": topics, "nextCursor": {"topicName": name, "partitionIndex": number}}

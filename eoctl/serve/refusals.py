@@ -1,0 +1,312 @@
+"""What would write, or would show what is nobody's business: answered with the API's own error.
+
+Never by a closed connection, which clients would retry for ever: each is told, in the words of its
+own API, that it may not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from eoctl.serve.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from eoctl.serve.broker import Request, VirtualBroker
+
+READ_ONLY = "eoctl serve shows a dead broker's directory: nothing can be changed"
+NOT_HERE = "not answered by eoctl serve"
+TOPIC_RESOURCE = 2
+
+
+def _top(code: ErrorCode, **fields: Any) -> Callable[[VirtualBroker, Request], dict[str, Any]]:
+    """An API with one error for all of the request."""
+
+    def refuse(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+        return {"errorCode": code, "errorMessage": READ_ONLY, **fields}
+
+    return refuse
+
+
+def _each(
+    asked: Iterable[dict[str, Any]], code: ErrorCode, *names: str, **fields: Any
+) -> list[dict[str, Any]]:
+    """An error for each thing that is asked for, with the names by which it is known."""
+    return [
+        {
+            **{name: each[name] for name in names if name in each},
+            "errorCode": code,
+            "errorMessage": READ_ONLY,
+            **fields,
+        }
+        for each in asked
+    ]
+
+
+def produce(_broker: VirtualBroker, request: Request) -> dict[str, Any] | None:
+    """Refuse records; who wants no answer (acks=0) is cut off, as by a broker."""
+    if request.body["acks"] == 0:
+        return None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return {
+        "responses": [
+            {
+                "name": topic.get("name"),
+                "topicId": topic.get("topicId", bytes(16)),
+                "partitionResponses": _each(topic["partitionData"], code, "index", baseOffset=-1),
+            }
+            for topic in request.body["topicData"]
+        ]
+    }
+
+
+def create_topics(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse topics."""
+    return {"topics": _each(request.body["topics"], ErrorCode.POLICY_VIOLATION, "name")}
+
+
+def delete_topics(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse to delete topics, by name or by id."""
+    body = request.body
+    asked = body.get("topics") or [{"name": each} for each in body.get("topicNames", ())]
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return {"responses": _each(asked, code, "name", "topicId")}
+
+
+def delete_records(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse to move log starts."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": _each(topic["partitions"], code, "partitionIndex", lowWatermark=-1),
+            }
+            for topic in request.body["topics"]
+        ]
+    }
+
+
+def init_producer_id(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse producer ids."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if request.body["transactionalId"] is not None:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return {"errorCode": code, "producerId": -1, "producerEpoch": -1}
+
+
+def add_partitions_to_txn(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse partitions of a transaction, or of several that a broker asks for."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    def results(topics: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": topic["name"],
+                "resultsByPartition": [
+                    {"partitionIndex": number, "partitionErrorCode": code}
+                    for number in topic["partitions"]
+                ],
+            }
+            for topic in topics
+        ]
+
+    return {
+        "resultsByTopicV3AndBelow": results(request.body.get("v3AndBelowTopics", ())),
+        "resultsByTransaction": [
+            {"transactionalId": each["transactionalId"], "topicResults": results(each["topics"])}
+            for each in request.body.get("transactions", ())
+        ],
+    }
+
+
+def write_txn_markers(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse markers."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return {
+        "markers": [
+            {
+                "producerId": marker["producerId"],
+                "topics": [
+                    {
+                        "name": topic["name"],
+                        "partitions": [
+                            {"partitionIndex": number, "errorCode": code}
+                            for number in topic["partitionIndexes"]
+                        ],
+                    }
+                    for topic in marker["topics"]
+                ],
+            }
+            for marker in request.body["markers"]
+        ]
+    }
+
+
+def txn_offset_commit(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse offsets of a transaction."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": _each(topic["partitions"], code, "partitionIndex"),
+            }
+            for topic in request.body["topics"]
+        ]
+    }
+
+
+def create_acls(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse rights, as a broker without an authorizer."""
+    return {"results": _each(request.body["creations"], ErrorCode.SECURITY_DISABLED)}
+
+
+def delete_acls(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse to take rights away, likewise."""
+    code = ErrorCode.SECURITY_DISABLED
+    return {"filterResults": _each(request.body["filters"], code, matchingAcls=[])}
+
+
+def alter_configs(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse settings."""
+    found = _each(
+        request.body["resources"], ErrorCode.POLICY_VIOLATION, "resourceType", "resourceName"
+    )
+    return {"responses": found}
+
+
+def alter_replica_log_dirs(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse to move replicas."""
+    topics = [each for log_dir in request.body["dirs"] for each in log_dir["topics"]]
+    return {
+        "results": [
+            {
+                "topicName": topic["name"],
+                "partitions": [
+                    {
+                        "partitionIndex": number,
+                        "errorCode": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                    }
+                    for number in topic["partitions"]
+                ],
+            }
+            for topic in topics
+        ]
+    }
+
+
+def create_partitions(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse partitions."""
+    return {"results": _each(request.body["topics"], ErrorCode.POLICY_VIOLATION, "name")}
+
+
+def delete_groups(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse to delete groups."""
+    return {
+        "results": [
+            {"groupId": each, "errorCode": ErrorCode.GROUP_AUTHORIZATION_FAILED}
+            for each in request.body["groupsNames"]
+        ]
+    }
+
+
+def elect_leaders(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse elections."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return {
+        "errorCode": code,
+        "replicaElectionResults": [
+            {
+                "topic": topic["topic"],
+                "partitionResult": [
+                    {"partitionId": number, "errorCode": code, "errorMessage": READ_ONLY}
+                    for number in topic["partitions"]
+                ],
+            }
+            for topic in request.body["topicPartitions"] or ()
+        ],
+    }
+
+
+def alter_client_quotas(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse quotas."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return {"entries": _each(request.body["entries"], code, "entity")}
+
+
+def alter_user_scram_credentials(_broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Refuse credentials."""
+    body = request.body
+    users = dict.fromkeys(each["name"] for each in [*body["deletions"], *body["upsertions"]])
+    return {
+        "results": [
+            {
+                "user": each,
+                "errorCode": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "errorMessage": READ_ONLY,
+            }
+            for each in users
+        ]
+    }
+
+
+def _no_acls(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+    return {"resources": []}
+
+
+def _no_reassignments(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+    return {"topics": []}
+
+
+def _no_quotas(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+    return {"entries": []}
+
+
+_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_TOKENS = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] = {
+    0: produce,
+    17: _top(ErrorCode.ILLEGAL_SASL_STATE),
+    19: create_topics,
+    20: delete_topics,
+    21: delete_records,
+    22: init_producer_id,
+    24: add_partitions_to_txn,
+    25: _top(_TRANSACTION),
+    26: _top(_TRANSACTION, producerId=-1, producerEpoch=-1),
+    27: write_txn_markers,
+    28: txn_offset_commit,
+    29: _no_acls,
+    30: create_acls,
+    31: delete_acls,
+    33: alter_configs,
+    34: alter_replica_log_dirs,
+    36: _top(ErrorCode.ILLEGAL_SASL_STATE),
+    37: create_partitions,
+    38: _top(_TOKENS),
+    39: _top(_TOKENS),
+    40: _top(_TOKENS),
+    41: _top(_TOKENS),
+    42: delete_groups,
+    43: elect_leaders,
+    44: alter_configs,
+    45: _top(_CLUSTER),
+    46: _no_reassignments,
+    47: _top(ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    48: _no_quotas,
+    49: alter_client_quotas,
+    50: _top(_CLUSTER),
+    51: alter_user_scram_credentials,
+    55: _top(_CLUSTER),
+    57: _top(_CLUSTER),
+    64: _top(_CLUSTER),
+    80: _top(_CLUSTER),
+    81: _top(_CLUSTER),
+}
+# Answered as well, and not offered: clients that see them offered would use them.
+UNOFFERED: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] = {
+    key: _top(ErrorCode.UNSUPPORTED_VERSION) for key in (68, 71, 72, 76, 78, 79, 88)
+}

@@ -1,0 +1,384 @@
+"""The log of one partition as it is served: its bounds, its transactions, ranges of whole batches.
+
+What is given is what `eoctl consume` reads (`eoctl.clients.log.log_walk`): the same walk finds the
+batches, judges them, and meets the damage; the same view of the transactions says where a
+read_committed consumer stops, and what was aborted.
+
+A batch is walked, and its checksum verified, before it is given for the first time. What is known
+of the last runs of batches is kept, without their bytes: a second reader, or one that is given a
+part of a run at a time, costs nothing but the look-up. Their bytes go from the file to the socket.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left
+from contextlib import closing
+from itertools import pairwise
+from threading import RLock
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.clients.log.log_damage import DamageError
+from eoctl.clients.log.log_watch import LogWatch
+from eoctl.serve.gathered import Gathering
+from eoctl.serve.wire_walk import WireWalk
+from recovery.truncate.target import find_epoch_end
+from storage.dirs.discovery import select_partition
+from storage.errors import AccessError
+from storage.formats.checkpoint import LeaderEpochEntry
+from storage.log.segment import open_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eoctl.clients.log.log_damage import Damage
+    from eoctl.serve.gathered import Given
+    from eoctl.serve.wire_walk import VerifiedRun
+    from recovery.transactions.view import TransactionView
+    from recovery.truncate.target import EpochEnd
+    from storage.dirs.acknowledged import Missing
+    from storage.dirs.partition import Partition, TimePlace
+    from storage.formats.offset_index import OffsetIndexEntry
+
+MAX_RUNS = 64
+MAX_WALKS = 4
+MAX_DAMAGE = 256
+SMALL_LOG_BYTES = 64 << 20  # walked for its last stable offset although nobody needs it
+
+
+class Bounds(NamedTuple):
+    """Where a log begins and ends for clients.
+
+    Attributes:
+        end_offset: what is offered, which clients take for the high watermark.
+        log_end_offset: one above the last good batch.
+        high_watermark: as checkpointed; None: not known.
+    """
+
+    start_offset: int
+    end_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+
+
+class ServedLog:
+    """One partition directory. Its methods may be called from any thread, and may take long.
+
+    Attributes:
+        partition: as it is listed now.
+        missing: what the log had once, and does not give; known with the bounds.
+        skipped: damage that was passed over, each once.
+        met: damage that stopped a reader, by the offset that was asked for.
+        noted: batches that were given though something of their frame is wrong.
+        found: damage that `verify` has met; `is_verified`: it has looked.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        is_until_hw: bool,
+        skips_damage: bool,
+        hides_aborted: bool,
+        agreed_end_offset: int | None,
+        tell: Callable[[str], None],
+    ) -> None:
+        """With `hides_aborted` nobody is given batches of aborted transactions.
+
+        Nothing is given from `agreed_end_offset` on; None: no copy contradicts.
+
+        `tell` takes sentences for people, from any thread.
+        """
+        self.partition = partition
+        self.missing: tuple[Missing, ...] = ()
+        self.skipped: dict[tuple[str, int], Damage] = {}
+        self.met: dict[int, DamageError] = {}
+        self.noted: dict[tuple[str, int], Damage] = {}
+        self.found: tuple[Damage, ...] = ()
+        self.is_verified = False
+        self._is_until_hw = is_until_hw
+        self._skips_damage = skips_damage
+        self._hides_aborted = hides_aborted
+        self._agreed_end_offset = agreed_end_offset
+        self._tell = tell
+        self._lock = RLock()
+        self._runs: list[VerifiedRun] = []  # the last used one is the last
+        self._walks: dict[int, WireWalk] = {}  # by where they go on
+        self._bounds: Bounds | None = None
+        self._view: TransactionView | None = None
+        self._epochs: list[LeaderEpochEntry] | None = None
+        self._max_timestamp_ms: int | None = None
+        self._watch: LogWatch | None = None
+        self._indexes: dict[int, list[OffsetIndexEntry]] = {}
+
+    # --- bounds
+
+    def bounds(self) -> Bounds:
+        """Return where the log begins and ends. Raises AccessError."""
+        with self._lock:
+            if self._bounds is None:
+                self._bounds = self._find_bounds()
+            return self._bounds
+
+    def _find_bounds(self) -> Bounds:
+        partition = self.partition
+        end = partition.log_end()
+        start_offset = partition.local_log_start_offset or 0
+        log_end_offset = start_offset if end is None else max(end.offset, start_offset)
+        if self._agreed_end_offset is not None:
+            log_end_offset = max(min(log_end_offset, self._agreed_end_offset), start_offset)
+        high_watermark = partition.high_watermark
+        end_offset = log_end_offset
+        if self._is_until_hw:
+            known = start_offset if high_watermark is None else high_watermark
+            end_offset = max(min(known, log_end_offset), start_offset)
+        self.missing = partition.acknowledged.not_given(None if end is None else end.offset)
+        return Bounds(
+            start_offset=start_offset,
+            end_offset=end_offset,
+            log_end_offset=log_end_offset,
+            high_watermark=high_watermark,
+        )
+
+    def view(self) -> TransactionView:
+        """Return what is known of the transactions: all headers are read for it, once."""
+        with self._lock:
+            if self._view is None:
+                from recovery.transactions.view import TransactionView
+
+                is_cut = self._is_until_hw or self._agreed_end_offset is not None
+                view = TransactionView(
+                    self.partition,
+                    high_watermark=self.bounds().end_offset if is_cut else None,
+                )
+                view.update()
+                self._view = view
+            return self._view
+
+    def stable_end_offset(self) -> int:
+        """Return where a read_committed consumer stops."""
+        with self._lock:
+            return min(self.view().last_stable_offset, self.bounds().end_offset)
+
+    def known_stable_offset(self) -> int:
+        """Return the same if it is known, or quickly found; -1 if not."""
+        with self._lock:
+            if self._view is None and self.partition.files.log_bytes > SMALL_LOG_BYTES:
+                return -1
+            return self.stable_end_offset()
+
+    # --- leader epochs
+
+    def epochs(self) -> list[LeaderEpochEntry]:
+        """Return the leader epochs of the log; [] if they are not known, or not sound."""
+        with self._lock:
+            if self._epochs is None:
+                found = self.partition.leader_epochs() or []
+                is_sound = all(
+                    late.epoch > early.epoch and late.start_offset > early.start_offset
+                    for early, late in pairwise(found)
+                )
+                self._epochs = found if is_sound else []
+            return self._epochs
+
+    def epoch_end(self, epoch: int, current_epoch: int = -1) -> EpochEnd | None:
+        """Tell where an epoch ends (EPOCH-5); None: undefined.
+
+        A leader that was elected, as the metadata tell, and has appended nothing has its epoch.
+        """
+        end_offset = self.bounds().log_end_offset
+        entries = [each for each in self.epochs() if each.start_offset <= end_offset]
+        if entries and current_epoch > entries[-1].epoch:
+            entries.append(LeaderEpochEntry(current_epoch, end_offset))
+        return find_epoch_end(entries, epoch, end_offset)
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the leader epoch of an offset; -1: not known."""
+        found = -1
+        for each in self.epochs():
+            if each.start_offset <= offset:
+                found = each.epoch
+        return found
+
+    # --- times
+
+    def find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
+        """Find the first record that is as late as that. Raises AccessError."""
+        with self._lock:
+            return self.partition.find_timestamp(timestamp_ms)
+
+    def max_timestamp_ms(self) -> int:
+        """Return the latest time of all batches, whose headers are read for it; -1: none.
+
+        Raises:
+            AccessError: a `.log` cannot be opened.
+        """
+        with self._lock:
+            if self._max_timestamp_ms is None:
+                self._max_timestamp_ms = self._find_max_timestamp_ms()
+            return self._max_timestamp_ms
+
+    def _find_max_timestamp_ms(self) -> int:
+        found, end_offset = -1, self.bounds().end_offset
+        for files in self.partition.segments:
+            with open_segment(files.log.path) as segment:
+                for table in segment.scan_tables(**self.partition.bounds(files)):
+                    times = table.max_timestamp_ms[table.crc_ok & (table.last_offset < end_offset)]
+                    found = max(found, int(times.max(initial=-1)))
+        return found
+
+    # --- batches
+
+    def read(self, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool) -> Given:
+        """Give whole batches from the one with an offset on, as long as they end below the end.
+
+        Args:
+            offset: the first one.
+            end_offset: what may not be given.
+            max_bytes: how much, at most.
+            is_needed: the first batch is given even if it is larger.
+
+        Raises:
+            DamageError: it begins with damage that is not passed over.
+            AccessError: it cannot be read.
+        """
+        with self._lock:
+            if (known := self.met.get(offset)) is not None:
+                raise known
+            taken = Gathering(offset, end_offset, max_bytes, is_needed=is_needed)
+            try:
+                while not taken.is_full and taken.next_offset < end_offset:
+                    run = self._run_at(taken.next_offset)
+                    if run is None or not taken.take(run):
+                        break
+            except DamageError as exc:
+                if not taken.size_bytes:
+                    if len(self.met) < MAX_DAMAGE:
+                        self.met[offset] = exc
+                    raise
+            return taken.given()
+
+    def _run_at(self, offset: int) -> VerifiedRun | None:
+        """Return the run with an offset, walked if it is not known; None at the end."""
+        for place in range(len(self._runs) - 1, -1, -1):
+            run = self._runs[place]
+            if run.first_offset <= offset < run.next_offset:
+                if place + 1 < len(self._runs):
+                    self._runs.append(self._runs.pop(place))
+                return run
+        try:
+            return self._walk(offset)
+        except AccessError as exc:
+            if exc.errno != errno.ENOENT or not self.partition.refresh():
+                raise
+            self._forget()
+            return self._walk(offset)
+
+    def _walk(self, offset: int) -> VerifiedRun | None:
+        walk = self._walks.pop(offset, None)
+        if walk is None:
+            is_hidden = self.view().is_hidden if self._hides_aborted else None
+            walk = WireWalk(
+                self.partition, offset, skip_corrupt=self._skips_damage, is_hidden=is_hidden
+            )
+        try:
+            with closing(walk.read()) as reading:
+                runs = next(reading, None)
+        finally:
+            self._take_notes(walk)
+        if runs is None:
+            return None
+        self._runs += runs[::-1]
+        del self._runs[:-MAX_RUNS]
+        self._walks[walk.covered_offset] = walk
+        while len(self._walks) > MAX_WALKS:
+            del self._walks[next(iter(self._walks))]
+        return runs[0]
+
+    def _take_notes(self, walk: WireWalk) -> None:
+        for found, known, what in (
+            (walk.skipped, self.skipped, "passed over"),
+            (walk.noted, self.noted, "damaged, and given"),
+        ):
+            for each in found:
+                if (each.path, each.start_pos) not in known:
+                    known[each.path, each.start_pos] = each
+                    self._tell(f"{what}: {each}")
+        walk.skipped, walk.noted = [], []
+
+    def verify(self) -> None:
+        """Walk all that is offered, and the transactions, once.
+
+        Raises:
+            AccessError: a part of it cannot be read.
+        """
+        with self._lock:
+            bounds = self.bounds()
+            self.view()
+            walk = WireWalk(self.partition, bounds.start_offset, skip_corrupt=True)
+            for _ in walk.read(bounds.end_offset):
+                pass
+            self.found = tuple(walk.skipped)
+            self.is_verified = True
+            for each in self.found:
+                self._tell(f"damaged: {each}")
+
+    @property
+    def damaged_count(self) -> int:
+        """How many damaged places were met so far, by whomever."""
+        places = {(each.path, each.start_pos) for each in (*self.found, *self.skipped.values())}
+        damage = (each.damage for each in self.met.values())
+        return len(places | {(each.path, each.start_pos) for each in damage})
+
+    def upper_bound(self, given: Given) -> int:
+        """Return up to where a broker lists aborted transactions for what it gives.
+
+        It goes by the offset index: the first entry at or behind the end of the bytes.
+        """
+        with self._lock:
+            files = self.partition.segment_of(given.base_offset)
+            if files is None or files.base_offset != given.base_offset:
+                return self.bounds().log_end_offset
+            entries = self._indexes.get(given.base_offset)
+            if entries is None:
+                entries = list(self.partition.index_entries(files))
+                self._indexes[given.base_offset] = entries
+                while len(self._indexes) > MAX_WALKS:
+                    del self._indexes[next(iter(self._indexes))]
+            at = bisect_left(entries, given.end_pos, key=lambda each: each.segment_pos)
+            if at < len(entries):
+                bound = given.base_offset + entries[at].relative_offset
+            else:
+                later = self.partition.end_of(files)
+                bound = self.bounds().log_end_offset if later is None else later
+            return max(bound, given.next_offset)
+
+    # --- what changes
+
+    def _forget(self) -> None:
+        """Forget what is known of the batches."""
+        self._runs, self._walks, self.met, self._indexes = [], {}, {}, {}
+        self._bounds = self._epochs = self._max_timestamp_ms = None
+
+    def renew(self) -> bool:
+        """Look whether the log goes on, and take that in; True if its bounds have changed.
+
+        Raises:
+            AccessError: it is gone.
+        """
+        with self._lock:
+            if self._watch is None:
+                self._watch = LogWatch(self.partition)
+            if not self._watch.has_changed():
+                return False
+            before, view = self._bounds, self._view
+            places = [] if view is None or view.place[0] < 0 else [view.place]
+            is_there = self._watch.refresh(places)
+            self.partition.log_dir = select_partition(self.partition.path).log_dir
+            self._forget()
+            if not is_there:
+                self._view = None
+            elif view is not None:
+                view.high_watermark = self.bounds().end_offset
+                view.update()
+            return before is not None and self.bounds() != before

@@ -1,0 +1,131 @@
+"""Answers about transactions: DescribeProducers, ListTransactions, DescribeTransactions.
+
+Producers are those that a broker knows after its next start, transactions those of the newest
+records of the coordinators: what is open stays open, so that `kafka-transactions.sh find-hanging`
+finds it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.offsets import partition_of
+from recovery.replay.recover_state import recover_state
+from recovery.replay.snapshots import Clock
+from storage.errors import EoctlError
+from storage.formats.transaction_state import TransactionStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from eoctl.serve.broker import Request, VirtualBroker
+    from recovery.cluster.coordinator_log import IdRecord
+    from storage.formats.transaction_state import TransactionState
+
+NEVER_EXPIRES = Clock(0)
+
+
+def describe_producers(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeProducers."""
+    topics = []
+    for topic in request.body["topics"]:
+        answers = []
+        for number in topic["partitionIndexes"]:
+            answer: dict[str, Any] = {"partitionIndex": number, "activeProducers": []}
+            try:
+                served = partition_of(broker, topic["name"], number)
+                answer["activeProducers"] = list(_producers(served.log.partition))
+            except RequestError as exc:
+                answer["errorCode"] = exc.code
+            except EoctlError as exc:
+                answer |= {"errorCode": ErrorCode.KAFKA_STORAGE_ERROR, "errorMessage": str(exc)}
+            answers.append(answer)
+        topics.append({"name": topic["name"], "partitions": answers})
+    return {"topics": topics}
+
+
+def _producers(partition: Any) -> Iterator[dict[str, Any]]:
+    for each in recover_state(partition, NEVER_EXPIRES).entries:
+        yield {
+            "producerId": each.producer_id,
+            "producerEpoch": each.producer_epoch,
+            "lastSequence": each.last_sequence,
+            "lastTimestamp": each.timestamp_ms,
+            "coordinatorEpoch": each.coordinator_epoch,
+            "currentTxnStartOffset": each.current_txn_first_offset,
+        }
+
+
+def _known(broker: VirtualBroker) -> Iterator[tuple[IdRecord, TransactionState]]:
+    ids = broker.catalogue.coordinators().ids
+    for name in sorted(ids):
+        state = ids[name].state
+        if state is not None:
+            yield ids[name], state
+
+
+def list_transactions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer ListTransactions."""
+    body = request.body
+    labels = {each.label for each in TransactionStatus}
+    states, producer_ids = {*body["stateFilters"]}, {*body["producerIdFilters"]}
+    min_age_ms = body.get("durationFilter", -1)
+    pattern = body.get("transactionalIdPattern") or ""
+    try:
+        wanted = re.compile(pattern)
+    except re.error:
+        return {"errorCode": ErrorCode.INVALID_REQUEST}
+    now_ms = time.time() * 1000
+    found = []
+    for record, state in _known(broker):
+        label = state.status.label
+        age_ms = now_ms - state.start_timestamp_ms if state.start_timestamp_ms >= 0 else -1
+        if (
+            (states and label not in states)
+            or (producer_ids and state.producer_id not in producer_ids)
+            or (min_age_ms >= 0 and age_ms <= min_age_ms)
+            or (pattern and wanted.fullmatch(record.transactional_id) is None)
+        ):
+            continue
+        found.append(
+            {
+                "transactionalId": record.transactional_id,
+                "producerId": state.producer_id,
+                "transactionState": label,
+            }
+        )
+    return {"transactionStates": found, "unknownStateFilters": sorted(states - labels)}
+
+
+def describe_transactions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer DescribeTransactions."""
+    ids = broker.catalogue.coordinators().ids
+    found = []
+    for name in request.body["transactionalIds"]:
+        record = ids.get(name)
+        if record is None or record.state is None:
+            code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            found.append({"transactionalId": name, "errorCode": code})
+            continue
+        state = record.state
+        topics: dict[str, list[int]] = {}
+        for topic, number in state.partitions or ():
+            topics.setdefault(topic, []).append(number)
+        found.append(
+            {
+                "transactionalId": name,
+                "transactionState": state.status.label,
+                "transactionTimeoutMs": state.timeout_ms,
+                "transactionStartTimeMs": state.start_timestamp_ms,
+                "producerId": state.producer_id,
+                "producerEpoch": state.producer_epoch,
+                "topics": [
+                    {"topic": topic, "partitions": sorted(numbers)}
+                    for topic, numbers in topics.items()
+                ],
+            }
+        )
+    return {"transactionStates": found}

@@ -99,7 +99,7 @@ def _require_own_ids(topics: Iterable[AdoptedTopic]) -> None:
     names: dict[bytes, str] = {}
     for each in topics:
         other = names.setdefault(each.topic_id, each.name)
-        if other != each.name:
+        if other != each.name and each.topic_id:
             first = min(each.copies.items())[1][0].path
             raise RefusedError(
                 f"{each.name} and {other} have one topic id, {format_uuid(each.topic_id)}: such as"
@@ -116,7 +116,7 @@ def _identify(
     lacks: list[Lack],
     notes: list[str],
 ) -> tuple[dict[int, tuple[DeadCopy, ...]], bytes]:
-    """Return the copies that are of the topic, and its id; what is not known joins the lacks."""
+    """Return the copies that are of the topic, and its id; b"": not known, one of the lacks."""
     given = wanted.topic_ids.get(name)
     placed = None if image is None else image.topics.get(name)
     deleted = {} if image is None else image.deleted_topics
@@ -138,7 +138,7 @@ def _identify(
             what = "which one it is" if len(ids) > 1 else "it"
             why = f"{name}: has no one topic id, and nothing tells {what} ({table})"
             lacks.append(Lack(why, ("--topic-id", f"{name}={likely}")))
-        return {}, b""
+        return {number: copies for number, copies in numbers.items() if known}, b""
     topic_id = ids[0] if given is None else given
     if ids and topic_id not in ids:
         table = "; ".join(_id_row(each, known[each]) for each in known)

@@ -78,6 +78,7 @@ def find_dead_brokers(paths: Sequence[str], metadata_dir: str | None) -> DeadBro
     notes, damaged = list[str](), list[str]()
     for problem in found.problems:
         if isinstance(problem, AccessError):
+            problem.next_step = problem.next_step or "make it readable, or name the partitions"
             raise problem
         if str(problem) in twice or is_foreign(problem):
             continue  # of two directories of one node the better one is taken

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 NO_ID = -1
 # Of partition.metadata: it is written anew. What is beside the partition is not taken.
 _NOT_TAKEN = frozenset({"DIR-4"})
-_MISSING_SEGMENT = "SEG-4"
 
 
 class LeftTransaction(NamedTuple):
@@ -52,7 +51,7 @@ class Survey(NamedTuple):
         last_producer_id: the greatest that a broker gave out; -1: none.
         has_gaps: compaction has been here.
         has_unkeyed: with gaps: a record has no key, which a cleaner would remove.
-        holes: offsets between segments that are not there, in words.
+        holes: offsets between segments that are not there, in words; a cleaner was not here.
         damage: broken rules, one in words, and what could not be read; none: it is sound.
         recovered_bytes: of `.log` that a start verifies.
         cut_bytes: of `.log` that it cuts off.
@@ -112,13 +111,7 @@ def survey_copy(job: SurveyJob) -> Survey:
         last_producer_id=max(walk.last_producer_id, _of_snapshots(partition)),
         has_gaps=has_gaps,
         has_unkeyed=has_gaps and not is_sure_of_keys(partition),
-        holes=tuple(
-            _in_words(each)
-            for each in checked.findings
-            if each.check_id == _MISSING_SEGMENT
-            and each.severity is Severity.WARNING
-            and not has_gaps
-        ),
+        holes=() if has_gaps else tuple(walk.holes),
         damage=tuple(dict.fromkeys(damage)),
         log_bytes=partition.files.log_bytes,
         recovered_bytes=row.recovered_bytes or 0,
@@ -178,9 +171,11 @@ class _HeaderWalk:
         self.last_epoch = NO_ID
         self.last_producer_id = NO_ID
         self.has_gaps = False
-        self._next_offset: int | None = None
+        self.holes: list[str] = []
+        self._next_offset: int | None = None  # of the next batch in this segment
+        self._end_offset: int | None = None  # of what was read
         for files in partition.segments:
-            self._next_offset = None  # a segment that is missing is no work of a cleaner
+            self._begin_segment(files.log.path, files.base_offset)
             try:
                 with open_segment(files.log.path, base_offset=files.base_offset) as segment:
                     bounds = partition.bounds(files)
@@ -188,6 +183,13 @@ class _HeaderWalk:
                         self._take(table)
             except AccessError:
                 continue  # the check has told of it
+
+    def _begin_segment(self, path: str, base_offset: int) -> None:
+        """What is missing between two segments is no work of a cleaner."""
+        end_offset = self._end_offset
+        if end_offset is not None and end_offset < base_offset:
+            self.holes.append(f"{path}: offsets {end_offset} to {base_offset - 1} before it")
+        self._end_offset, self._next_offset = base_offset, None
 
     def _take(self, table: HeaderTable) -> None:
         if not table.row_count:
@@ -201,7 +203,7 @@ class _HeaderWalk:
         has_hole = bool((first[1:] != last[:-1] + 1).any())
         is_thinned = (table.magic >= MAGIC_V2) & (table.records_count < last - first + 1)
         self.has_gaps |= not is_joined or has_hole or bool(is_thinned.any())
-        self._next_offset = int(last[-1]) + 1
+        self._end_offset = self._next_offset = int(last[-1]) + 1
 
 
 def is_sure_of_keys(partition: Partition) -> bool:

@@ -505,3 +505,22 @@ def test_offsets_in_an_empty_partition(golden: Golden, eoctl: Cli) -> None:
     assert outcome.status == 0, outcome.errors
     assert "has 200 committed for plain-1, whose log ends at 0" in outcome.errors
     assert "plain: empty, as no copy of it is here: 1" in outcome.errors
+
+
+def test_a_segment_without_its_bytes(dead: Path, eoctl: Cli) -> None:
+    """What a repair makes nothing of is told as lost all the same."""
+    (dead / "rolled-0" / LOG).write_bytes(b"")
+    assert eoctl("adopt", dead, "--to", "new").status == 4
+    outcome = eoctl("adopt", dead, "--to", "new", "--repair", "salvage")
+    assert outcome.status == 0, outcome.errors
+    assert "rolled-0/00000000000000000025.log: offsets 0 to 24 before it are lost" in outcome.errors
+
+
+def test_nothing_is_known_of_a_topic(dead: Path, eoctl: Cli) -> None:
+    for number in (0, 2):
+        (dead / f"bare-{number}").mkdir()
+    refused = eoctl("adopt", dead, "--to", "new").errors
+    assert "bare: has no one topic id" in refused
+    assert "bare: of 3 partitions these are not here: 1" in refused
+    call = refused.split("if that is what you want: ")[1].strip()
+    assert eoctl(*shlex.split(call)[1:]).status == 0

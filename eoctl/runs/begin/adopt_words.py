@@ -82,7 +82,7 @@ def _told_of_copies(found: FoundCopies) -> Iterator[str]:
     lossy = [each for each in found.choices if each.lost_records_count != 0]
     yield from first_of([f"{each.key}: {each.reason}" for each in lossy], "partitions")
     holes = [each for taken in found.taken for each in taken.survey.holes]
-    yield from first_of([f"{each}: those offsets are lost" for each in holes], "holes")
+    yield from first_of([f"{each} are lost" for each in holes], "holes")
     for each in found.taken:
         if each.repaired is not None:
             lost = each.repaired.lost_offsets_count

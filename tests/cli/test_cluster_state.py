@@ -169,6 +169,10 @@ def test_snapshots_alone_and_secrets(tmp_path: Path, eoctl: Callable[..., Any]) 
     directory = tmp_path / "__cluster_metadata-0"
     directory.mkdir()
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    (directory / "quorum-state").write_text(
+        '{"clusterId":"","leaderId":-1,"leaderEpoch":1,"votedId":7,"appliedOffset":0,'
+        '"currentVoters":[{"voterId":7},{"voterId":8}],"data_version":0}'
+    )
     (directory / f"{20:020d}-0000000001.checkpoint").write_bytes(
         snapshot(topic("t", T), partition(T, [1, 2]), setting(4, "1", "ssl.key.password", "hidden"))
     )
@@ -178,6 +182,11 @@ def test_snapshots_alone_and_secrets(tmp_path: Path, eoctl: Callable[..., Any]) 
     assert b"hidden" not in done.stdout
     (cluster,) = rows_of(done, "cluster")
     assert (cluster["counted_offset"], cluster["counted_by"]) == (20, "a snapshot")
+    assert cluster["quorum_leader"] is None  # no snapshot has it
+    assert [
+        (each["controller"], each["is_voter"], each["is_leader"])
+        for each in rows_of(done, "controller")
+    ] == [(7, True, None), (8, True, None)]
     done = eoctl("cluster-state", directory, "--history", *JSONL)
     assert b"hidden" not in done.stdout
     assert [each["why"] for each in rows_of(done, "partition_change")] == [["snapshot"]]

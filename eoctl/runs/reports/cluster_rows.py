@@ -60,11 +60,15 @@ class BrokerRow(NamedTuple):
 
 
 class ControllerRow(NamedTuple):
-    """A controller that is registered, or votes."""
+    """A controller that is registered, or votes.
+
+    Attributes:
+        is_leader: None: who leads is not known, as after a snapshot.
+    """
 
     controller: int
     is_voter: bool
-    is_leader: bool
+    is_leader: bool | None
     endpoints: tuple[str, ...]
 
 

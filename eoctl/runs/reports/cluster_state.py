@@ -254,12 +254,12 @@ class StateRun:
             )
 
     def _controller_rows(self) -> Iterator[ControllerRow]:
-        known = self.image.controllers
+        known, leader = self.image.controllers, self.image.quorum_leader
         for each in sorted({*known} | {*self.cluster.voters}):
             yield ControllerRow(
                 controller=each,
                 is_voter=each in self.cluster.voters,
-                is_leader=each == self.image.quorum_leader,
+                is_leader=None if leader is None else each == leader,
                 endpoints=_endpoint_words(known[each].endpoints) if each in known else (),
             )
 

@@ -19,7 +19,6 @@ pytest.importorskip("pyspark.sql.streaming.datasource")
 import pyarrow.parquet as pq
 
 from eoctl.spark.datasource import RecordsReader
-from tests.drawn import IS_ALL
 from tests.kafka.jars import REPOSITORY_DIR
 from tests.spark.left_over import MARK, processes_with, wait_until_gone
 from tests.spark.running import SPARK_MARKS
@@ -28,7 +27,8 @@ from tests.spark.test_datasource import read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KILLS = 20 if IS_ALL else 2
+KILLS = 2  # of a run; a JVM takes long to start
+RUNS = 10
 
 pytestmark = [*SPARK_MARKS, pytest.mark.slow]
 
@@ -71,9 +71,11 @@ def rows_in(out: Path) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.in_turn
-def test_killed_and_started_again(golden: Callable[[str], Path], tmp_path: Path) -> None:
+@pytest.mark.share(1)
+@pytest.mark.parametrize("run", range(RUNS))
+def test_killed_and_started_again(golden: Callable[[str], Path], tmp_path: Path, run: int) -> None:
     logs = golden("kafka-4.3.1") / "clean"
-    drawn = random.Random(os.environ.get("EOCTL_SEED"))
+    drawn = random.Random(f"{os.environ.get('EOCTL_SEED')} {run}")
     kills = 0
     while True:
         mark = f"stream-{kills}-{tmp_path.name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from eoctl.runs.checking.run import CheckRequest, prepared
+from eoctl.runs.checking.run import CheckRequest, CheckRun, prepared
 from eoctl.runs.checking.verdict import verdict_of_run
 from eoctl.runs.checking.words import top
 from eoctl.runs.told import said_line
@@ -31,7 +31,7 @@ ONE_LINE = 80
 
 def verdict(*paths: object, **options: Any) -> DirectoryVerdict:
     request = CheckRequest(tuple(map(str, paths)), jobs=1, **options)
-    run, _ = prepared(request, keeps=True)
+    run, _ = prepared(request, CheckRun, keeps=True)
     for _ in run.findings():
         pass
     return verdict_of_run(run, request)

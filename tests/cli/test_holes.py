@@ -198,7 +198,7 @@ def test_a_hole_is_no_reason_to_start_spark(
     )
     words = command.replace("!", str(tmp_path / "out")).split()
     outcome = eoctl(*words, log_dir / "idem-none-0")
-    assert "engine: local, as 0.0 MiB to read" in outcome.errors
+    assert "engine: local, as no cluster was named" in outcome.errors
 
 
 def test_a_cut_and_its_undo(

@@ -172,14 +172,14 @@ def _rows_not_ascii(text: Bytes, starts: Ints, ends: Ints) -> Ints:
     """Find the lines with a byte above 127; some of their neighbours may be among them.
 
     Bytes are looked at in groups of eight, and counted up to each group. What is left at the end
-    is no group: the last line is always taken.
+    is no group: lines that reach into it are always taken.
     """
     if not len(starts):
         return starts
     groups = text[: len(text) // 8 * 8].view(np.uint64)
     is_high = groups & np.uint64(0x8080808080808080) != 0
     if not is_high.any():
-        return np.arange(len(starts) - 1, len(starts))
+        return np.flatnonzero(ends > len(groups) * 8)
     count = np.zeros(len(is_high) + 2, np.int32)
     np.cumsum(is_high, out=count[1:-1])
     count[-1] = len(text)

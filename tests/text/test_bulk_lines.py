@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from eoctl.text import renderers
 from eoctl.text.bulk import render_log
 from eoctl.text.painter import Painter, copy_slices
+from eoctl.text.record_lines import with_replacements
+from storage.formats.java_utf8 import kafka_text
 from storage.kernels import numpy_kernel, record_table
 from storage.log.segment import open_segment
 from tests.made_logs import damaged_logs, logs, with_right_checksums
@@ -198,3 +200,20 @@ def test_slices_are_copied_and_nothing_else(lengths: list[int], random: Any) -> 
         out, np.array(out_pos, int), source, np.array(source_pos, int), np.array(lengths, int)
     )
     assert out.tobytes() == expected
+
+
+# --- text that is none
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([b"a", b"&", b"\xe5", b"\xc3\xa9"]), max_size=20), max_size=6)
+)
+def test_lines_that_are_no_text_are_replaced_wherever_they_lie(made: list[list[bytes]]) -> None:
+    """Also in the last few bytes, before another short line: groups of eight end there."""
+    lines = [b"".join(each) + b"\n" for each in made]
+    ends = np.cumsum([len(each) for each in lines], dtype=np.int64)
+    starts = ends - np.array([len(each) for each in lines], np.int64)
+    text = np.frombuffer(b"".join(lines), np.uint8)
+    assert b"".join(with_replacements(text, starts, ends)) == b"".join(
+        kafka_text(each).encode() for each in lines
+    )

@@ -386,6 +386,21 @@ def test_a_log_that_was_cut_back(growing: Growing) -> None:
     assert values_of(keeping.rest()) == ["e"]
 
 
+def test_a_log_that_lost_its_end(growing: Growing) -> None:
+    """The high watermark lies beyond it; a broker will give those offsets to other records."""
+    growing.send(0, *"abcd")
+    growing.eoctl("truncate", growing.log_dir / "t-0", "--to-offset", 2, "--apply")
+    checkpoint = growing.log_dir / "replication-offset-checkpoint"
+    lines = checkpoint.read_text().splitlines()
+    lines[2:] = ["t 0 4", *(line for line in lines[2:] if not line.startswith("t 0 "))]
+    lines[1] = str(len(lines) - 2)
+    checkpoint.write_text("\n".join(lines) + "\n")
+    stream = records(growing.log_dir, subscribe="t")
+    assert values_of(stream.rest()) == ["a", "b"]
+    growing.send(0, "e", "f")
+    assert values_of(stream.rest()) == ["e", "f"]
+
+
 def test_a_log_that_was_replaced_by_another_leaders(growing: Growing) -> None:
     """KIP-320: the leader epoch of the last record ends below it now."""
     growing.send(0, *"abcd")

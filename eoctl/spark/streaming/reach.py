@@ -26,6 +26,7 @@ from storage.places.place_files import read_in
 
 if TYPE_CHECKING:
     from eoctl.spark.rows.source_options import SourceOptions
+    from storage.dirs.acknowledged import Acknowledged
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.places.listing import Listing, SegmentPlace
 
@@ -41,6 +42,7 @@ class Reach:
         end_offset: one above what may be given.
         epochs: its leader epochs, ascending.
         topic_id: of its topic; "": not known.
+        known_end: its log end offset; None: not looked for yet.
     """
 
     directory: str
@@ -49,7 +51,7 @@ class Reach:
     end_offset: int
     epochs: tuple[LeaderEpochEntry, ...] = ()
     topic_id: str = ""
-    _log_end: int | None = field(default=None, repr=False)
+    known_end: int | None = field(default=None, repr=False)
 
     def until(self, offset: int) -> Reach:
         """The same, but not further."""
@@ -57,9 +59,9 @@ class Reach:
 
     def log_end_offset(self) -> int:
         """Where its log ends, read or not; looked for once."""
-        if self._log_end is None:
-            self._log_end = log_end_offset(self.places) if self.places else self.first_offset
-        return self._log_end
+        if self.known_end is None:
+            self.known_end = log_end_offset(self.places) if self.places else self.first_offset
+        return self.known_end
 
 
 class Surveyor:
@@ -69,6 +71,7 @@ class Surveyor:
         self._options = options
         self._is_committed_only = options.isolation is Isolation.READ_COMMITTED
         self._stable: dict[str, int] = {}  # no transaction is open below, by name
+        self._ends: dict[SegmentPlace, int] = {}  # log ends, by the last segment as it was
 
     def survey(self) -> dict[str, Reach]:
         """Look at all partitions that are there; by name.
@@ -82,6 +85,8 @@ class Surveyor:
             raise listing.problems[0]
         segments = dict(by_directory(listing.places))
         found: dict[str, Reach] = {}
+        last = {places[-1] for places in segments.values()}
+        self._ends = {place: end for place, end in self._ends.items() if place in last}
         for each in listing.directories:
             is_chosen = each.is_live and self._options.kafka.choice.holds(each)
             if not is_chosen or each.topic == METADATA_TOPIC:  # nobody checkpoints how far that is
@@ -112,10 +117,20 @@ class Surveyor:
         )
         if not places:
             return reach
+        reach.known_end = self._ends.get(places[-1])
+        self._find_end(reach, known)
+        self._ends[places[-1]] = reach.log_end_offset()
+        if self._is_committed_only:
+            reach.end_offset = self._stable_end(name, reach)
+        return reach
+
+    def _find_end(self, reach: Reach, known: Acknowledged) -> None:
+        first, directory = reach.first_offset, reach.directory
         if self._options.until is Until.LOG_END:
             reach.end_offset = reach.log_end_offset()
         elif known.high_watermark is not None:
-            reach.end_offset = max(first, known.high_watermark)
+            # A log that lost its end is given these offsets again, for other records.
+            reach.end_offset = max(first, min(known.high_watermark, reach.log_end_offset()))
         elif known.stopped is not StoppedState.LIVE and reach.log_end_offset() > first:
             # That of a new partition of a running broker will come.
             raise UsageError(
@@ -123,9 +138,6 @@ class Surveyor:
                 " line of it in replication-offset-checkpoint)",
                 next_step='.option("until", "log-end") reads to the end of the log',
             )
-        if self._is_committed_only:
-            reach.end_offset = self._stable_end(name, reach)
-        return reach
 
     def _stable_end(self, name: str, reach: Reach) -> int:
         """Find the last stable offset; only from where it was before on."""

@@ -37,6 +37,7 @@ class Connection:
         partitions: that it was given records of.
         began_s: when it came, by the monotonic clock.
         problem: why it was cut off; "": it was not.
+        is_our_bug: that is an error of this program.
     """
 
     def __init__(self, broker: VirtualBroker, reader: StreamReader, writer: StreamWriter) -> None:
@@ -46,6 +47,7 @@ class Connection:
         self.partitions: set[tuple[str, int]] = set()
         self.began_s = time.monotonic()
         self.problem = ""
+        self.is_our_bug = False
         self._broker, self._reader, self._writer = broker, reader, writer
         peer = writer.get_extra_info("peername") or ("", 0)
         own = writer.get_extra_info("sockname") or ("", 0)
@@ -68,6 +70,8 @@ class Connection:
             self.problem = f"silent for {IDLE_S:.0f} s"
         except AccessError as exc:
             self.problem = f"a response could not be sent to its end: {exc}"
+        except Exception as exc:  # noqa: BLE001 - the others are served on
+            self.problem, self.is_our_bug = f"internal error: {type(exc).__name__}: {exc}", True
         finally:
             self._writer.transport.abort() if self.problem else self._writer.close()
 

@@ -21,6 +21,7 @@ from recovery.cluster.clusters import Clusters, find_metadata
 from storage.dirs.discovery import discover, is_foreign
 from storage.errors import (
     EXIT_ACCESS,
+    EXIT_BUG,
     EXIT_OK,
     EXIT_SKIPPED,
     AccessError,
@@ -162,6 +163,7 @@ class _Run:
         self._commits = None if options.offsets_to is None else CommitFile(options.offsets_to)
         self._members = Members(None if self._commits is None else self._commits.add)
         self._clients_count = 0
+        self._has_failed = False
         self._sent_bytes = 0
 
     # --- life
@@ -258,6 +260,7 @@ class _Run:
 
     def _take_leave(self, client: Connection) -> None:
         self._clients_count += 1
+        self._has_failed |= client.is_our_bug
         self._sent_bytes += client.sent_bytes
         name = f" ({client.name})" if client.name else ""
         seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
@@ -286,6 +289,8 @@ class _Run:
     @property
     def status(self) -> int:
         """Exit status: whether all that should be there was given, as far as anybody asked."""
+        if self._has_failed:
+            return EXIT_BUG
         logs = [each.log for each in self._catalogue.partitions() if each.is_open]
         is_damaged = any(each.skipped or each.met or each.missing for each in logs)
         return EXIT_SKIPPED if is_damaged or self.is_lacking else EXIT_OK

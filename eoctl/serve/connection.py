@@ -62,7 +62,7 @@ class Connection:
                 found, name = await answer(self._broker, data, self._client, self._is_gone)
                 self.name = name or self.name
                 await self._send(found)
-        except BadRequestError as exc:
+        except (BadRequestError, UnicodeDecodeError) as exc:
             self.problem = str(exc)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # it is gone

@@ -16,9 +16,10 @@ log=.cache/maven.log
 copy_jars() {
     rm -rf "$libs.new"
     "$mvn" --batch-mode --no-transfer-progress --file "$pom" \
-        dependency:copy-dependencies "-DoutputDirectory=$PWD/$libs.new" \
+        dependency:copy-dependencies dependency:copy@older-client \
+        "-DoutputDirectory=$PWD/$libs.new" \
         </dev/null >"$log" 2>&1 &&
-        ls "$libs.new"/kafka_2.13-*.jar >/dev/null 2>&1
+        ls "$libs.new"/kafka_2.13-*.jar "$libs.new"/older-client/*.jar >/dev/null 2>&1
 }
 
 echo "fetching Kafka's jars through Maven into $libs" >&2

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from storage.kernels.select import native_module
 from tests.drawn import not_their_turn, outside_share, seed_of_the_sources
 from tests.kafka import jars
+from tests.kafka.metadata_shell import missing_shell
 from tests.once import once_per_run
 from tests.running import Outcome, runner
 
@@ -122,6 +123,7 @@ def _missing_browser() -> str:
 # Marker -> why its tests cannot run here, "" when they can.
 _MISSING: dict[str, Callable[[], str]] = {
     "broker": jars.missing_broker,
+    "kafka_shell": missing_shell,
     "java": partial(jars.missing_tool, "java"),
     "native": _missing_native,
     "browser": _missing_browser,

@@ -57,13 +57,17 @@ LOOKED_FOR = (
 
 
 class NotKafkaError(UsageError):
-    """A directory holds nothing of Kafka's: another one was meant, or a mount is missing."""
+    """A directory holds nothing of Kafka's: another one was meant, or a mount is missing.
+
+    `given`: the file in it that was named.
+    """
 
     exit_status = EXIT_ACCESS
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, given: str = "") -> None:
+        where = f"{given}: its directory {path} is" if given else f"{path}:"
         super().__init__(
-            f"{path}: neither a log dir nor a partition: {LOOKED_FOR}",
+            f"{where} neither a log dir nor a partition: {LOOKED_FOR}",
             next_step="look whether its file system is mounted, and what log.dirs in"
             " server.properties says",
         )
@@ -72,6 +76,8 @@ class NotKafkaError(UsageError):
 def is_partition_file(name: str) -> bool:
     """Does only a partition directory have a file of that name?"""
     found = classify(name)
+    if found.kind is FileKind.CHECKPOINT:
+        return found.epoch is not None  # a snapshot of the metadata
     if found.kind not in _PARTITION_KINDS:
         return False
     # Others have a `.log` and an `.index`, too; Kafka's begin with an offset.
@@ -331,7 +337,9 @@ class _DirectoryFinder:
         self.selected: dict[str, Selected] = {}
 
     def add(self, path: str) -> None:
+        given = ""
         if not Path(path).is_dir():
+            given = path
             try:  # a link that leads nowhere, or to itself, is no file in the directory around it
                 Path(path).stat()
             except OSError as exc:
@@ -349,7 +357,7 @@ class _DirectoryFinder:
                 if log_dir.is_log_dir or has_partition_file(each.path):
                     self._select(each, log_dir)
         else:
-            raise NotKafkaError(path)
+            raise NotKafkaError(path, given)
 
     def _add_partition(self, path: str) -> None:
         absolute = Path(path).absolute()

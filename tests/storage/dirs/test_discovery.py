@@ -187,6 +187,25 @@ def test_no_kafka_directory(tmp_path: Path, names_below: tuple[str, ...]) -> Non
     assert caught.value.exit_status == 3
 
 
+def test_a_file_in_no_kafka_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(NotKafkaError) as caught:
+        discover([tmp_path / "notes.txt"])
+    told = f"{tmp_path}/notes.txt: its directory {tmp_path} is neither a log dir nor a partition"
+    assert caught.value.message.startswith(told)
+
+
+def test_a_snapshot_makes_a_partition(tmp_path: Path) -> None:
+    """Of `__cluster_metadata-0` it may be all that is left, or all that was sent."""
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    (directory / "notes.checkpoint").touch()
+    with pytest.raises(NotKafkaError):
+        discover([directory])
+    (directory / f"{20:020d}-{1:010d}.checkpoint").touch()
+    assert names(directory) == ["__cluster_metadata-0"]
+
+
 def test_beside_partitions_a_name_alone_says_nothing(tmp_path: Path) -> None:
     make_partition(tmp_path / "t-0")
     (tmp_path / "dbus-1").mkdir()

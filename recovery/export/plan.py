@@ -143,7 +143,11 @@ def plan_export(
     pieces: list[ExportPiece] = []
     bounds: dict[str, tuple[int | None, int | None]] = {}
     for each in directories:
-        places = _within(by_directory[each.directory], options)
+        places = [
+            place
+            for place in by_directory[each.directory]
+            if place.may_hold(options.from_offset, options.to_offset)
+        ]
         low, high = _bounds(limits[each.directory], options, each, notes)
         bounds[each.directory] = (options.from_offset, high)
         pieces += (
@@ -310,19 +314,6 @@ def _remote(by_directory: dict[str, list[SegmentPlace]], options: ExportOptions)
     ]
     for told in tell_remote(above):
         yield f"{told}: they are not exported"
-
-
-def _within(places: Sequence[SegmentPlace], options: ExportOptions) -> list[SegmentPlace]:
-    """Leave out segments that by their base offsets hold nothing within the bounds."""
-    low, high = options.from_offset, options.to_offset
-    kept = []
-    for number, place in enumerate(places):
-        is_above = high is not None and place.base_offset >= high
-        is_last = number + 1 == len(places)
-        is_below = low is not None and not is_last and places[number + 1].base_offset <= low
-        if not is_above and not is_below:
-            kept.append(place)
-    return kept
 
 
 # --- names ---

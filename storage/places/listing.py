@@ -59,6 +59,12 @@ class SegmentPlace(NamedTuple):
         """Sequence rules hold in its topic (PROD-12)."""
         return self.topic not in UNSEQUENCED_TOPICS
 
+    def may_hold(self, low: int | None, high: int | None) -> bool:
+        """By the names of the segments, offsets from `low` on and below `high` may be in it."""
+        is_below = low is not None and self.end_offset is not None and self.end_offset <= low
+        is_above = high is not None and self.base_offset >= high
+        return not is_below and not is_above
+
 
 class DirectoryPlace(NamedTuple):
     """A partition directory; the first fields are those of its segments' places.

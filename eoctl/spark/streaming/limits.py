@@ -75,10 +75,8 @@ def _pieces(reach: Reach, begin: int, limit: int, piece_bytes: int) -> list[Spli
     bounds = ReadBounds(from_offset=begin, to_offset=reach.end_offset).inclusive()
     wanted, size = [], 0
     for place in reach.places:
-        if place.end_offset is not None and place.end_offset <= begin:
+        if not place.may_hold(begin, reach.end_offset):
             continue
-        if place.base_offset >= reach.end_offset:
-            break
         found = prune_splits(split_places([place], piece_bytes), bounds)
         wanted += found
         size += sum(map(_size, found))

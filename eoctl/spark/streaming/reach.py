@@ -144,9 +144,7 @@ class Surveyor:
         start = max(self._stable.get(name, 0), reach.first_offset)
         if start > reach.end_offset:  # the log was cut back
             start = reach.first_offset
-        behind = [
-            each for each in reach.places if each.end_offset is None or each.end_offset > start
-        ]
+        behind = [each for each in reach.places if each.may_hold(start, None)]
         found = find_stability(behind, high_watermark=reach.end_offset, log_start_offset=start)
         if found.problems:
             raise found.problems[0]

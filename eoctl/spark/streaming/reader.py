@@ -154,13 +154,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stood.offset
 
     def _splits(self, reach: Reach, bounds: ReadBounds) -> list[Split]:
-        low, high = bounds.from_offset or 0, bounds.to_offset
-        places = [
-            each
-            for each in reach.places
-            if (each.end_offset is None or each.end_offset > low)
-            and (high is None or each.base_offset < high)
-        ]
+        low, high = bounds.from_offset, bounds.to_offset
+        places = [each for each in reach.places if each.may_hold(low, high)]
         return prune_splits(split_places(places, self.options.split_bytes), bounds.inclusive())
 
     @property

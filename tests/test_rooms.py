@@ -71,6 +71,7 @@ ROOMS: dict[str, set[str]] = {
     # What is derived from a log, counted in it, or cut off it.
     "recovery.look": {"recovery.replay"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.replay", "recovery.work"},
+    "recovery.timeline": {"recovery.replay"},
     "recovery.summaries": {"recovery.replay"},
     "recovery.truncate": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.cluster",
@@ -105,7 +106,6 @@ ROOMS: dict[str, set[str]] = {
     "recovery.export": {
         "recovery.cluster", "recovery.records", "recovery.summaries", "recovery.transactions",
     },
-    "recovery.timeline": {"recovery.replay", "recovery.summaries"},
     "recovery.fsck": {
         "recovery.changes.plans", "recovery.checks", "recovery.checks.grounds",
         "recovery.checks.log_dirs", "recovery.replay", "recovery.rules", "recovery.start",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -200,48 +201,40 @@ def _thin_volume(rows: Sequence[VolumeMark], paths: set[str]) -> Iterator[Volume
         if each.path in paths:
             groups[each.path, each.axis].append(each)
     for group in groups.values():
-        while len(group) > limit:
-            group = list(_doubled(group))  # noqa: PLW2901 - coarser step by step
+        yield from _widened(group, limit)
+
+
+def _widened(group: Sequence[VolumeMark], limit: int) -> Iterator[VolumeMark]:
+    """At most so many bins, each the double of a narrower one as often as it takes."""
+    width, starts = group[0].end - group[0].start, [each.start for each in group]
+    if len(starts) <= limit:
         yield from group
+        return
+    while len(starts) > limit:
+        width *= 2
+        starts = list(dict.fromkeys(each // width * width for each in starts))
+    for start, rows in groupby(group, lambda each: each.start // width * width):
+        yield _summed(start, start + width, *rows)
 
 
-def _doubled(group: Sequence[VolumeMark]) -> Iterator[VolumeMark]:
-    """Bins of twice the width."""
-    width = group[0].end - group[0].start
-    waiting: VolumeMark | None = None
-    for each in group:
-        start = each.start // (2 * width) * (2 * width)
-        wide = each._replace(start=start, end=start + 2 * width)
-        if waiting is not None and waiting.start == start:
-            yield _summed(waiting, wide)
-            waiting = None
-            continue
-        if waiting is not None:
-            yield waiting
-        waiting = wide
-    if waiting is not None:
-        yield waiting
-
-
-def _summed(one: VolumeMark, other: VolumeMark) -> VolumeMark:
-    return one._replace(
-        batches=one.batches + other.batches,
-        records=one.records + other.records,
-        log_bytes=one.log_bytes + other.log_bytes,
-        first_offset=min(one.first_offset, other.first_offset),
-        last_offset=max(one.last_offset, other.last_offset),
-        first_timestamp_ms=_least(one.first_timestamp_ms, other.first_timestamp_ms),
-        last_timestamp_ms=_most_of(one.last_timestamp_ms, other.last_timestamp_ms),
-        goes_back=one.goes_back or other.goes_back,
+def _summed(start: int, end: int, *rows: VolumeMark) -> VolumeMark:
+    """One bin of several."""
+    if len(rows) == 1:
+        return rows[0]._replace(start=start, end=end)
+    columns = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))
+    times = (each for each in columns["last_timestamp_ms"] if each is not None)
+    return rows[0]._replace(
+        start=start,
+        end=end,
+        batches=sum(columns["batches"]),
+        records=sum(columns["records"]),
+        log_bytes=sum(columns["log_bytes"]),
+        first_offset=min(columns["first_offset"]),
+        last_offset=max(columns["last_offset"]),
+        first_timestamp_ms=_least_of(columns["first_timestamp_ms"]),
+        last_timestamp_ms=max(times, default=None),
+        goes_back=any(columns["goes_back"]),
     )
-
-
-def _least(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
-
-
-def _most_of(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
 
 
 def _thin_transactions(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from storage.formats.control_record import NO_MARKER
 from storage.formats.producer_snapshot import ProducerEntry
 from storage.formats.record_batch import MAX_SEQUENCE, NO_SEQUENCE
 from storage.producers.java_hash import (
@@ -125,6 +126,23 @@ def group_starts(values: NDArray[Any]) -> Ints:
     is_first = np.ones(len(values), np.bool_)
     is_first[1:] = values[1:] != values[:-1]
     return np.flatnonzero(is_first)
+
+
+def spans_of(producer_id: Ints, marker: NDArray[np.int8]) -> tuple[Ints, Ints, NDArray[np.int8]]:
+    """Part events into spans: what one producer has up to and with its next marker.
+
+    Args:
+        producer_id: of transactional data and end markers, grouped, each group in log order.
+        marker: NO_MARKER for data.
+
+    Returns:
+        First and last place of each span, and what its marker is; NO_MARKER: it is open.
+    """
+    is_span = np.ones(len(producer_id), np.bool_)
+    is_span[1:] = (np.diff(producer_id) != 0) | (marker[:-1] != NO_MARKER)
+    starts = np.flatnonzero(is_span)
+    ends = np.append(starts[1:], len(producer_id)) - 1
+    return starts, ends, marker[ends]
 
 
 def spread_hashes(producer_ids: Ints) -> NDArray[np.uint32]:

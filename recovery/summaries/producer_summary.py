@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.replay.producer_columns import group_rows, group_starts
+from recovery.replay.producer_columns import group_rows, group_starts, spans_of
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
@@ -237,23 +237,6 @@ def _count_transactions(grouped: ProducerEvents, rows: Rows) -> EndedEpochs:
     rows["last_end_data_timestamp_ms"][slot[ends_at]] = parts["last_timestamp_ms"][ends_at]
     is_unique = is_end & (markers["epoch"] > parts["epoch"])
     return EndedEpochs(ids[is_unique], markers["epoch"][is_unique], kind[is_unique] == COMMIT)
-
-
-def spans_of(producer_id: Ints, marker: NDArray[np.int8]) -> tuple[Ints, Ints, NDArray[np.int8]]:
-    """Part events into spans: what one producer has up to and with its next marker.
-
-    Args:
-        producer_id: of transactional data and end markers, grouped, each group in log order.
-        marker: NO_MARKER for data.
-
-    Returns:
-        First and last place of each span, and what its marker is; NO_MARKER: it is open.
-    """
-    is_span = np.ones(len(producer_id), np.bool_)
-    is_span[1:] = (np.diff(producer_id) != 0) | (marker[:-1] != NO_MARKER)
-    starts = np.flatnonzero(is_span)
-    ends = np.append(starts[1:], len(producer_id)) - 1
-    return starts, ends, marker[ends]
 
 
 def _parts(events: ProducerEvents, starts: Ints, lasts: Ints) -> Rows:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from recovery.replay.producer_columns import group_rows
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 MAX_KEY_BITS = 63
+MARKED_BINS = 8  # times as many as may be there: looked at before anything is sorted
 
 
 class Layout(NamedTuple):
@@ -59,7 +62,33 @@ def bin_rows(layout: Layout, key: Ints, columns: Sequence[Ints], width_bits: int
     """
     if not len(key):
         return no_bins(layout)._replace(width_bits=width_bits)
+    width_bits = _certain_width(key, layout.max_bins, width_bits)
     return _summed(layout, width_bits, key >> width_bits, columns)
+
+
+def _certain_width(key: Ints, max_bins: int, width_bits: int) -> int:
+    """Return a width that the bins have at least; most often it is theirs.
+
+    It takes one mark for each row in a short table, where sorting keys that are out of order, and
+    summing up bins of no use, takes much longer.
+    """
+    if len(key) <= max_bins:
+        return width_bits
+    low, high = int(key.min()), int(key.max())
+    at_least = ((high - low) // (MARKED_BINS * max_bins)).bit_length()
+    wide = max(width_bits, min(at_least, MAX_KEY_BITS))
+    bins = key >> wide
+    bins -= low >> wide
+    is_used = np.zeros((high >> wide) - (low >> wide) + 1, np.bool_)
+    is_used[bins] = True
+    if np.count_nonzero(is_used) <= max_bins:
+        return width_bits  # what is far from all else makes it wide: narrower ones may do
+    used = np.flatnonzero(is_used) + (low >> wide)
+    while len(used) > max_bins and wide < MAX_KEY_BITS:
+        used >>= 1
+        used = used[np.flatnonzero(np.diff(used, prepend=used[0] - 1))]
+        wide += 1
+    return wide
 
 
 def join_bins(layout: Layout, left: Bins, right: Bins) -> Bins:
@@ -81,10 +110,10 @@ def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
 
 
 def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
-    key, columns = _runs(layout, key, columns)  # what is nearly in order gets much shorter by that
     if (key[1:] < key[:-1]).any():
-        order = np.argsort(key, kind="stable")
-        key, columns = _runs(layout, key[order], [each[order] for each in columns])
+        order = group_rows(key)
+        key, columns = key[order], [each[order] for each in columns]
+    key, columns = _runs(layout, key, columns)
     while len(key) > layout.max_bins and width_bits < MAX_KEY_BITS:  # below 0 and above stay two
         # What is certainly needed at once: a step halves the number of bins at most.
         step = min(((len(key) - 1) // layout.max_bins).bit_length(), MAX_KEY_BITS - width_bits)

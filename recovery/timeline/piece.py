@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from recovery.replay.producer_columns import group_starts
 from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins, widened
 from recovery.timeline.producers import find_producers, join_producers, no_producers
 from recovery.timeline.spans import SpanEvents, Spans, find_spans, join_spans, no_spans
@@ -58,7 +59,7 @@ EPOCH_DTYPE = np.dtype(
         ("pos", "<i8"),
     ]
 )
-WAITING_ROWS = 65_536  # short tables are put together: each costs some hundred calls of numpy
+WAITING_ROWS = 8_192  # short tables are put together: each costs some hundred calls of numpy
 
 
 class Timeline(NamedTuple):
@@ -178,6 +179,8 @@ class TimelineBuilder:
         self._segment = segment
         self._waiting.append((table, marker))
         self._waiting_count += table.row_count
+        if self._waiting_count >= WAITING_ROWS:
+            self._flush()
 
     def finish(self) -> Timeline:
         """Return what all of it comes to."""
@@ -198,7 +201,8 @@ class TimelineBuilder:
             widths = self._whole.by_time.width_bits, self._whole.by_offset.width_bits
             place = self._segment, self._log_start_offset
             found = _timeline_of(table, marker, place, widths)
-            self._whole = join_timelines(self._whole, found)
+            is_first = not len(self._whole.segments)
+            self._whole = found if is_first else join_timelines(self._whole, found)
 
 
 def _timeline_of(
@@ -214,11 +218,13 @@ def _timeline_of(
     )
     has_time = times >= 0
     timed = columns if has_time.all() else tuple(each[has_time] for each in columns)
+    by_time = bin_rows(VOLUME, times[has_time], timed, widths[0])
+    by_offset = bin_rows(VOLUME, table.base_offset, columns, widths[1])
     epochs = _epochs_of(table, segment)
     return Timeline(
-        by_time=bin_rows(VOLUME, times[has_time], timed, widths[0]),
-        by_offset=bin_rows(VOLUME, table.base_offset, columns, widths[1]),
-        segments=_segment_of(table, records, segment),
+        by_time=by_time,
+        by_offset=by_offset,
+        segments=_segment_of(table, segment, by_time.values, by_offset.values),
         epochs=epochs,
         last_epoch=int(epochs["leader_epoch"][-1]) if len(epochs) else -1,
         producers=find_producers(table, records),
@@ -226,25 +232,27 @@ def _timeline_of(
     )
 
 
-def _segment_of(table: HeaderTable, records: Ints, segment: int) -> Rows:
+def _segment_of(table: HeaderTable, segment: int, by_time: Ints, by_offset: Ints) -> Rows:
+    """Sum up the values of the bins, of which there are fewer."""
     row = np.zeros(1, SEGMENT_DTYPE)
-    times = table.max_timestamp_ms[table.max_timestamp_ms >= 0]
-    is_wrapper = (table.magic < MAGIC_V2) & (table.attributes & CODEC_MASK != 0)
     row["base_offset"] = segment
-    row["batches"], row["records"] = table.row_count, records.sum()
-    row["bytes"], row["wrappers"] = table.batch_bytes.sum(), is_wrapper.sum()
-    row["first_offset"], row["last_offset"] = table.base_offset.min(), table.last_offset.max()
-    row["first_timestamp_ms"] = times.min() if len(times) else -1
-    row["last_timestamp_ms"] = times.max() if len(times) else -1
+    sums = by_offset[:, : len(VOLUME_SUMS)].sum(axis=0)
+    for name, value in zip(VOLUME_SUMS, sums, strict=True):
+        row[name] = value
+    is_wrapper = (table.magic < MAGIC_V2) & (table.attributes & CODEC_MASK != 0)
+    row["wrappers"] = np.count_nonzero(is_wrapper)
+    _, _, _, first_offset, _, last_offset, _ = by_offset.T
+    row["first_offset"], row["last_offset"] = first_offset.min(), last_offset.max()
+    row["first_timestamp_ms"] = row["last_timestamp_ms"] = -1
+    if len(by_time):
+        _, _, _, _, first_ms, _, last_ms = by_time.T
+        row["first_timestamp_ms"], row["last_timestamp_ms"] = first_ms.min(), last_ms.max()
     return row
 
 
 def _epochs_of(table: HeaderTable, segment: int) -> Rows:
     with_epoch = np.flatnonzero(table.partition_leader_epoch >= 0)
-    epochs = table.partition_leader_epoch[with_epoch]
-    is_new = np.ones(len(epochs), np.bool_)
-    is_new[1:] = epochs[1:] != epochs[:-1]
-    at = with_epoch[is_new]
+    at = with_epoch[group_starts(table.partition_leader_epoch[with_epoch])]
     rows = np.zeros(len(at), EPOCH_DTYPE)
     rows["leader_epoch"] = table.partition_leader_epoch[at]
     rows["first_offset"], rows["pos"] = table.base_offset[at], table.pos[at]

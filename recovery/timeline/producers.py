@@ -40,7 +40,6 @@ PRODUCER_DTYPE = np.dtype(
     ]
 )
 _SUMS = ("batches", "records", "bytes", "transactional_batches", "irregular")
-_LAP = MAX_SEQUENCE + 1
 
 
 def no_producers() -> Rows:
@@ -61,19 +60,24 @@ def find_producers(table: HeaderTable, records: Ints) -> Rows:
     found = np.zeros(len(starts), PRODUCER_DTYPE)
     found["producer_id"] = ids[starts]
     found["batches"] = lasts - starts + 1
-    base, last = table.base_offset[rows], table.last_offset[rows]
     times, epochs = table.max_timestamp_ms[rows], table.producer_epoch[rows]
-    sequence = table.base_sequence[rows].astype(np.int64)
-    following = (sequence + last - base + 1) % _LAP
-    is_transactional = table.attributes[rows] & TRANSACTIONAL_MASK != 0
+    following = table.last_offset - table.base_offset
+    following += table.base_sequence
+    following += 1
+    following &= MAX_SEQUENCE  # behind the last one 0 comes
+    following, sequence = following[rows], table.base_sequence[rows]
+    is_transactional = table.attributes & TRANSACTIONAL_MASK != 0
     for name, values in (
         ("records", records[rows]),
         ("bytes", table.batch_bytes[rows]),
-        ("transactional_batches", is_transactional.astype(np.int64)),
         ("irregular", _irregular(ids, epochs, sequence, following)),
     ):
         found[name] = np.add.reduceat(values, starts)
-    found["first_offset"], found["last_offset"] = base[starts], last[lasts]
+    if is_transactional.any():
+        counted = is_transactional[rows].astype(np.int64)
+        found["transactional_batches"] = np.add.reduceat(counted, starts)
+    first, last = rows[starts], rows[lasts]
+    found["first_offset"], found["last_offset"] = table.base_offset[first], table.last_offset[last]
     found["first_timestamp_ms"] = times[starts]
     found["last_timestamp_ms"] = np.maximum.reduceat(times, starts)
     found["first_epoch"], found["last_epoch"] = epochs[starts], epochs[lasts]
@@ -81,7 +85,9 @@ def find_producers(table: HeaderTable, records: Ints) -> Rows:
     return found
 
 
-def _irregular(ids: Ints, epochs: NDArray[np.int16], sequence: Ints, following: Ints) -> Ints:
+def _irregular(
+    ids: Ints, epochs: NDArray[np.int16], sequence: NDArray[np.int32], following: Ints
+) -> Ints:
     is_odd = np.zeros(len(ids), np.int64)
     same = ids[1:] == ids[:-1]
     skips = (epochs[1:] == epochs[:-1]) & (sequence[1:] != following[:-1])
@@ -89,11 +95,19 @@ def _irregular(ids: Ints, epochs: NDArray[np.int16], sequence: Ints, following: 
     return is_odd
 
 
+def united_ids(left: Ints, right: Ints) -> Ints:
+    """Return the ids of both, each once; both ascend."""
+    if np.array_equal(left, right):
+        return left
+    ids = np.sort(np.concatenate((left, right)))
+    return ids[group_starts(ids)]
+
+
 def join_producers(left: Rows, right: Rows) -> Rows:
     """Join those of two neighbouring pieces."""
     if not len(left) or not len(right):
         return left if len(left) else right
-    ids = np.union1d(left["producer_id"], right["producer_id"])
+    ids = united_ids(left["producer_id"], right["producer_id"])
     joined = np.zeros(len(ids), PRODUCER_DTYPE)
     at_left = np.searchsorted(ids, left["producer_id"])
     at_right = np.searchsorted(ids, right["producer_id"])

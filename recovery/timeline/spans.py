@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from recovery.replay.producer_columns import group_rows, group_starts
-from recovery.summaries.producer_summary import spans_of
+from recovery.replay.producer_columns import group_rows, group_starts, spans_of
 from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins
+from recovery.timeline.producers import united_ids
 from storage.formats.control_record import COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def _committed_bins(spans: Rows) -> Bins:
 
 def join_spans(left: Spans, right: Spans) -> Spans:
     """Join those of two neighbouring pieces."""
-    ids = np.union1d(left.edges["producer_id"], right.edges["producer_id"])
+    if not len(left.edges) or not len(right.edges):  # then it has no transactional producers
+        return left if len(left.edges) else right
+    ids = united_ids(left.edges["producer_id"], right.edges["producer_id"])
     has_left, before = _spread(left.edges, ids)
     has_right, after = _spread(right.edges, ids)
     edges = np.where(has_left, before, after)

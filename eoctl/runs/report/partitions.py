@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -139,27 +140,28 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
     """What was written, by time and by offset."""
     timeline = story.look.timeline
     for axis, bins in (("time", timeline.by_time), ("offset", timeline.by_offset)):
-        before = np.maximum.accumulate(np.append([-1], bins.values[:, LAST_MS]))[:-1]
-        backwards = (axis == "offset") & (bins.values[:, FIRST_MS] < before)
-        backwards &= bins.values[:, FIRST_MS] >= 0
-        for key, values, is_back in zip(
-            bins.key.tolist(), bins.values.tolist(), backwards.tolist(), strict=True
-        ):
-            if request.is_within(values[FIRST_MS], values[LAST_MS]):
-                yield VolumeMark(
-                    path=story.path,
-                    axis=axis,
-                    start=key << bins.width_bits,
-                    end=(key + 1) << bins.width_bits,
-                    batches=values[BATCHES],
-                    records=values[RECORDS],
-                    log_bytes=values[BYTES],
-                    first_offset=values[FIRST_OFFSET],
-                    last_offset=values[LAST_OFFSET],
-                    first_timestamp_ms=known_ms(values[FIRST_MS]),
-                    last_timestamp_ms=known_ms(values[LAST_MS]),
-                    goes_back=is_back,
-                )
+        firsts, lasts = bins.values[:, FIRST_MS], bins.values[:, LAST_MS]
+        before = np.maximum.accumulate(np.append([-1], lasts))[:-1]
+        backwards = (axis == "offset") & (firsts >= 0) & (firsts < before)
+        columns = [each.tolist() for each in bins.values.T]
+        times = [list(map(known_ms, columns[each])) for each in (FIRST_MS, LAST_MS)]
+        starts = (bins.key << bins.width_bits).tolist()
+        rows = zip(
+            repeat(story.path),
+            repeat(axis),
+            starts,
+            [each + (1 << bins.width_bits) for each in starts],
+            *(columns[each] for each in (BATCHES, RECORDS, BYTES, FIRST_OFFSET, LAST_OFFSET)),
+            *times,
+            backwards.tolist(),
+        )
+        marks = map(VolumeMark._make, rows)
+        if request.from_ms is None and request.to_ms is None:
+            yield from marks
+            continue
+        for each in marks:
+            if request.is_within(each.first_timestamp_ms, each.last_timestamp_ms):
+                yield each
 
 
 def segment_rows(story: PartitionStory, request: ReportRequest) -> Iterator[SegmentMark]:

@@ -210,7 +210,7 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.face", "eoctl.runs", "eoctl.spark", "recovery.*", "recovery.changes.*",
     },
     "eoctl.runs.report": {
-        "eoctl", "eoctl.face", "eoctl.report", "eoctl.runs.checking",
+        "eoctl", "eoctl.face", "eoctl.report", "eoctl.runs", "eoctl.runs.checking",
         "eoctl.runs.groups", "eoctl.runs.reports", "eoctl.runs.txn", "recovery.*",
         "recovery.changes.*",
     },

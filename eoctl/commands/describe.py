@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import option
-from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
+from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths, process_count
 from eoctl.output import OutputFormat
 from eoctl.runs.notes import notes_in_use
 from storage.errors import (
@@ -37,6 +37,12 @@ def command(
     segments: Annotated[
         bool, option("--segments", help="A row per segment too, for all partitions.")
     ] = False,
+    picture: Annotated[
+        bool, option("--picture", help="Draw partitions as bars of offsets, with what is wrong.")
+    ] = False,
+    max_lanes: Annotated[
+        int | None, option(min=1, metavar="N", help="Draw at most N bars.", show_default="40")
+    ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Summarise partitions: offsets, sizes, codecs, producers, open transactions.
@@ -44,6 +50,14 @@ def command(
     Every batch is read and its checksum verified. A single partition is shown segment by segment
     too. Unknown is printed as unknown (null in jsonl), never as 0.
     """
+    if picture or max_lanes is not None:
+        if segments:
+            raise UsageError("--picture has the borders of segments: --segments goes without it")
+        wanted = given_paths(paths, server_properties)
+        return _picture(
+            wanted, tuple(topic or ()), metadata_dir, server_properties is not None,
+            output, max_lanes, is_picture=picture,
+        )  # fmt: skip
     from eoctl.output import Report, emit, line, while_read
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
@@ -73,6 +87,31 @@ def command(
                 line("")
             emit(Report("remote_segment", RemoteSegment._fields, run.remote_segments), output)
     return run.status
+
+
+def _picture(
+    wanted: list[str],
+    topics: tuple[str, ...],
+    metadata_dir: str | None,
+    is_one_node: bool,
+    output: OutputFormat,
+    max_lanes: int | None,
+    *,
+    is_picture: bool,
+) -> int:
+    if not wanted:
+        raise UsageError("no PATH given", next_step="eoctl describe PATH... --picture")
+    from eoctl.runs.report.pictures import show_offsets
+    from eoctl.runs.report.request import ReportRequest
+
+    request = ReportRequest(
+        wanted,
+        metadata_dir=metadata_dir,
+        topics=topics,
+        jobs=process_count(None),
+        is_one_node=is_one_node,
+    )
+    return show_offsets(request, output, max_lanes, is_picture=is_picture)
 
 
 class _DescribeRun:

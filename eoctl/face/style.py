@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 NARROW = 80  # columns, where nobody says how many there are
+_PLAIN_LOCALES = ("C", "POSIX")
 MAX_DIGITS = 9  # of a width that somebody may mean
 
 
@@ -74,6 +75,19 @@ def is_colored(color: Color) -> bool:
         return color is Color.ALWAYS
     is_dumb = os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and not is_dumb
+
+
+def has_unicode() -> bool:
+    """Whether who reads stdout can be shown more than ASCII, by the locale that was asked for.
+
+    Where none was, Python itself takes a terminal for one that has UTF-8.
+    """
+    asked = [os.environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG")]
+    if asked[1] == "C.UTF-8" and not asked[0] and asked[2] in _PLAIN_LOCALES:
+        return False  # it was Python that asked for UTF-8
+    locale = next((each for each in asked if each), "C.UTF-8")
+    codeset = locale.partition(".")[2].partition("@")[0]
+    return codeset.lower().replace("-", "") == "utf8"
 
 
 def screen_size() -> tuple[int, int]:

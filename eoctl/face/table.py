@@ -169,7 +169,7 @@ def _table(columns: Sequence[_Column], widths: Sequence[int], look: Look) -> str
         )
     for cells in zip(*(each.cells for each in columns), strict=True):
         table.add_row(*(_styled(each, cell) for each, cell in zip(columns, cells, strict=True)))
-    return _rendered(table, sum(widths) + GAP * len(widths), look)
+    return rendered(table, sum(widths) + GAP * len(widths), look)
 
 
 def _styled(column: _Column, cell: str) -> Text:
@@ -198,10 +198,11 @@ def _pairs(columns: Sequence[_Column], width: int, look: Look) -> str:
                 pending = pending + Text(" " * GAP) + pair if pending else pair
         lines.append(pending)
     longest = max((each.cell_len for each in lines), default=0)
-    return _rendered(Text("\n").join(lines), max(longest, width), look)
+    return rendered(Text("\n").join(lines), max(longest, width), look)
 
 
-def _rendered(what: Table | Text, width: int, look: Look) -> str:
+def rendered(what: Table | Text, width: int, look: Look) -> str:
+    """Return lines of text, with escapes for colours where there are some."""
     file = StringIO()
     console = Console(
         file=file,

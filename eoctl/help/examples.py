@@ -55,7 +55,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "describe": (
         Example("Offsets, sizes and open transactions of a log dir", f"eoctl describe {_DIR}"),
-        Example("Every segment of one topic", f"eoctl describe {_DIR} --topic orders --segments"),
+        Example("As bars, with what is wrong where", f"eoctl describe {_DIR} --picture"),
     ),
     "check": (
         Example(
@@ -169,7 +169,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "txn list": (
         Example("What is open", f"eoctl txn list {_DIR}"),
-        Example("What has ended too, of one topic", f"eoctl txn list {_DIR} --topic orders --all"),
+        Example(
+            "As bars of time, with what has ended, of one topic",
+            f"eoctl txn list {_DIR} --topic orders --all --picture",
+        ),
     ),
     "txn describe": (
         Example("Who holds this producer id", f"eoctl txn describe {_DIR} --producer-id 40"),

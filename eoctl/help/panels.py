@@ -25,7 +25,8 @@ _OPTIONS = {
         internal isolation-floor on-damage prefer diverged
     """,
     Panel.OUTPUT: """
-        output columns utc color no-pager no-progress verbose limit fail-on segments report by-hour
+        output picture columns utc color no-pager no-progress verbose limit fail-on segments report
+        by-hour
         print-timestamp print-partition print-offset print-headers print-key key-separator bytes
         print-data-log deep-iteration skip-record-metadata show-secrets text codec
     """,

@@ -1,4 +1,5 @@
-"""A report: one HTML file with timelines, from rows and nothing else.
+"""A report: one HTML file with timelines, or pictures on a terminal, from rows and nothing else.
 
-From the entry down: redaction, page, drawing, island, layout, markup, model.
+From the entry down: redaction, page, drawing, island, offsets_picture, transactions_picture,
+terminal, layout, markup, model.
 """

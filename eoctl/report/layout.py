@@ -90,10 +90,14 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
     return LaidOut(tuple(lanes), thin, (*model.left_out, *left_out))
 
 
-def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[PartitionMark]:
+def ranked_partitions(model: Model) -> list[PartitionMark]:
     """The partitions, those with something wrong first."""
     held = {each.path for each in model.held}
-    ranked = sorted(model.partitions, key=lambda each: _weight(each, held))
+    return sorted(model.partitions, key=lambda each: _weight(each, held))
+
+
+def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[PartitionMark]:
+    ranked = ranked_partitions(model)
     others = ranked[max_lanes:]
     if not others:
         return ranked

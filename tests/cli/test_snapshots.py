@@ -61,6 +61,12 @@ READERS = {
     "lease-pid-list": "lease-pid list kafka",
     "spark-audit": "spark-audit kafka --engine local",
 }
+# On terminals with Unicode and without it: they are no rows, and programs are given none.
+PICTURES = {
+    "describe-picture": "describe damaged/plain-1 damaged/rolled-0 --picture",
+    "txn-list-picture": "txn list crashed --all --picture",
+}
+LOCALES = {"80": "C.UTF-8", "ascii": "C"}
 # Wider: those that have more to show.
 WIDER = [(name, width) for name in ("describe", "duplicates", "txn-list") for width in (140, 200)]
 # What is new in each run is in it: ids of ours.
@@ -116,6 +122,17 @@ def test_in_80_columns(name: str, place: Path) -> None:
     call = READERS[name]
     shown = on_terminal(*arguments_of(call), cwd=place)
     held_against(f"{name}-80", call, shown, shown.text)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("kind", LOCALES)
+def test_pictures(name: str, kind: str, place: Path) -> None:
+    call = PICTURES[name]
+    environment = {"LC_ALL": LOCALES[kind]}
+    shown = on_terminal(*arguments_of(call), cwd=place, environment=environment, streams=["stdout"])
+    held_against(f"{name}-{kind}", call, shown, shown.text)
+    assert all(len(line) <= 80 for line in shown.lines)
+    assert kind != "ascii" or shown.raw.isascii()
 
 
 @pytest.mark.parametrize(("name", "width"), WIDER)
@@ -192,4 +209,5 @@ def test_a_change_and_its_way_back(
 def test_each_snapshot_is_used() -> None:
     used = {f"{name}-80" for name in (*READERS, "apply", "journal-list", "journal-show", "undo")}
     used |= {f"{name}-{width}" for name, width in WIDER} | {"describe-colours"}
+    used |= {f"{name}-{kind}" for name in PICTURES for kind in LOCALES}
     assert {path.stem for path in DIRECTORY.glob("*.txt")} == used | {"txn-hanging-colours"}

@@ -32,9 +32,35 @@ def list_transactions(
     metadata_dir: options.MetadataDir = None,
     now: Now = None,
     transaction_max_timeout_ms: MaxTimeoutMs = DEFAULT_MAX_TIMEOUT_MS,
+    picture: Annotated[
+        bool, option("--picture", help="Draw them as bars of time, by producer.")
+    ] = False,
+    max_lanes: Annotated[
+        int | None, option(min=1, metavar="N", help="Draw at most N producers.", show_default="40")
+    ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """List the open transactions of partitions."""
+    if picture or max_lanes is not None:
+        from eoctl.runs.report.pictures import show_transactions
+        from eoctl.runs.report.request import ReportRequest
+
+        wanted = given_paths(paths, server_properties)
+        if not wanted:
+            raise UsageError("no PATH given", next_step="eoctl txn list PATH... --picture")
+        request = ReportRequest(
+            wanted,
+            metadata_dir=metadata_dir,
+            coordinator_dirs=tuple(coordinator_dir or ()),
+            topics=tuple(topic or ()),
+            jobs=options.process_count(None),
+            now=now,
+            max_timeout_ms=transaction_max_timeout_ms,
+            is_one_node=server_properties is not None,
+        )
+        return show_transactions(
+            request, output, max_lanes, is_picture=picture, is_all=all_transactions
+        )
     from eoctl.output import Report, emit
     from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
 

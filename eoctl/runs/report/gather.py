@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import __version__
 from eoctl.clock import format_time_ms
@@ -13,6 +13,7 @@ from eoctl.runs.checking.verdict import verdict_of_run
 from eoctl.runs.checking.words import next_command, top
 from eoctl.runs.report import calls
 from eoctl.runs.report.around import (
+    Copies,
     StatesSeen,
     brokers_of,
     change_rows,
@@ -47,8 +48,13 @@ from storage.producers.producer_state import AppendError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from eoctl.report.model import ChangeMark, ComparisonMark, DuplicateMark, FindingMark
-    from eoctl.runs.report.around import Copies
+    from eoctl.report.model import (
+        ChangeMark,
+        CommitMark,
+        ComparisonMark,
+        DuplicateMark,
+        FindingMark,
+    )
     from eoctl.runs.report.request import ReportRequest
     from recovery.fsck.one_pass import CheckResult
     from recovery.fsck.verdict import DirectoryVerdict
@@ -63,6 +69,18 @@ TOLD_COUNT = 3
 MAX_BINS = 50_000  # of an axis, of all partitions together
 LEAST_BINS = 24
 PARTED = frozenset(map(str, (Likeness.DIVERGED, Likeness.DISJOINT, Likeness.UNKNOWN)))
+
+
+class _Around(NamedTuple):
+    """What lies around the partitions, or takes reading them again."""
+
+    duplicates: Sequence[DuplicateMark]
+    commits: Sequence[CommitMark]
+    copies: Copies
+    changes: Sequence[ChangeMark]
+
+
+_NOTHING_AROUND = _Around(duplicates=(), commits=(), copies=Copies([], [], []), changes=())
 
 
 class LookRun(CheckRun):
@@ -99,7 +117,8 @@ def gather(request: ReportRequest) -> Model:
 
 class _Gathering:
     def __init__(self, request: ReportRequest) -> None:
-        tell_utc()
+        if not request.is_picture:
+            tell_utc()
         self._request = request
         self._check_request = CheckRequest(
             request.paths,
@@ -137,11 +156,8 @@ class _Gathering:
             )
             for path, each in ((row.path, run.looks[row.path]) for row in run.rows)
         }
-        duplicates = self._duplicates(stories)
-        commits, commit_notes = commit_rows(run.found, request)
-        copies = copies_of(run.found, request, world.moment)
-        changes, change_notes = change_rows(run.found, request)
-        self._notes += [*commit_notes, *copies.notes, *change_notes]
+        around = _NOTHING_AROUND if request.is_picture else self._around(stories)
+        duplicates, commits, copies, changes = around
         every = list(stories.values())
         transactions = [
             row for each in every for row in transaction_rows(each, request, self._options)
@@ -178,6 +194,15 @@ class _Gathering:
             sources=tuple(self._sources()),
             left_out=tuple(self._left_out(verdict)),
         )
+
+    def _around(self, stories: dict[str, PartitionStory]) -> _Around:
+        request, run = self._request, self._run
+        duplicates = self._duplicates(stories)
+        commits, commit_notes = commit_rows(run.found, request)
+        copies = copies_of(run.found, request, self._world.moment)
+        changes, change_notes = change_rows(run.found, request)
+        self._notes += [*commit_notes, *copies.notes, *change_notes]
+        return _Around(duplicates=duplicates, commits=commits, copies=copies, changes=changes)
 
     # --- transactions, and whose they are
 

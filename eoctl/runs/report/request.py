@@ -17,6 +17,7 @@ class ReportRequest(NamedTuple):
         from_ms, to_ms: only what was then, both included; None: from the beginning, to the end.
         transactional_ids: only transactions of these; empty: all.
         max_lanes: of each kind that the page draws.
+        is_picture: for a terminal: only partitions and their transactions, in the one pass.
         redacts: names become pseudonyms; `key_file`: what they are made with.
     """
 
@@ -39,6 +40,7 @@ class ReportRequest(NamedTuple):
     expiration_ms: int | None = None
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
     is_one_node: bool = False
+    is_picture: bool = False
 
     def is_within(self, first_ms: int | None, last_ms: int | None) -> bool:
         """Whether what happened between two times is asked for; what has no time is."""

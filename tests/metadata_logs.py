@@ -18,6 +18,8 @@ from tests.batches import encoded_batch
 if TYPE_CHECKING:
     from pathlib import Path
 
+META = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id={}\ndirectory.id={}\n"
+
 
 def batch(
     offset: int,
@@ -116,3 +118,37 @@ def write_log(directory: Path, batches: list[tuple[int, list[bytes]]], base_offs
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{base_offset:020d}.log").write_bytes(data)
     return offset
+
+
+def node(
+    root: Path,
+    node_id: int,
+    epochs: list[tuple[int, int]],
+    end_offset: int,
+    *,
+    start_offset: int = 0,
+) -> Path:
+    """A log dir whose metadata have these epochs, by their start offsets, up to an end.
+
+    Each record sets feature `f` to its own offset; those below `start_offset` are in a snapshot.
+    """
+    log_dir = root / f"node-{node_id}"
+    directory = log_dir / "__cluster_metadata-0"
+    directory.mkdir(parents=True)
+    (log_dir / "meta.properties").write_text(META.format(node_id, f"A{node_id}" + "A" * 20))
+    starts = [start for _, start in epochs]
+    batches = []
+    for (epoch, start), end in zip(epochs, [*starts[1:], end_offset], strict=True):
+        batches.append((start, leader_change(start, 1, [1, 2, 3], time_ms=epoch, epoch=epoch)))
+        batches += (
+            (offset, batch(offset, [level("f", offset)], epoch=epoch, time_ms=epoch))
+            for offset in range(start + 1, end)
+        )
+    data = b"".join(each for offset, each in batches if offset >= start_offset)
+    (directory / f"{start_offset:020d}.log").write_bytes(data)
+    if start_offset:
+        name = f"{start_offset:020d}-{epochs[-1][0]:010d}.checkpoint"
+        (directory / name).write_bytes(snapshot(level("f", start_offset - 1)))
+    lines = "".join(f"{epoch} {start}\n" for epoch, start in epochs)
+    (directory / "leader-epoch-checkpoint").write_text(f"0\n{len(epochs)}\n{lines}")
+    return log_dir

@@ -133,32 +133,41 @@ def _cut(
 
 
 def _history(run: HistoryRun, limit: int | None, output: OutputFormat) -> int:
-    from eoctl.output import Report, emit, message
-    from eoctl.runs.reports import cluster_history as told
-    from eoctl.runs.told import is_for_people
+    from eoctl.output import message, while_read
+    from eoctl.progress import Progress
 
-    if output is not OutputFormat.TEXT:
-        _stream(run, output)
-    else:
-        if is_for_people(output):
-            limit = TERMINAL_ROWS if limit is None else limit
-        if limit is None:
-            emit(Report("cluster_change", told.COLUMNS, _lines(run)), output)
+    with Progress("reading", run.log_bytes), while_read(lambda: run.status):
+        if output is OutputFormat.TEXT:
+            _tell_history(run, limit)
         else:
-            rows = told.newest(run.changes(), run, limit)
-            left = run.changes_count - len(rows)
-            notes = [f"{left:,} earlier changes are not printed (--limit)"] if left else []
-            emit(Report("cluster_change", told.COLUMNS, rows, notes=notes), output)
-        reports = [
-            _cut("span", told.SpanRow._fields, run.spans, limit, "spans under min.insync.replicas"),
-            _cut("history_sum", told.SumRow._fields, run.sums, limit, "partitions"),
-        ]
-        for each in reports:
-            if each.rows:
-                _print([each], output, is_first=False)
+            _stream(run, output)
     for note in run.notes:
         message(note)
     return run.status
+
+
+def _tell_history(run: HistoryRun, limit: int | None) -> None:
+    from eoctl.output import Report, emit
+    from eoctl.runs.reports import cluster_history as told
+    from eoctl.runs.told import is_for_people
+
+    output = OutputFormat.TEXT
+    if is_for_people(output):
+        limit = TERMINAL_ROWS if limit is None else limit
+    if limit is None:
+        emit(Report("cluster_change", told.COLUMNS, _lines(run)), output)
+    else:
+        rows = told.newest(run.changes(), run, limit)
+        left = run.changes_count - len(rows)
+        notes = [f"{left:,} earlier changes are not printed (--limit)"] if left else []
+        emit(Report("cluster_change", told.COLUMNS, rows, notes=notes), output)
+    reports = [
+        _cut("span", told.SpanRow._fields, run.spans, limit, "spans under min.insync.replicas"),
+        _cut("history_sum", told.SumRow._fields, run.sums, limit, "partitions"),
+    ]
+    for each in reports:
+        if each.rows:
+            _print([each], output, is_first=False)
 
 
 def _lines(run: HistoryRun) -> Iterator[tuple[Any, ...]]:

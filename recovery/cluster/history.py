@@ -84,7 +84,19 @@ def read_state(partition: MetadataLog, until: Moment) -> History:
     Raises:
         UsageError: `until` lies before all that the directory has.
     """
-    history = History(partition, find_start(partition, until), until, lambda _topic: False)
+    return _drained(History(partition, find_start(partition, until), until, lambda _topic: False))
+
+
+def read_through(partition: MetadataLog, until: Moment = ALL) -> History:
+    """Read all that `read_history` would, and tell no changes: is it whole?
+
+    Raises:
+        UsageError: as `read_history`.
+    """
+    return _drained(History(partition, find_start(partition, None), until, lambda _topic: False))
+
+
+def _drained(history: History) -> History:
     for _ in history:
         pass
     return history
@@ -102,6 +114,7 @@ class History:
         went_back_offset: the first record that is older than one before it: clocks of controllers
             differ. None: there is none.
         problems: what could not be read, complete at the end.
+        is_past: what comes behind the moment was met, so that nothing before it is missing.
     """
 
     def __init__(
@@ -120,6 +133,7 @@ class History:
         self.records_count = 0
         self.went_back_offset: int | None = None
         self.problems: list[Problem] = [*start.problems, *self.image.problems]
+        self.is_past = False
         self._partition = partition
         self._until = until
         self._is_wanted = is_wanted
@@ -140,6 +154,14 @@ class History:
         """Every record so far was read and understood."""
         return not self.problems and not self.image.unknown_records_count
 
+    @property
+    def reaches(self) -> bool:
+        """It goes as far as was asked for."""
+        until = self._until
+        if until.offset is not None:
+            return self.end_offset > until.offset
+        return until.timestamp_ms is None or self.is_past
+
     # --- the walk ---------------------------------------------------------------------------------
 
     def _read(self) -> Iterator[Change]:
@@ -147,20 +169,19 @@ class History:
         yield from self._differences(ClusterImage(), self.image)
         read = self._partition.read(self.start_offset)
         last: MetadataBatch | None = None
-        is_stopped = False
         for placed in read:
             header = placed.batch.header
             if placed.batch.crc_ok is False or header.last_offset < self.end_offset:
                 continue
             if self._until.is_before(header.base_offset, header.max_timestamp_ms):
-                is_stopped = True
+                self.is_past = True
                 break
             if header.base_offset > self.end_offset:
                 yield self._unread(header.base_offset, "missing in the log")
             yield from self._resynced(header.base_offset)
             yield from self._batch(placed)
             last = placed
-        if not is_stopped:
+        if not self.is_past:
             yield from self._tail(read, last)
         for problem in unread_of(self._partition, read):
             self._add(problem)

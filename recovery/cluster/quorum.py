@@ -8,23 +8,28 @@ leader. At least so much counts:
   a snapshot       is made of what counts only: all below its end
   one voter        agrees with itself: all of its log
   copies           what a majority of the voters has in the newest epoch is never cut any more
+
+Of a copy that is not the newest one, only that counts for sure which the newest one has, too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from storage.dirs.partition import Partition
-from storage.errors import AccessError, FormatError
+from storage.errors import AccessError, FormatError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 from storage.formats import quorum_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import Problem
     from storage.formats.checkpoint import LeaderEpochEntry
+
+T = TypeVar("T")
 
 
 class MetadataCopy(NamedTuple):
@@ -84,6 +89,66 @@ def _read_copy(partition: Partition, node_id: int | None) -> MetadataCopy:
     )
 
 
+class ChosenReading(NamedTuple, Generic[T]):
+    """What was read of the copy that counts.
+
+    Attributes:
+        passed_over: newer copies of which not all could be read, in words. Empty: there is none.
+    """
+
+    copy: MetadataCopy
+    found: T
+    passed_over: tuple[str, ...] = ()
+
+
+def read_newest_whole(
+    copies: Sequence[MetadataCopy],
+    read: Callable[[MetadataCopy], T],
+    problems_of: Callable[[T], Sequence[Problem]],
+    *,
+    reaches: Callable[[T], bool] = lambda _: True,
+) -> ChosenReading[T]:
+    """Read the newest copy; if a part of it cannot be read, the newest one of which all can.
+
+    Where none is whole, it is the newest. Records that are not understood are no reason: a release
+    that wrote them wrote them to all copies.
+
+    Args:
+        copies: newest first.
+        read: raises UsageError for a copy that does not go back as far as is asked for.
+        problems_of: what could not be read.
+        reaches: whether an older copy goes as far as is asked for, too.
+
+    Raises:
+        UsageError: no copy goes back as far.
+    """
+    first: ChosenReading[T] | None = None
+    refused: UsageError | None = None
+    passed_over: list[str] = []
+    for copy in copies:
+        if first is not None and not passed_over:
+            break
+        try:
+            found = read(copy)
+        except UsageError as exc:
+            refused = refused or exc
+            continue
+        path, problems = copy.partition.path, problems_of(found)
+        if first is None:
+            first = ChosenReading(copy, found)
+            if problems:
+                passed_over = [
+                    *map(str, problems),
+                    f"{path}: not all of it could be read: a state may be an older one",
+                ]
+        elif not problems and reaches(found):
+            passed_over.append(f"{path} counts: older, and whole")
+            return ChosenReading(copy, found, tuple(passed_over))
+    if first is None:
+        raise refused or UsageError("no copy of the metadata")
+    return first
+
+
 def voters_of(image: ClusterImage, copies: Iterable[MetadataCopy]) -> tuple[int, ...]:
     """Tell who votes: by the log, else by quorum-state, else each controller that registered."""
     if image.voters:
@@ -108,20 +173,47 @@ class CountedTo(NamedTuple):
     Attributes:
         end_offset: all below it counts; what is above may.
         why: in words.
+        parted_from: the newer copy that has something else from there on, or nothing; None: it is
+            the newest one that was read.
     """
 
     end_offset: int
     why: str
+    parted_from: str | None = None
 
 
-def counted(copies: Sequence[MetadataCopy], voters: Sequence[int], end_offset: int) -> CountedTo:
-    """Tell how far the newest of several copies counts.
+def counted(
+    copies: Sequence[MetadataCopy],
+    voters: Sequence[int],
+    end_offset: int,
+    *,
+    read: MetadataCopy | None = None,
+) -> CountedTo:
+    """Tell how far a copy counts.
 
     Args:
         copies: as `metadata_copies` gives them.
         voters: the controllers that vote; empty: not known.
-        end_offset: where the newest one was found to end.
+        end_offset: where the one that was read was found to end.
+        read: that copy; None: the newest.
     """
+    newest = copies[0]
+    if read is None or read is newest:
+        return _counted_newest(copies, voters, end_offset)
+    # As much of the newest one as is known without its contents: they may be damaged.
+    known = _counted_newest(copies, voters, newest.end_offset)
+    path = newest.partition.path
+    shared = _common(newest, read, read.end_offset) if read.epochs and newest.epochs else 0
+    own = min(read.snapshot_end_offset, end_offset)
+    agreed = min(known.end_offset, shared, end_offset)
+    if own >= agreed:
+        return CountedTo(own, "a snapshot" if own else "nothing tells", path)
+    return CountedTo(agreed, known.why, path if shared < end_offset else None)
+
+
+def _counted_newest(
+    copies: Sequence[MetadataCopy], voters: Sequence[int], end_offset: int
+) -> CountedTo:
     newest = copies[0]
     snapshot = max((_common(newest, each, each.snapshot_end_offset) for each in copies), default=0)
     best = CountedTo(min(snapshot, end_offset), "a snapshot" if snapshot else "nothing tells")

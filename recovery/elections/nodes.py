@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.quorum import metadata_copies, voters_of
+from recovery.cluster.quorum import metadata_copies, read_newest_whole, voters_of
 from storage.dirs.cluster_image import load_cluster_image
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
@@ -202,19 +202,17 @@ def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
             " copy has most",
         )
-    newest, image = copies[0].partition, load_cluster_image(copies[0].partition)
-    notes += (f"{newest.path}: {each}" for each in image.problems)
+    reading = read_newest_whole(
+        copies, lambda copy: load_cluster_image(copy.partition), lambda image: image.problems
+    )
+    path, image = reading.copy.partition.path, reading.found
+    notes += reading.passed_over
     if not image.is_complete:
-        notes.append(f"{newest.path}: not all of it could be read: a state may be an older one")
-        for older in copies[1:]:
-            other = load_cluster_image(older.partition)
-            if other.is_complete:
-                newest, image = older.partition, other
-                notes.append(f"{newest.path} counts: older, and whole")
-                break
+        notes += map(str, image.problems)
+        notes.append(f"{path}: not all of it could be read: a state may be an older one")
     voters = voters_of(image, copies)
     unseen = _unseen_controllers(voters, [each.node_id for each in copies])
-    found = NewestMetadata(path=newest.path, image=image, voters=voters, unseen=unseen)
+    found = NewestMetadata(path=path, image=image, voters=voters, unseen=unseen)
     return found, notes
 
 

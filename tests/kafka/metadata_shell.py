@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .jars import KAFKA_LIBS, java_command, missing_broker, quick_start
@@ -11,7 +13,8 @@ from .jars import KAFKA_LIBS, java_command, missing_broker, quick_start
 if TYPE_CHECKING:
     from pathlib import Path
 
-TIMEOUT_S = 120
+TIMEOUT_S = 240
+CALL_TIMEOUT_S = 30  # a call takes less than one, and may hang at its end
 INDENT = 2
 _FIELD = re.compile(r"([A-Za-z]+)=")
 
@@ -31,7 +34,22 @@ def image_of(file: Path) -> Tree:
     """The image as a tree of names; what has no more names below it is a leaf, a text.
 
     The shell ignores what it cannot read, and takes the lock of a log dir for itself: give it a copy.
+    It does not wait for its own image, which is empty until it is whole, and once in a while it does
+    not end: it is asked again then.
+
+    Raises:
+        TimeoutError: it had none.
     """
+    end_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end_s:
+        with suppress(subprocess.TimeoutExpired):
+            tree = _asked(file)
+            if not tree["provenance"].startswith("offset -1,"):
+                return tree
+    raise TimeoutError(f"{file}: no image")
+
+
+def _asked(file: Path) -> Tree:
     done = subprocess.run(
         java_command(
             "-XX:+UseSerialGC",
@@ -48,7 +66,7 @@ def image_of(file: Path) -> Tree:
         stdin=subprocess.DEVNULL,
         text=True,
         check=True,
-        timeout=TIMEOUT_S,
+        timeout=CALL_TIMEOUT_S,
     )
     return _tree(done.stdout.splitlines())
 

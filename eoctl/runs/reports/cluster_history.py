@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.runs.reports.cluster_metadata import (
     GivenMetadata,
+    newest_copy,
     parse_moment,
+    parted_note,
     reading_notes,
     wanted_topics,
 )
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from recovery.cluster.changes import Change
-    from recovery.cluster.history import History
-    from recovery.cluster.quorum import MetadataCopy
     from recovery.cluster.spans import PartitionSum, UnderIsrSpan
 
 KEPT_SPANS = 1000  # the longest ones, for text; programs get all of them
@@ -93,8 +93,14 @@ class HistoryRun:
         self._longest: list[tuple[int, int, UnderIsrSpan]] = []
         self._ended_count = 0
         moment = parse_moment(at, given.end_time_ms())
-        self.copy, self.history = _covering(given.copies, moment, self._wanted)
+        self.copy, self._passed_over = newest_copy(given, moment)
+        self.history = read_history(self.copy.partition, until=moment, is_wanted=self._wanted)
         self.changes_count = 0
+
+    @property
+    def log_bytes(self) -> int:
+        """How much there is to read."""
+        return sum(each.log.file_bytes for each in self.copy.partition.segments)
 
     def changes(self) -> Iterator[Change]:
         """Give the changes, each once."""
@@ -136,11 +142,12 @@ class HistoryRun:
         """Sentences for people, once all changes were given."""
         history = self.history
         voters = voters_of(history.image, self.given.copies)
-        known = counted(self.given.copies, voters, history.end_offset)
-        told = [*self.given.notes, *reading_notes(self.copy, history)]
+        known = counted(self.given.copies, voters, history.end_offset, read=self.copy)
+        told = [*self.given.notes, *self._passed_over, *reading_notes(self.copy, history)]
         if history.start_offset:
             told.append(f"what was before offset {history.start_offset} is in no file any more")
-        if known.end_offset < history.end_offset:
+        told += parted_note(self.copy, known, history.end_offset)
+        if known.end_offset < history.end_offset and known.parted_from is None:
             told.append(
                 f"changes from offset {known.end_offset} on may never have counted: how far the"
                 f" {len(voters) or 'unknown number of'} voters had agreed is not known"
@@ -154,21 +161,8 @@ class HistoryRun:
     @property
     def status(self) -> int:
         """5: not all of it could be read."""
-        is_short = self.given.is_short or not self.history.is_complete
+        is_short = self.given.is_short or self._passed_over or not self.history.is_complete
         return EXIT_SKIPPED if is_short else EXIT_OK
-
-
-def _covering(
-    copies: Sequence[MetadataCopy], moment: Any, is_wanted: Any
-) -> tuple[MetadataCopy, History]:
-    first: UsageError | None = None
-    for copy in copies:
-        try:
-            return copy, read_history(copy.partition, until=moment, is_wanted=is_wanted)
-        except UsageError as exc:
-            first = first or exc
-    assert first is not None
-    raise first
 
 
 def row_of(change: Change) -> dict[str, Any]:

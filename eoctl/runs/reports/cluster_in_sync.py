@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.runs.reports.cluster_metadata import GivenMetadata, reading_notes
+from eoctl.progress import Progress
+from eoctl.runs.reports.cluster_metadata import GivenMetadata, newest_copy, reading_notes
 from eoctl.runs.told import Said, moment
 from recovery.cluster.history import read_history
 from recovery.cluster.in_sync import AckStanding, in_sync_at, record_origins
@@ -61,6 +62,9 @@ class InSyncRun:
         self._is_short = given.is_short
         if not given.copies:
             raise UsageError(f"{given.path}: nothing has happened yet: there is no log")
+        self._copy, passed_over = newest_copy(given)
+        self.notes += passed_over
+        self._is_short = self._is_short or bool(passed_over)
         origins = self._origins()
         later = [each.leader_epoch for each in origins[1:]]
         self.rows = [
@@ -102,9 +106,12 @@ class InSyncRun:
         return origins
 
     def _rows(self, origin: RecordOrigin, before_epoch: int | None) -> Iterator[InSyncRow]:
-        copy = self._given.copies[0]
+        copy = self._copy
         history = read_history(copy.partition)
-        found = in_sync_at(history, origin, self.topic, self.partition, before_epoch=before_epoch)
+        with Progress("reading"):
+            found = in_sync_at(
+                history, origin, self.topic, self.partition, before_epoch=before_epoch
+            )
         self.notes += [each for each in reading_notes(copy, history) if each not in self.notes]
         self._is_short = self._is_short or not history.is_complete
         if not found:

@@ -7,9 +7,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from eoctl.clock import parse_time_ms
-from recovery.cluster.history import read_state
+from eoctl.progress import Progress
+from recovery.cluster.history import ALL, read_through
 from recovery.cluster.moments import Moment
-from recovery.cluster.quorum import metadata_copies
+from recovery.cluster.quorum import metadata_copies, read_newest_whole
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
 from storage.errors import UsageError
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from recovery.cluster.history import History
-    from recovery.cluster.quorum import MetadataCopy
-    from storage.dirs.cluster_image import ClusterImage
+    from recovery.cluster.quorum import ChosenReading, CountedTo, MetadataCopy
+    from storage.dirs.cluster_image import ClusterImage, MetadataLog
     from storage.dirs.log_dir import LogDir
 
 NOW = "now"
@@ -130,20 +131,44 @@ def _one_cluster(log_dirs: Iterable[LogDir]) -> str | None:
     return next(iter(known), None)
 
 
-def read_covering(copies: Sequence[MetadataCopy], moment: Moment) -> tuple[MetadataCopy, History]:
-    """Read the state at a moment from the newest copy that reaches back to it.
+def read_of_newest(
+    given: GivenMetadata, moment: Moment, read: Callable[[MetadataLog, Moment], History]
+) -> ChosenReading[History]:
+    """Read the newest copy that goes back to a moment; if it is damaged, an older one that is not.
+
+    `read`: `read_state` or `read_through`.
 
     Raises:
-        UsageError: none does.
+        UsageError: none goes back as far.
     """
-    first: UsageError | None = None
-    for copy in copies:
-        try:
-            return copy, read_state(copy.partition, moment)
-        except UsageError as exc:
-            first = first or exc
-    assert first is not None
-    raise first
+    return read_newest_whole(
+        given.copies,
+        lambda copy: read(copy.partition, moment),
+        lambda history: history.problems,
+        reaches=lambda history: history.reaches,
+    )
+
+
+def newest_copy(given: GivenMetadata, moment: Moment = ALL) -> tuple[MetadataCopy, tuple[str, ...]]:
+    """Choose the copy whose changes are told, and say which newer ones were passed over.
+
+    Raises:
+        UsageError: none goes back as far.
+    """
+    if len(given.copies) == 1:
+        return given.copies[0], ()
+    with Progress("looking for the newest whole copy"):
+        reading = read_of_newest(given, moment, read_through)
+    return reading.copy, reading.passed_over
+
+
+def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterator[str]:
+    """Say what a newer copy, which does not go back as far or is damaged, does not have."""
+    if known.parted_from is not None and known.end_offset < end_offset:
+        yield (
+            f"{copy.partition.path}: from offset {known.end_offset} on it is not known to have what"
+            f" {known.parted_from} has, which is newer: it may never have counted"
+        )
 
 
 def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.clock import format_time_ms
+from eoctl.progress import Progress
 from eoctl.runs.reports.cluster_metadata import (
     NOW,
     GivenMetadata,
     parse_moment,
-    read_covering,
+    parted_note,
+    read_of_newest,
     reading_notes,
     wanted_topics,
 )
@@ -22,6 +24,7 @@ from eoctl.runs.reports.cluster_rows import (
     PartitionStateRow,
     SettingRow,
 )
+from recovery.cluster.history import read_state
 from recovery.cluster.quorum import CountedTo, counted, voters_of
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
@@ -90,7 +93,8 @@ class StateRun:
         self._is_short = given.is_short
         self._wanted = wanted_topics(topics)
         self._has_all_settings = has_all_settings
-        self.image, self.cluster = self._read(at)
+        with Progress("reading"):
+            self.image, self.cluster = self._read(at)
         if topics and not any(map(self._is_wanted, self.image.topics)):
             raise UsageError(f"no topic {', '.join(topics)} in {given.path}{self._at_words(at)}")
         self.copies = list(self._copy_rows())
@@ -125,9 +129,13 @@ class StateRun:
             known = CountedTo(end_offset=0, why="a bootstrap.checkpoint")
             return image, self._cluster_row(image, path, None, None, known)
         moment = parse_moment(at, given.end_time_ms())
-        copy, history = read_covering(given.copies, moment)
+        copy, history, passed_over = read_of_newest(given, moment, read_state)
+        self.notes += passed_over
+        self._is_short = self._is_short or bool(passed_over)
         self._note_reading(copy, history, moment)
-        known = counted(given.copies, voters_of(history.image, given.copies), history.end_offset)
+        voters = voters_of(history.image, given.copies)
+        known = counted(given.copies, voters, history.end_offset, read=copy)
+        self.notes += parted_note(copy, known, history.end_offset)
         return history.image, self._cluster_row(
             history.image, copy.partition.path, copy.node_id, history, known
         )

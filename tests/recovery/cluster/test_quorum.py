@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from recovery.cluster.quorum import counted, metadata_copies
 from storage.dirs.discovery import discover
-from tests.metadata_logs import batch, leader_change, level, snapshot
+from tests.metadata_logs import level, node, snapshot
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from recovery.cluster.quorum import MetadataCopy
-
-META = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id={}\ndirectory.id={}\n"
-
-
-def node(root: Path, node_id: int, epochs: list[tuple[int, int]], end_offset: int) -> None:
-    """A log dir whose metadata has these epochs, by their start offsets, up to an end."""
-    log_dir = root / f"node-{node_id}"
-    directory = log_dir / "__cluster_metadata-0"
-    directory.mkdir(parents=True)
-    (log_dir / "meta.properties").write_text(META.format(node_id, f"A{node_id}" + "A" * 20))
-    starts = [start for _, start in epochs]
-    data = b""
-    for (epoch, start), end in zip(epochs, [*starts[1:], end_offset], strict=True):
-        data += leader_change(start, 1, [1, 2, 3], time_ms=epoch, epoch=epoch)
-        for offset in range(start + 1, end):
-            data += batch(offset, [level("f", offset)], epoch=epoch, time_ms=epoch)
-    (directory / f"{0:020d}.log").write_bytes(data)
-    lines = "".join(f"{epoch} {start}\n" for epoch, start in epochs)
-    (directory / "leader-epoch-checkpoint").write_text(f"0\n{len(epochs)}\n{lines}")
 
 
 def copies_of(root: Path) -> list[MetadataCopy]:
@@ -74,3 +54,18 @@ def test_a_snapshot_and_a_single_voter(tmp_path: Path) -> None:
     (path / f"{8:020d}-0000000001.checkpoint").write_bytes(snapshot(level("f", 7)))
     found = counted(copies_of(tmp_path), (1, 2, 3), 14)
     assert (found.end_offset, found.why) == (8, "a snapshot")
+
+
+def test_of_an_older_copy_what_the_newest_has_too(tmp_path: Path) -> None:
+    """Node 1 has other records from 10 on; a newer snapshot says nothing of them."""
+    node(tmp_path, 1, [(1, 0)], 30)
+    node(tmp_path, 2, [(1, 0), (2, 10)], 14, start_offset=12)
+    copies = copies_of(tmp_path)
+    assert counted(copies, (1, 2, 3), 14).end_offset == 12
+    found = counted(copies, (1, 2, 3), 30, read=copies[1])
+    assert (found.end_offset, found.parted_from) == (10, copies[0].partition.path)
+    found = counted(copies, (1, 2, 3), 9, read=copies[1])
+    assert (found.end_offset, found.parted_from) == (9, None)
+    (Path(copies[1].partition.path) / "leader-epoch-checkpoint").unlink()
+    copies = copies_of(tmp_path)
+    assert counted(copies, (1, 2, 3), 9, read=copies[1]).end_offset == 0

@@ -113,4 +113,5 @@ def command(
         repair=repair,
         now=now,
     )
-    return run_change(adopt_command(paths, wanted, options.process_count(jobs)), change, output)
+    adoption = adopt_command(paths, wanted, options.process_count(jobs), is_kept=change.is_kept)
+    return run_change(adoption, change, output)

@@ -75,4 +75,4 @@ def command(
         broker_version=broker_version,
         has_internal_topics=not no_internal_topics,
     )
-    return run_change(init_command(path, wanted), change, output)
+    return run_change(init_command(path, wanted, is_kept=change.is_kept), change, output)

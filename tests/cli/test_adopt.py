@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -77,6 +78,21 @@ def test_only_looked_at(dead: Path, eoctl: Cli) -> None:
     assert "this is a plan, nothing was changed: --apply does it\n" in outcome.errors
     assert not Path("new").exists()
     assert difference(before, tree_of(dead, directory_times=True)) == []
+    # Another call would draw other ids.
+    assert "a new cluster, for Kafka" in outcome.errors
+    assert not re.findall(r"\bcluster [A-Za-z0-9_-]{22}\b", outcome.errors)
+    given = eoctl("adopt", dead, "--to", "new", "--cluster-id", "mine")
+    assert "cluster mine, for Kafka" in given.errors
+
+
+def test_the_ids_of_a_plan_are_those_that_are_written(dead: Path, eoctl: Cli) -> None:
+    saved = eoctl("adopt", dead, "--to", "new", "--save-plan", "plan")
+    applied = eoctl("adopt", dead, "--to", "other", "--apply")
+    assert eoctl("apply", "plan").status == 0
+    for told, name in ((saved, "new"), (applied, "other")):
+        meta = parse_meta_properties(Path(name, "meta.properties").read_bytes())
+        assert f"cluster {meta.cluster_id}, for Kafka" in told.errors
+        assert "drawn" not in told.errors
 
 
 @pytest.mark.parametrize("way", ["--copy", "--link"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,10 +36,28 @@ def names(path: str) -> list[str]:
 
 
 def test_only_looked_at(eoctl: Cli) -> None:
-    outcome = eoctl("init", "kafka", "--topic", "a:2")
+    """Another call would draw other ids: those of this one are not shown as if they were written."""
+    outcome = eoctl("init", "kafka", "--topic", "a:2", "--output", "jsonl")
     assert outcome.status == 0, outcome.errors
-    assert "this is a plan, nothing was changed: --apply does it\n" in outcome.errors
+    assert "this is a plan, nothing was changed: --apply does it" in outcome.errors
     assert not Path("kafka").exists()
+    assert {row["topic_id"] for row in rows_of(outcome, "topic")} == {None}
+    assert not re.findall(r"\b[A-Za-z0-9_-]{22}\b", outcome.text + outcome.errors)
+    assert "a new cluster, for Kafka" in outcome.errors
+    assert "--save-plan FILE" in outcome.errors
+    given = eoctl("init", "kafka", "--topic", "a:2", "--cluster-id", "mine")
+    assert "cluster mine, for Kafka" in given.errors
+
+
+def test_what_is_applied_is_told(eoctl: Cli) -> None:
+    outcome = eoctl("init", "k", "--topic", "t", ALONE, "--apply", "--output", "jsonl")
+    (row,) = rows_of(outcome, "topic")
+    image = load_bootstrap_image("k")
+    assert image is not None
+    assert image.topics["t"].topic_id == parse_uuid(row["topic_id"])
+    meta = parse_meta_properties(Path("k/meta.properties").read_bytes())
+    assert f"cluster {meta.cluster_id}, for Kafka" in outcome.errors
+    assert "drawn" not in outcome.errors
 
 
 def test_what_is_made(eoctl: Cli) -> None:
@@ -161,6 +180,9 @@ def test_a_saved_plan_keeps_its_ids(eoctl: Cli) -> None:
     assert image is not None
     ids = {row["topic"]: parse_uuid(row["topic_id"]) for row in rows_of(saved, "topic")}
     assert {name: each.topic_id for name, each in image.topics.items()} == ids
+    meta = parse_meta_properties(Path("k/meta.properties").read_bytes())
+    assert f"cluster {meta.cluster_id}, for Kafka" in saved.errors
+    assert "drawn" not in saved.errors
     again = eoctl("apply", "plan")
     assert again.status == 0
     assert "had been applied before" in again.errors

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from eoctl.clients.partitions.identity import choose_identity, own_producer_id
+from eoctl.clients.partitions.identity import choose_identity, run_ids
 from eoctl.runs.clients.produce_report import ProduceReport
 from storage.errors import UsageError
 from storage.formats.record_batch import MAX_SEQUENCE
@@ -117,7 +117,7 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
         "base_offset": 179,
         "last_offset": 181,
         "segments_rolled": 0,
-        "producer_id": own_producer_id((), ["plain-0"], 179),
+        "producer_id": next(run_ids(["plain-0"], 179)),
         "producer_epoch": 0,
         "base_sequence": 0,
         "last_sequence": 2,
@@ -153,7 +153,7 @@ def test_the_plan_changes_nothing_and_is_what_is_done(
     again = report_of(eoctl(*call, "--apply"))
     assert (again["base_offset"], again["producer_id"]) == (
         182,
-        own_producer_id((), ["plain-0"], 182),
+        next(run_ids(["plain-0"], 182)),
     )
     for path in (log_dir / "plain-0").iterdir():
         assert eoctl("dump-segment", path).status == 0
@@ -176,7 +176,7 @@ def test_text(eoctl: Callable[..., Outcome], log_dir: Path, lines: Callable[...,
         179,
         179,
         0,
-        own_producer_id((), ["plain-0"], 179),
+        next(run_ids(["plain-0"], 179)),
         0,
         0,
         0,
@@ -332,12 +332,6 @@ def test_a_known_producer_goes_on(given: dict[str, int], wanted: tuple[int, int,
     assert choose_identity(manager_with(5, 3, 41), **given) == ProducerIdentity(*wanted)
 
 
-def test_a_new_producer_has_an_id_that_nobody_knows() -> None:
-    first = own_producer_id([manager_with(5, 3, 41)], ["t-0"], 10)
-    known = [manager_with(first, 0, 1), manager_with(first + 1, 0, 1)]
-    assert own_producer_id(known, ["t-0"], 10) == first + 2
-
-
 def test_what_follows_the_last_sequence_number() -> None:
     assert choose_identity(manager_with(5, 3, MAX_SEQUENCE), producer_id=5)[2] == 0
     assert choose_identity(manager_with(5, 3, None), producer_id=5) == (5, 3, 0)
@@ -378,7 +372,7 @@ def test_what_the_log_refuses_ends_it(
     before = inventory(log_dir)
     for more, kafka_error in [
         (
-            ("--producer-id", own_producer_id((), ["plain-0"], 179), "--base-sequence", 5),
+            ("--producer-id", next(run_ids(["plain-0"], 179)), "--base-sequence", 5),
             "OUT_OF_ORDER",
         ),
         (("--producer-id", 9, "--producer-epoch", 3), ""),

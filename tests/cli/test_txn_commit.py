@@ -109,9 +109,8 @@ def test_several_partitions_and_the_offsets_of_a_group(
     monkeypatch.setattr(
         "eoctl.clients.partitions.open_partition.wall_ms", lambda: 1_795_229_999_000
     )
-    ids = iter([4242, 4242])
     monkeypatch.setattr(
-        "eoctl.clients.coordinators.log_dir_coordinator.random_producer_id", lambda: next(ids)
+        "eoctl.clients.partitions.own_ids.random_producer_ids", lambda: iter([4242])
     )
     other = copy_log_dir(kafka, kafka.parent / "other")
     producer_id, epoch = begin(kafka)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.coordinators.coordinator_topic import look_at_topic
-from eoctl.clients.partitions.identity import random_producer_id
+from eoctl.clients.partitions.own_ids import OwnIds
 from recovery.cluster.coordinator_log import CoordinatorLog
 from recovery.cluster.internal_topics import MAX_PROBLEMS_COUNT
 from storage.errors import RefusedError
@@ -112,24 +112,37 @@ def require_home(topic: CoordinatorTopic, image: ClusterImage | None, name: str)
 
 def open_coordinator(
     read: ReadLog,
-    log_dir: LogDir,
+    log_dirs: Sequence[LogDir],
     image: ClusterImage | None,
     partitions: Partitions,
     now_ms: Callable[[], int],
+    notes: list[str],
     *,
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS,
 ) -> TransactionCoordinator:
-    """Return the coordinator, which writes to `partitions`."""
+    """Return the coordinator, which writes to `partitions`.
+
+    Args:
+        read: its records: the producer ids that it takes are none of those in them.
+        log_dirs: in which these ids are new, too.
+        image: of the cluster.
+        partitions: to write to.
+        now_ms: the clock.
+        notes: gets what a person should know of an id that was taken.
+        max_timeout_ms: transaction.max.timeout.ms of the brokers.
+    """
+    next_broker_id = None if image is None else image.next_producer_id
+    own_ids = OwnIds((each.path for each in log_dirs), next_broker_id, notes)
     version = 2 if image is None else image.features.get(TRANSACTION_VERSION, 0)
     return TransactionCoordinator(
         partitions,
         (each.state for each in read.log.ids.values() if each.state is not None),
         ClusterSettings(
             read.topic.partitions_count,
-            look_at_topic([log_dir], image, GROUPS_TOPIC).partitions_count,
+            look_at_topic(log_dirs, image, GROUPS_TOPIC).partitions_count,
             transaction_version=version,
             max_timeout_ms=max_timeout_ms,
         ),
         now_ms=now_ms,
-        new_producer_id=random_producer_id,
+        new_producer_id=lambda: own_ids.random_id(read.log.producer_ids),
     )

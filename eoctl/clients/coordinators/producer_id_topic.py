@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.append_notes import price_of
 from eoctl.clients.partitions.open_partition import clock_of
+from eoctl.clients.partitions.own_ids import require_out_of_reach
 from eoctl.clients.partitions.target import TargetOptions, require_log_dir, resolve_target
 from eoctl.clock import resolve_now
 from recovery.changes.journals.unfinished import require_finished
@@ -168,6 +169,7 @@ def _target(log_dir: LogDir, options: IdOptions) -> tuple[WriteTarget, list[str]
         options.metadata_dir, options.topic_id, options.single_copy, may_be_internal=True
     )
     notes: list[str] = []
+    require_out_of_reach(None if image is None else image.next_producer_id)
     if image is None:
         if not is_there and options.topic_id is None:
             chosen = chosen._replace(topic_id=new_topic_id())

@@ -88,8 +88,9 @@ class Transactional:
         else:
             require_home(read.topic, image, options.transactional_id)
         self.coordinator = open_coordinator(
-            read, log_dir, image, partitions, now_ms, max_timeout_ms=options.max_timeout_ms
-        )
+            read, [log_dir], image, partitions, now_ms, self.notes,
+            max_timeout_ms=options.max_timeout_ms,
+        )  # fmt: skip
         version = self.coordinator.settings.transaction_version
         self.version = version if options.version is None else options.version
         if self.version > version:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from eoctl.clients.log.batch_reader import BatchBlock, LogBatch
     from eoctl.clients.log.consumer import ConsumeOptions
     from eoctl.clients.partitions.open_partition import OpenPartition
+    from eoctl.clients.partitions.own_ids import OwnIds
     from storage.formats.record_batch import BatchHeader
 
 ANCHOR_BYTES = 128 << 20  # of batches between two anchors: so much is compared after a crash
@@ -76,6 +77,7 @@ class Copier:
         opened: the destination.
         keeper: of the session.
         producer_id: that the user gave.
+        own_ids: of the log dir of the destination, for a copy that begins.
 
     Attributes:
         resumed: where the run goes on.
@@ -96,6 +98,7 @@ class Copier:
         opened: OpenPartition,
         keeper: CopySessionKeeper,
         producer_id: int | None,
+        own_ids: OwnIds,
     ) -> None:
         self.consumer = consumer
         self.opened = opened
@@ -104,7 +107,7 @@ class Copier:
         self._options = options
         self._source = PartitionOf.of(consumer.partition)
         self._destination = self._destination_of()
-        self.producer_id, self._has_new_id = self._choose_id(producer_id)
+        self.producer_id, self._has_new_id = self._choose_id(producer_id, own_ids)
         self.producer_epoch = NO_EPOCH
         self.resumed = self._resume() if keeper.session is not None else self._begin()
         self.source_offset = self.resumed.source_offset
@@ -132,14 +135,15 @@ class Copier:
             partition=target.name.partition,
         )
 
-    def _choose_id(self, given: int | None) -> tuple[int, bool]:
+    def _choose_id(self, given: int | None, own_ids: OwnIds) -> tuple[int, bool]:
         """The one place that decides who the copier is: the id, and whether it is new to it."""
         session = self.keeper.session
         if session is None:
             if given is not None:
                 return given, True
             ids = {each.producer_id for each in self.opened.tail.producers}
-            return own_id(self._source, self._destination, ids), True
+            path = self.opened.target.path
+            return own_id(self._source, self._destination, ids, own_ids, path), True
         self._require_same(session)
         known = session.last_anchor
         if given in (None, known.producer_id):

@@ -30,6 +30,7 @@ from storage.producers.producer_state import NO_EPOCH, AppendError
 if TYPE_CHECKING:
     from collections.abc import Container
 
+    from eoctl.clients.partitions.own_ids import OwnIds
     from recovery.changes.append_journal import AppendJournal
     from storage.dirs.partition import Partition
     from storage.files.fsio import FileSystem
@@ -140,7 +141,13 @@ def default_path(log_dir_path: str, name: str, source: PartitionOf) -> str:
     return str(place / f"{name[:NAME_CHARS]}.from-{digest}.session")
 
 
-def own_id(source: PartitionOf, destination: PartitionOf, known: Container[int]) -> int:
+def own_id(
+    source: PartitionOf,
+    destination: PartitionOf,
+    known: Container[int],
+    own_ids: OwnIds,
+    path: str,
+) -> int:
     """Return the producer id of a copy, which no broker hands out.
 
     It follows from the two, so that a session that was lost finds what it had written.
@@ -150,10 +157,12 @@ def own_id(source: PartitionOf, destination: PartitionOf, known: Container[int])
         destination: where it goes.
         known: ids that the destination knows. An earlier release took one above 2^53: what has it
             goes on with it.
+        own_ids: of the log dir of the destination.
+        path: of the destination.
     """
     of = (tuple(source), tuple(destination))
     earlier = derived_id(of, _EARLIER_IDS)
-    return earlier if earlier in known else derived_id(of, COPY_IDS)
+    return earlier if earlier in known else own_ids.id_of_copy(of, COPY_IDS, known, path)
 
 
 class CopySessionKeeper:

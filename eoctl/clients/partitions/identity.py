@@ -23,7 +23,7 @@ from storage.producers.producer_state import MAX_PRODUCER_EPOCH
 from storage.writing.record_builder import ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from storage.formats.producer_snapshot import ProducerEntry
     from storage.producers.producer_state import ProducerStateManager
@@ -40,29 +40,27 @@ SEQUENCES_COUNT = MAX_SEQUENCE + 1
 EPOCHS_COUNT = MAX_PRODUCER_EPOCH  # those of data: the last one is for a marker
 
 
-def own_producer_id(
-    states: Iterable[ProducerStateManager], names: Iterable[str], end_offset: int
-) -> int:
-    """Return an id that no broker hands out, and that no earlier run used in these partitions.
-
-    Runs on other partitions of the log dir get others; a plan and its run get the same.
-
-    Args:
-        states: what the partitions know.
-        names: of the partitions.
-        end_offset: the highest log end offset of them.
-    """
-    known = {each for state in states for each in state.producers}
-    producer_id = derived_id((sorted(names), end_offset), OWN_IDS)
-    while producer_id in known:
-        producer_id += 1
-    return producer_id
+def derived_ids(of: object, ids: range) -> Iterator[int]:
+    """Give all of these ids, from one on that follows from something: a digest of its `repr`."""
+    digest = hashlib.sha256(repr(of).encode()).digest()
+    place = int.from_bytes(digest[:8], "big") * len(ids) >> 64
+    yield from ids[place:]
+    yield from ids[:place]
 
 
 def derived_id(of: object, ids: range) -> int:
-    """Return one of these ids, which follows from something by a digest of how Python shows it."""
-    digest = hashlib.sha256(repr(of).encode()).digest()
-    return ids[int.from_bytes(digest[:8], "big") * len(ids) >> 64]
+    """Return the first one of `derived_ids`."""
+    return next(derived_ids(of, ids))
+
+
+def run_ids(names: Iterable[str], end_offset: int) -> Iterator[int]:
+    """Give ids for a run without a session; a plan and its run are given the same.
+
+    Args:
+        names: of the partitions that are written to.
+        end_offset: the highest log end offset of them.
+    """
+    return derived_ids((sorted(names), end_offset), OWN_IDS)
 
 
 def choose_identity(
@@ -92,12 +90,13 @@ def choose_identity(
     return ProducerIdentity(producer_id, producer_epoch, base_sequence)
 
 
-def random_producer_id() -> int:
-    """Return an id for a session.
+def random_producer_ids() -> Iterator[int]:
+    """Give ids for a session, or for a transactional id.
 
-    Drawn, since it must be new also in a log that was cut or made anew.
+    Drawn, since they must be new also in a log that was cut or made anew.
     """
-    return secrets.choice(SESSION_IDS)
+    while True:
+        yield secrets.choice(SESSION_IDS)
 
 
 class LogPlace(NamedTuple):

@@ -76,6 +76,7 @@ class WriteTarget(NamedTuple):
         config: the topic's settings.
         replication_factor: None if unknown.
         leader_epoch: as the cluster's metadata has it; None if unknown.
+        next_broker_id: the producer id that a controller hands out next; None if unknown.
         notes: what a person should know.
     """
 
@@ -87,6 +88,7 @@ class WriteTarget(NamedTuple):
     config: LogConfig
     replication_factor: int | None
     leader_epoch: int | None
+    next_broker_id: int | None
     notes: tuple[str, ...]
 
     @property
@@ -146,6 +148,7 @@ def resolve_target(path: str, options: TargetOptions) -> WriteTarget:
         config=config,
         replication_factor=factor,
         leader_epoch=None if replica is None else replica.leader_epoch,
+        next_broker_id=None if image is None else image.next_producer_id,
         notes=tuple(notes),
     )
 

@@ -10,7 +10,7 @@ from eoctl.clock import resolve_now, wall_ms
 from eoctl.output import Report, emit
 from eoctl.runs.begin.adopt_words import adopt_answer, adopt_notes
 from eoctl.runs.begin.chosen_copies import SourceSearch, choose_copies
-from eoctl.runs.begin.init import identity_of, version_of
+from eoctl.runs.begin.init import identity_of, node_notes, version_of
 from eoctl.runs.changes.change_command import ChangeCommand, Planned
 from eoctl.runs.notes import first_of
 from recovery.begin.adopted_settings import adopted_settings
@@ -85,13 +85,15 @@ class AdoptedRow(NamedTuple):
     applied: bool
 
 
-def adopt_command(paths: Sequence[str], options: AdoptOptions, jobs: int) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+def adopt_command(
+    paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept: bool
+) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call; `is_kept`: it applies or saves the plan."""
     nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
 
     @cache  # what changes meanwhile makes the plan stale, which is seen before it is applied
     def planned() -> Planned:
-        return _planned(paths, options, jobs)
+        return _planned(paths, options, jobs, is_kept=is_kept)
 
     return ChangeCommand(
         name="adopt",
@@ -125,7 +127,7 @@ def _arguments_of(paths: Sequence[str], options: AdoptOptions) -> dict[str, Any]
     }
 
 
-def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int) -> Planned:
+def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int, *, is_kept: bool) -> Planned:
     require_free(options.to)
     moment = resolve_now(options.now, paths)
     brokers = find_dead_brokers(paths, options.metadata_dir)
@@ -160,10 +162,22 @@ def _planned(paths: Sequence[str], options: AdoptOptions, jobs: int) -> Planned:
         applied = [each._replace(applied=done.is_applied) for each in rows]
         emit(Report("adopted", AdoptedRow._fields, applied), output)
 
+    is_shown = is_kept or options.cluster_id is not None
     return Planned(
         plans=(plan,),
         show=show,
-        notes=[*adopt_notes(adoption, found, options.way), *notes, moment.describe()],
+        notes=[
+            *node_notes(
+                options.to,
+                adoption.node,
+                version,
+                is_cluster_shown=is_shown,
+                is_drawn_again=not is_shown,
+            ),
+            *adopt_notes(adoption, found, options.way),
+            *notes,
+            moment.describe(),
+        ],
         answer=lambda: adopt_answer(adoption, found),
     )
 

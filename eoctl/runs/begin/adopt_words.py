@@ -9,7 +9,6 @@ from eoctl.runs.changes.plan_words import PlanAnswer
 from eoctl.runs.notes import first_of
 from eoctl.runs.told import counted, listing
 from recovery.begin.room import other_owners
-from recovery.changes.plans.plan import absolute_path
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
@@ -54,13 +53,7 @@ def _losses(found: FoundCopies) -> Iterator[str]:
 
 
 def adopt_notes(adoption: Adoption, found: FoundCopies, way: str) -> Iterator[str]:
-    """Tell who it will be, what a start does there, and what is lost."""
-    node = adoption.node
-    yield (
-        f"cluster {node.cluster_id}, for Kafka {adoption.version}; server.properties:"
-        f" node.id={node.node_id}, process.roles=broker,controller,"
-        f" log.dirs={absolute_path(adoption.log_dir)}"
-    )
+    """Tell what a start does there, and what is lost."""
     yield from found.notes
     yield from _told_of_copies(found)
     yield from _told_of_start(found)

@@ -24,7 +24,7 @@ from storage.formats.partition_metadata import format_uuid, new_topic_id, parse_
 from storage.limits import INT32_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from eoctl.output import OutputFormat
     from eoctl.runs.changes.change_command import Done
@@ -49,7 +49,7 @@ class TopicRow(NamedTuple):
 
     topic: str
     partitions_count: int
-    topic_id: str
+    topic_id: str | None  # None: it is drawn when the log dir is made
     settings: str
     applied: bool
 
@@ -68,14 +68,14 @@ def _fresh_id() -> str:
             return found
 
 
-def init_command(path: str, options: InitOptions) -> ChangeCommand:
-    """Return what `run_change` needs to know of a call."""
+def init_command(path: str, options: InitOptions, *, is_kept: bool) -> ChangeCommand:
+    """Return what `run_change` needs to know of a call; `is_kept`: it applies or saves the plan."""
     nothing = Planned(show=lambda _done, _output: None, nothing="it is a log dir already")
     return ChangeCommand(
         name="init",
         selected=list,
         arguments=lambda: [_arguments_of(path, options)],
-        plan=lambda: _planned(path, options),
+        plan=lambda: _planned(path, options, is_kept=is_kept),
         if_done=nothing,
         begins=absolute_path(path),
         shows_steps=False,
@@ -92,7 +92,7 @@ def _arguments_of(path: str, options: InitOptions) -> dict[str, Any]:
     }
 
 
-def _planned(path: str, options: InitOptions) -> Planned:
+def _planned(path: str, options: InitOptions, *, is_kept: bool) -> Planned:
     beginning = plan_beginning(path, options)
     require_free(path)
     timestamp_ms = wall_ms()
@@ -113,7 +113,7 @@ def _planned(path: str, options: InitOptions) -> Planned:
             TopicRow(
                 topic=each.name,
                 partitions_count=len(each.leader_epochs),
-                topic_id=format_uuid(each.topic_id),
+                topic_id=format_uuid(each.topic_id) if is_kept else None,
                 settings=",".join(f"{key}={value}" for key, value in each.settings.items()),
                 applied=done.is_applied,
             )
@@ -127,21 +127,48 @@ def _planned(path: str, options: InitOptions) -> Planned:
     return Planned(
         plans=(plan,),
         show=show,
-        notes=_notes(path, beginning),
+        notes=[
+            *node_notes(
+                path,
+                beginning.node,
+                beginning.version,
+                is_cluster_shown=is_kept or options.cluster_id is not None,
+                is_drawn_again=not is_kept,
+            )
+        ],
         answer=lambda: PlanAnswer(
             verbs=("make", "made"), does=(does,), loses=("nothing: there is nothing there",)
         ),
     )
 
 
-def _notes(path: str, beginning: NewLogDir) -> list[str]:
-    node = beginning.node
-    settings = f"node.id={node.node_id}, process.roles=broker,controller"
-    words = (
-        f"cluster {node.cluster_id}, for Kafka {beginning.version}; server.properties: {settings},"
+def node_notes(
+    path: str,
+    node: NodeIdentity,
+    version: BrokerVersion,
+    *,
+    is_cluster_shown: bool,
+    is_drawn_again: bool,
+) -> Iterator[str]:
+    """Tell who a log dir will be of.
+
+    Args:
+        path: the log dir.
+        node: whose it is.
+        version: of the broker that will start there.
+        is_cluster_shown: the cluster's id was given, or is kept.
+        is_drawn_again: the plan is only shown, and the next call draws other ids.
+    """
+    yield (
+        f"{f'cluster {node.cluster_id}' if is_cluster_shown else 'a new cluster'}, for Kafka"
+        f" {version}; server.properties: node.id={node.node_id}, process.roles=broker,controller,"
         f" log.dirs={absolute_path(path)}"
     )
-    return [words]
+    if is_drawn_again:
+        yield (
+            "ids that were not given are drawn when it is made, and then shown; a plan that is"
+            " saved (--save-plan FILE) has them, and eoctl apply writes these"
+        )
 
 
 def plan_beginning(path: str, options: InitOptions) -> NewLogDir:

@@ -16,6 +16,7 @@ from eoctl.clients.partitions.append_notes import notes_of
 from eoctl.clients.partitions.appending import appending
 from eoctl.clients.partitions.interrupts import run_held
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
+from eoctl.clients.partitions.own_ids import OwnIds
 from eoctl.clients.partitions.target import TargetOptions, require_apart, resolve_target
 from eoctl.clients.partitions.topic_partitions import require_legal
 from eoctl.clock import resolve_now
@@ -201,6 +202,7 @@ class _CopyRun:
         log_dirs = sorted({each.log_dir_path for each in targets})
         # An append happens now, whatever the directory's age.
         self.now = resolve_now(options.now, log_dirs)
+        self.own_ids: dict[str, OwnIds] = {}
         self.copiers = [
             self._copier(pair, target) for pair, target in zip(pairs, targets, strict=True)
         ]
@@ -223,7 +225,11 @@ class _CopyRun:
             if options.topic is not None:
                 path = str(Path(path, name))
         keeper = CopySessionKeeper(self.journal, path, target.log_dir_path)
-        return Copier(consumer, options.consume, opened, keeper, options.producer_id)
+        own_ids = self.own_ids.get(target.log_dir_path)
+        if own_ids is None:
+            own_ids = OwnIds([target.log_dir_path], target.next_broker_id, self.notes)
+            self.own_ids[target.log_dir_path] = own_ids
+        return Copier(consumer, options.consume, opened, keeper, options.producer_id, own_ids)
 
     # --- copying ---
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from eoctl.clients.partitions.appending import appending
-from eoctl.clients.partitions.identity import NOWHERE, own_producer_id, random_producer_id
+from eoctl.clients.partitions.identity import NOWHERE
 from eoctl.clients.partitions.interrupts import run_held
 from eoctl.clients.partitions.open_partition import clock_of
 from eoctl.clients.partitions.open_partitions import OpenPartitions
+from eoctl.clients.partitions.own_ids import OwnIds
 from eoctl.clients.partitions.target import resolve_target
 from eoctl.clients.partitions.topic_partitions import target_paths
 from eoctl.clients.producing.acks import AckFile
@@ -104,6 +105,8 @@ class _ProduceRun:
             log_dirs[0], options.write, options.target, self.now, journal
         )
         self.opened = [self.partitions.open_target(each) for each in targets]
+        self.id_notes: list[str] = []
+        self.own_ids = OwnIds(log_dirs, targets[0].next_broker_id, self.id_notes)
         self.transactional = self._transactional(log_dirs[0])
         self.producer_ids = self._first_ids()
         if self.session is not None:
@@ -162,12 +165,13 @@ class _ProduceRun:
     def _new_id(self) -> int:
         if self.transactional is not None:  # by now that is another one
             return self.transactional.producer.producer_id
-        if self.keeper is not None:
-            return random_producer_id()
         writers = [each.writer for each in self.opened]
+        known = {number for each in writers for number in each.producers.producers}
+        if self.keeper is not None:
+            return self.own_ids.random_id(known)
         end_offset = max(each.end_offset for each in writers)
         names = (Path(each.store.directory).name for each in writers)
-        return own_producer_id((each.producers for each in writers), names, end_offset)
+        return self.own_ids.id_of_run(known, names, end_offset)
 
     def _add_id(self) -> None:
         """Take one more producer id; a session must know it before it is used."""
@@ -357,7 +361,7 @@ class _ProduceRun:
     def _notes(self) -> Iterator[str]:
         from eoctl.clients.partitions.append_notes import notes_of
 
-        more = [] if self.transactional is None else [*self.transactional.notes]
+        more = self.id_notes if self.transactional is None else self.transactional.notes
         is_applied = self.options.write.change.apply
         yield from notes_of(
             [*self.partitions], self.now, is_applied=is_applied, more=[*more, *self._open_end()]

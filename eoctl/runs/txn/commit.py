@@ -326,7 +326,7 @@ class _Planner:
         self._refuse()
         image = world.image_for(self._log_dirs[0])
         coordinator = open_coordinator(
-            self._read, self._log_dirs[0], image, copies, lambda: world.moment.ms
+            self._read, self._log_dirs, image, copies, lambda: world.moment.ms, self._notes
         )
         highest = coordinator.settings.transaction_version
         if (options.version or 0) > highest:

@@ -129,7 +129,7 @@ class _CompletionRun:
         if not read.topic.numbers:
             self._notes.append(f"{path}: no partition of {TRANSACTION_STATE_TOPIC} is here")
         self._coordinator = open_coordinator(
-            read, log_dir, image, self._partitions, clock_of(self._now)
+            read, [log_dir], image, self._partitions, clock_of(self._now), self._notes
         )
 
     def run(self, _: Interrupts) -> CompleteResult:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from eoctl.clients.partitions.identity import (
     COPY_IDS,
     OWN_IDS,
     SESSION_IDS,
     derived_id,
-    own_producer_id,
-    random_producer_id,
+    random_producer_ids,
+    run_ids,
 )
 from storage.formats.producer_id_record import END_ID, FIRST_ID
 
@@ -25,14 +27,14 @@ def test_no_range_touches_another_one() -> None:
 
 def test_an_id_is_that_of_its_partitions_and_their_end() -> None:
     cases = [(["t-0"], 5), (["t-1"], 5), (["t-0"], 6), (["t-0", "t-1"], 5), (["u-0"], 5)]
-    found = [own_producer_id((), names, end_offset) for names, end_offset in cases]
+    found = [next(run_ids(names, end_offset)) for names, end_offset in cases]
     assert len(set(found)) == len(cases)
     assert all(each in OWN_IDS for each in found)
-    assert own_producer_id((), ["t-1", "t-0"], 5) == found[3]
+    assert next(run_ids(["t-1", "t-0"], 5)) == found[3]
 
 
 def test_ids_are_drawn_and_derived_from_all_of_their_range() -> None:
-    drawn = {random_producer_id() for _ in range(200)}
+    drawn = {*islice(random_producer_ids(), 200)}
     assert len(drawn) == 200
     assert all(each in SESSION_IDS for each in drawn)
     derived = [derived_id(number, COPY_IDS) for number in range(2000)]

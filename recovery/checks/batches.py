@@ -128,6 +128,7 @@ class BatchCheck:
             self._collector.add_error(too_large, broker_action=REFUSES)
         if not self._files.log.file_bytes and not self._is_active:
             self._collector.add("SEG-7", self._path, "a segment without any byte")
+            self._circumstances.note_empty(self._files)
 
     def _add(
         self,
@@ -161,13 +162,21 @@ class BatchCheck:
             is_first = self.last_offset < 0 and row == 0
             is_known = circumstances.has_hole(expected - 1, expected)
             circumstances.add_hole(expected)
-            if expected <= circumstances.log_start_offset or is_known or is_doubtful[row]:
+            is_note = not is_first
+            if expected <= circumstances.log_start_offset:
+                # Where a log begins with a gap, an emptied segment alone tells that it was none.
+                emptied = circumstances.first_emptied if is_first else None
+                expected = max(expected, circumstances.log_start_offset)
+                if emptied is None or found <= expected:
+                    continue
+                is_note = emptied.is_as_cleaned
+            if is_known or is_doubtful[row]:
                 continue
             self._collector.add(
                 "SEG-4",
                 self._path,
                 f"{found - expected} offsets are missing",
-                severity=None if is_first else Severity.NOTE,
+                severity=Severity.NOTE if is_note else None,
                 start_pos=int(table.pos[row]),
                 base_offset=expected,
                 last_offset=found - 1,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recovery.rules.findings import Finding
 
 # A log that is damaged, or ends before what lies around it.
-CAUSES = frozenset({"SEG-5", "SEG-6", "BAT-1", "BAT-2", "BAT-3", "OFS-1", "OFS-3"})
+CAUSES = frozenset({"SEG-5", "SEG-6", "BAT-1", "BAT-2", "BAT-3", "OFS-1", "OFS-3", "SEG-11"})
 # What then does not fit: entries beyond the log, snapshots and checkpoints of its old end.
 CONSEQUENCES = frozenset(
     {

@@ -121,6 +121,23 @@ LOG = (
         test="test_holes.py",
     ),
     Rule(
+        check_id="SEG-11",
+        title="Where the indexes of a .log have entries, it has bytes.",
+        severity=Severity.ERROR,
+        broker="nothing: readers go on with the next segment",
+        command="eoctl repair {}",
+        fix=(
+            "Get the .log back, from another replica or a backup, before its indexes are rebuilt: "
+            "they are all that tells of its batches."
+        ),
+        excuse=(
+            "The last segment, of which checkpoints tell; and one whose indexes are empty, too, as "
+            "a cleaner leaves it."
+        ),
+        kafka="LogLoader, Cleaner",
+        test="planted/segments.py",
+    ),
+    Rule(
         check_id="BAT-1",
         title=(
             "The checksum of a batch matches its bytes: CRC-32C from position 21 on for v2, "

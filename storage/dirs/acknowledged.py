@@ -5,12 +5,15 @@ A log dir says more of a partition than its `.log` files do. What lies below the
   high watermark     replicated, so that producers were told it is safe and consumers could read it
   recovery point     flushed to the disk; after a clean stop it is the log end offset
   producer snapshot  taken at the log end of a clean stop, or where a segment ends
-  an index           a segment that began at its base offset; alone, without its `.log`
+  an index           a segment that began at its base offset; alone, without its `.log`, or with
+                     entries beside one that has no byte
 
 Every command that claims to have seen all of a log takes `Acknowledged.missing` for what it has not
 seen. Bounds are inclusive, and the most that can be gone: control records and what compaction has
 removed are among them. A broker at its next start notices none of this: it clamps its checkpoints
-to the log that it finds, and gives the offsets out again (OFS-1 to OFS-3, SEG-9, REC-9).
+to the log that it finds, and gives the offsets out again (OFS-1 to OFS-3, SEG-9, REC-9); readers go
+on behind an emptied segment (SEG-11). A cleaner that removes all records of a segment leaves it
+without entries, too.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.dirs.log_dir import StoppedState, stopped_of
 from storage.errors import AccessError
 from storage.file_names import METADATA_TOPIC, FileKind, FileSuffix, classify
+from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from storage.dirs.log_dir import LogDir, PartitionDir
-    from storage.dirs.partition_files import PartitionFiles
+    from storage.dirs.partition_files import PartitionFiles, SegmentFiles
 
 HIGH_WATERMARK = "high watermark"
 RECOVERY_POINT = "recovery point"
@@ -34,6 +38,7 @@ SNAPSHOT = "producer snapshot"
 
 # A segment whose `.log` has one of these beside it is being deleted or replaced by a broker.
 _UNDER_WAY = frozenset({FileSuffix.DELETED, FileSuffix.CLEANED, FileSuffix.SWAP})
+_PREALLOCATED_BYTES = 4096  # and more: both indexes of a segment to which a broker appends
 
 
 class Missing(NamedTuple):
@@ -104,6 +109,8 @@ class Acknowledged(NamedTuple):
         log_start_offset: as checkpointed; None: not there, or not known.
         claims: how far it reached.
         orphans: base offsets of indexes without a `.log`, ascending.
+        emptied: those of segments without a byte whose indexes say that there were batches, but of
+            the last one, ascending.
         bases: base offsets of the segments that are there, ascending.
         stopped: how the broker left the directory.
         unlisted: those of segments that the operating system does not give: what is in them is not
@@ -113,6 +120,7 @@ class Acknowledged(NamedTuple):
     log_start_offset: int | None = None
     claims: tuple[Claim, ...] = ()
     orphans: tuple[int, ...] = ()
+    emptied: tuple[int, ...] = ()
     bases: tuple[int, ...] = ()
     unlisted: tuple[int, ...] = ()
     stopped: StoppedState = StoppedState.UNKNOWN
@@ -158,22 +166,25 @@ class Acknowledged(NamedTuple):
         return (*(() if hidden is None else (hidden,)), *self.missing(end_offset))
 
     def _holes(self) -> Iterator[Missing]:
-        """Segments without their `.log` in front of others."""
+        """Segments without their `.log`, or without a byte in it, in front of others."""
         start = self.log_start_offset or 0
         covered = -1  # of what was told already
         bases = sorted((*self.bases, *self.unlisted))
-        for base in self.orphans:
+        for base in sorted((*self.orphans, *self.emptied)):
             place = bisect_right(bases, base)
             if place == len(bases):
                 return
             first, last = max(base, start, covered + 1), bases[place] - 1
             if first <= last:
                 covered = last
+                is_emptied = base in self.emptied
                 yield Missing(
                     base_offset=first,
                     last_offset=last,
-                    why=f"{_name(base)} are there without their .log",
-                    check_id="SEG-9",
+                    why=f"{_name(base)} have entries, its .log has no byte"
+                    if is_emptied
+                    else f"{_name(base)} are there without their .log",
+                    check_id="SEG-11" if is_emptied else "SEG-9",
                 )
 
     def _tail(self, end_offset: int | None) -> Iterator[Missing]:
@@ -237,6 +248,7 @@ def acknowledged(
         log_start_offset=log_start,
         claims=tuple(claims),
         orphans=tuple(sorted(orphans)),
+        emptied=tuple(each.base_offset for each in files.segments[:-1] if _is_emptied(each)),
         bases=bases,
         unlisted=tuple(sorted(unlisted)),
         stopped=stopped_of(log_dir, directory),
@@ -251,6 +263,21 @@ def checkpoint_claims(high_watermark: int | None, recovery_point: int | None) ->
     if recovery_point is not None:
         claims.append(Claim(recovery_point, RECOVERY_POINT, "OFS-2"))
     return claims
+
+
+def _is_emptied(files: SegmentFiles) -> bool:
+    """Whether indexes tell of batches in a segment that has none.
+
+    Where a broker has appended last, both are preallocated, as long as each other but for a part of
+    an entry: their sizes tell nothing.
+    """
+    sizes = [
+        0 if each is None else each.file_bytes for each in (files.offset_index, files.time_index)
+    ]
+    is_preallocated = (
+        min(sizes) >= _PREALLOCATED_BYTES and abs(sizes[0] - sizes[1]) < TIME_ENTRY_BYTES
+    )
+    return not files.log.file_bytes and max(sizes) > 0 and not is_preallocated
 
 
 def _orphans(files: PartitionFiles) -> set[int]:

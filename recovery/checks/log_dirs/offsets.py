@@ -25,6 +25,7 @@ from storage.formats.record_batch import MAGIC_V2
 if TYPE_CHECKING:
     from recovery.checks.grounds.circumstances import Circumstances
     from recovery.checks.grounds.collector import Collector
+    from storage.dirs.acknowledged import Missing
     from storage.dirs.partition import Partition
     from storage.formats.checkpoint import LeaderEpochEntry
     from storage.kernels.protocol import HeaderTable
@@ -78,7 +79,7 @@ _CHECKPOINTS = {"OFS-2": RECOVERY_POINT_NAME, "OFS-3": HIGH_WATERMARK_NAME}
 
 
 def check_missing(partition: Partition, end_offset: int | None, collector: Collector) -> None:
-    """Tell what was acknowledged and is not there, and the files that are left of it (SEG-9).
+    """Tell what was acknowledged and is not there, and the files that are left of it.
 
     Args:
         partition: as listed.
@@ -89,11 +90,9 @@ def check_missing(partition: Partition, end_offset: int | None, collector: Colle
     if end_offset is None and partition.segments:
         end_offset = claimed.end_offset  # then only what is missing before it is known
     for each in claimed.missing(end_offset):
-        name = _CHECKPOINTS.get(each.check_id)
-        around = "" if partition.log_dir is None else partition.log_dir.path
         collector.add(
             each.check_id,
-            partition.path if name is None else str(Path(around, name)),
+            _path_of(each, partition),
             f"{each.offsets} are missing: {each.why}",
             severity=Severity.ERROR,
             base_offset=each.base_offset,
@@ -106,6 +105,17 @@ def check_missing(partition: Partition, end_offset: int | None, collector: Colle
     if not partition.segments:
         for entry in partition.files.snapshots:
             collector.add("SNP-2", entry.path, "a snapshot without any .log")
+
+
+def _path_of(missing: Missing, partition: Partition) -> str:
+    """The file that shows it: a checkpoint, the `.log` without a byte; or the directory."""
+    name = _CHECKPOINTS.get(missing.check_id)
+    if name is not None:
+        return str(Path("" if partition.log_dir is None else partition.log_dir.path, name))
+    if missing.check_id != "SEG-11":
+        return partition.path
+    files = (each for each in partition.segments if each.base_offset <= missing.base_offset)
+    return max(files, key=lambda each: each.base_offset).log.path
 
 
 class EpochCheck:

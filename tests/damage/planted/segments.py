@@ -1,4 +1,4 @@
-"""Faults between and at the ends of segments: SEG-1 to SEG-9."""
+"""Faults between and at the ends of segments: SEG-1 to SEG-9, SEG-11."""
 
 from __future__ import annotations
 
@@ -141,6 +141,37 @@ def empty_log_in_the_middle(log_dir: Path) -> Expected:
     for kind in ("log", "index", "timeindex"):
         layout.write(layout.segment(log_dir / "rolled-0", 50, kind), b"")
     return Expected("SEG-7", "rolled-0/00000000000000000050.log", severity="note")
+
+
+# What its indexes tell of does not fit it any more.
+EMPTIED = ("IDX-3", "IDX-4", "TIM-3")
+
+
+@FAULTS.plants("clean", "rolled-0", closure=EMPTIED)
+def first_log_is_emptied(log_dir: Path) -> list[Expected]:
+    layout.write(layout.segment(log_dir / "rolled-0", 0), b"")
+    return [
+        Expected("SEG-11", f"rolled-0/{LOG}", severity="error"),
+        Expected("SEG-4", "rolled-0/00000000000000000025.log", severity="warning"),
+    ]
+
+
+@FAULTS.plants("clean", "rolled-0", closure=(*EMPTIED, "SNP-6"))
+def log_in_the_middle_is_emptied(log_dir: Path) -> list[Expected]:
+    layout.write(layout.segment(log_dir / "rolled-0", 25), b"")
+    return [
+        Expected("SEG-11", "rolled-0/00000000000000000025.log", severity="error"),
+        Expected("SEG-4", "rolled-0/00000000000000000050.log", severity="warning"),
+    ]
+
+
+@FAULTS.plants("clean", "rolled-0")
+def first_log_is_emptied_without_indexes(log_dir: Path) -> Expected:
+    """Only the next segment tells of what is gone."""
+    for kind in ("index", "timeindex"):
+        layout.segment(log_dir / "rolled-0", 0, kind).unlink()
+    layout.write(layout.segment(log_dir / "rolled-0", 0), b"")
+    return Expected("SEG-4", "rolled-0/00000000000000000025.log", severity="warning")
 
 
 @FAULTS.plants("clean", "plain-0")

@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench report-demo spark-bundle zipapp env kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -23,6 +23,7 @@ help:
 	echo "make bench   the measurements of docs/performance.md"
 	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
+	echo "make older-kafka-libs  jars of older brokers, for tests that are left out without them"
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
 
@@ -56,6 +57,7 @@ test: env
 test-all: test-whole mutants lint
 
 test-whole: env kafka-libs
+	$(BIN)/python -m tests.kafka.older_releases || :
 	EOCTL_TESTS=all EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 \
 		EOCTL_LEASE_SECONDS=20 EOCTL_REQUIRE=java,broker $(PYTEST) -n 2 --dist worksteal \
 		--hypothesis-profile=ci $(PYTEST_ARGS)
@@ -81,6 +83,10 @@ man-examples: env
 kafka-libs:
 	scripts/require-tool.sh java >/dev/null
 	scripts/fetch-kafka-libs.sh
+
+# Brokers of Kafka 3.7.2, 3.9.1 and 4.0.0, 55 MB each, for tests/broker/test_older_releases.py.
+older-kafka-libs: env
+	$(BIN)/python -m tests.kafka.older_releases
 
 # There is an atheris for some versions of Python only; without it fuzzing is slower.
 fuzz: env

@@ -107,12 +107,20 @@ def test_all_of_it_is_served(
 ) -> None:
     """Without metadata, under another cluster id; groups and transactional ids are known."""
     source = without_metadata(golden("kafka-4.3.1") / state, tmp_path / "dead")
-    kept = copy_log_dir(source, tmp_path / "kept")
-    groups = rows_of(eoctl("groups", "describe", kept, "--output", "jsonl"), "committed_offset")
+    require_all_served([source], eoctl, tmp_path, way, release)
+
+
+def require_all_served(
+    sources: list[Path], eoctl: Cli, tmp_path: Path, way: str, release: str
+) -> None:
+    """Adopt the log dirs of a node, and see that a broker of that release has and gives all."""
+    kept = [copy_log_dir(each, tmp_path / f"kept-{n}") for n, each in enumerate(sources)]
+    groups = rows_of(eoctl("groups", "describe", *kept, "--output", "jsonl"), "committed_offset")
     new = tmp_path / "new"
-    rows = adopt(eoctl, source, "--to", new, way, "--broker-version", release)
+    rows = adopt(eoctl, *sources, "--to", new, way, "--broker-version", release)
     for row in rows:  # what was moved away is compared with what there was
-        row["source"] = str(kept / f"{row['topic']}-{row['partition']}")
+        source = Path(row["source"])
+        row["source"] = str(kept[sources.index(source.parent)] / source.name)
     with Broker(new, overrides=EAGER) as broker:
         require_served(broker, rows)
         time.sleep(2)  # for what is deleted by retention, or cleaned
@@ -133,12 +141,14 @@ def test_all_of_it_is_served(
         }
         != set()
     )
-    known = {name for name, each in CoordinatorLog([read_log_dir(kept)]).ids.items() if each.state}
+    known = {
+        name for name, each in CoordinatorLog(map(read_log_dir, kept)).ids.items() if each.state
+    }
     assert known == set(ids) != set()
     assert strays(new) == []
     used = {
         batch.header.producer_id
-        for path in kept.rglob("*.log")
+        for path in (log for each in kept for log in each.rglob("*.log"))
         for batch in _batches(path)
         if batch.header.producer_id < 2**48
     }

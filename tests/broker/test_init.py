@@ -67,6 +67,10 @@ def test_its_features_are_those_of_a_formatted_log_dir(
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_broker_serves_it(release: str, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    require_served(release, eoctl, tmp_path)
+
+
+def require_served(release: str, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
     """Topics, settings and what was written without any option, before the first start."""
     log_dir = tmp_path / "kafka"
     made = eoctl(

@@ -1,45 +1,67 @@
-"""Holds what `eoctl init` makes against real brokers of older releases.
+"""Jars of real brokers of older releases, for `tests/broker/test_older_releases.py`.
 
-    python -m tests.kafka.older_releases
+    python -m tests.kafka.older_releases        # or: make older-kafka-libs
 
-Maven fetches their jars, 55 MB each, so this is no part of `make test`. The tests of init that start
-a broker then run with these jars in the place of those of 4.3.1.
+fetches them through Maven, 55 MB each, into `.cache/kafka-libs-VERSION`; what is there stays.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
+import shutil
 import sys
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tests.kafka import jars
 from tests.kafka.capture.releases import fetch
 
-RELEASES = {"3.7": "3.7.2", "3.9": "3.9.1", "4.0": "4.0.0"}
-TEST = "tests/broker/test_init.py::test_a_broker_serves_it"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The release that is asked for, and the one that stands for it.
+VERSIONS = {"3.7": "3.7.2", "3.9": "3.9.1", "4.0": "4.0.0"}
+
+
+def libs_of(release: str) -> Path:
+    """Where the jars of a release are."""
+    return jars.REPOSITORY_DIR / f".cache/kafka-libs-{VERSIONS[release]}"
+
+
+def missing_release(release: str) -> str:
+    """Why no broker of it can be started, "" when one can."""
+    if reason := jars.missing_tool("java"):
+        return reason
+    if any(libs_of(release).glob("kafka_2.13-*.jar")):
+        return ""
+    return (
+        f"the jars of Kafka {VERSIONS[release]} are missing. To fetch them: make older-kafka-libs"
+    )
+
+
+def fetch_release(release: str) -> None:
+    """Fetch the jars of a release, if they are not there; all of them or none."""
+    libs, version = libs_of(release), VERSIONS[release]
+    if libs.is_dir():
+        return
+    wanted = [
+        f"org.apache.kafka:kafka_2.13:{version}",
+        f"org.apache.kafka:kafka-tools:{version}",
+        "org.slf4j:slf4j-simple:1.7.36",
+    ]
+    begun = libs.with_name(f"{libs.name}.new")
+    shutil.rmtree(begun, ignore_errors=True)
+    begun.parent.mkdir(exist_ok=True)
+    fetch(wanted, begun)
+    for other in begun.glob("slf4j-reload4j-*.jar"):  # it would log nowhere
+        other.unlink()
+    begun.rename(libs)
 
 
 def main() -> int:
-    """Run the test for each release; the status of the last one that failed."""
-    status = 0
-    with tempfile.TemporaryDirectory(prefix="eoctl-older-") as name:
-        for release, version in RELEASES.items():
-            wanted = [
-                f"org.apache.kafka:kafka_2.13:{version}",
-                f"org.apache.kafka:kafka-tools:{version}",
-                "org.slf4j:slf4j-simple:1.7.36",
-            ]
-            libs = fetch(wanted, Path(name, version))
-            for other in libs.glob("slf4j-reload4j-*.jar"):  # it would log nowhere
-                other.unlink()
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", f"{TEST}[{release}]"],
-                env={**os.environ, "EOCTL_KAFKA_LIBS": str(libs)}, check=False,
-            )  # fmt: skip
-            print(f"Kafka {version}: {'failed' if done.returncode else 'serves it'}")
-            status = done.returncode or status
-    return status
+    """Fetch all of them, or those that are named."""
+    for each in sys.argv[1:] or VERSIONS:
+        fetch_release(each)
+        print(f"Kafka {VERSIONS[each]}: {libs_of(each)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def command(
     from eoctl.output import Report, emit, line, message
     from eoctl.runs.changes.plan_words import applied_lines
     from eoctl.runs.told import is_for_people, tell
-    from recovery.changes.apply import begin_log_dirs, finish
+    from recovery.changes.apply import begun_by, begun_log_dirs, finish
     from recovery.changes.journals.journal import JOURNAL_NAME, read_journal
     from recovery.changes.plans.plan import read_plan
     from storage.errors import UsageError
@@ -48,8 +48,11 @@ def command(
         wanted = read_plan(plan)
         if not wanted.steps:
             raise UsageError(f"{plan}: has no steps: there is nothing to do")
-        begin_log_dirs(fs, wanted)
-        with take(wanted.log_dirs, broker_is_stopped=change.broker_is_stopped, fs=fs):
+        is_stopped = change.broker_is_stopped
+        with (
+            begun_log_dirs(fs, begun_by(wanted), broker_is_stopped=is_stopped),
+            take(wanted.log_dirs, broker_is_stopped=is_stopped, fs=fs),
+        ):
             applied = apply_one(fs, wanted, change)
             message(how_to_undo(applied))
         price = wanted.price

@@ -16,7 +16,7 @@ from the journal, and `undo` takes it back. A plan that is applied already stays
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +35,13 @@ from recovery.changes.plans.plan import (
 )
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
-from storage.errors import RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, META_PROPERTIES_NAME, METADATA_TOPIC
+from storage.errors import EoctlError, RefusedError
+from storage.file_names import (
+    CLEAN_SHUTDOWN_NAME,
+    LOCK_FILE_NAME,
+    META_PROPERTIES_NAME,
+    METADATA_TOPIC,
+)
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.files.file_attributes import require_owner
@@ -85,19 +90,48 @@ def writing(
         yield log_dirs
 
 
-def begin_log_dirs(fs: FileSystem, plan: Plan) -> None:
-    """Make the log dirs that a plan begins, as far as they are not there: their lock needs them.
+def begun_by(plan: Plan) -> list[str]:
+    """The log dirs that a plan begins."""
+    names = (each.log_dir for each in plan.steps if Path(each.path).name == META_PROPERTIES_NAME)
+    return [*dict.fromkeys(names)]
 
-    An empty one begins nothing; it stays when the plan is taken back.
+
+@contextmanager
+def begun_log_dirs(
+    fs: FileSystem, log_dirs: Sequence[str], *, broker_is_stopped: bool = False
+) -> Iterator[None]:
+    """Make log dirs that are begun, as far as they are not there: their lock needs them.
+
+    If the block fails before anything is in them, they and their locks go again: nothing was
+    changed then. Taken back later, an empty one stays.
 
     Raises:
         AccessError, RefusedError: one could not be made.
     """
-    for step in plan.steps:
-        if Path(step.path).name == META_PROPERTIES_NAME and not os.path.lexists(step.log_dir):
-            parent = Path(step.log_dir).parent
-            fsio.make_dir_like(fs, step.log_dir, parent)
+    made = [each for each in log_dirs if not os.path.lexists(each)]
+    lockless = [each for each in log_dirs if not os.path.lexists(Path(each, LOCK_FILE_NAME))]
+    try:
+        for each in made:
+            parent = Path(each).parent
+            fsio.make_dir_like(fs, each, parent)
             fsio.sync_dir(fs, parent)
+        yield
+    except BaseException:
+        for each in lockless:
+            with suppress(EoctlError, OSError):  # what is told is the error before it
+                _leave(fs, each, is_made=each in made, broker_is_stopped=broker_is_stopped)
+        raise
+
+
+def _leave(fs: FileSystem, log_dir: str, *, is_made: bool, broker_is_stopped: bool) -> None:
+    """Take back the beginning of a log dir that has nothing in it."""
+    with take([log_dir], broker_is_stopped=broker_is_stopped, fs=fs):
+        if os.listdir(log_dir) != [LOCK_FILE_NAME]:
+            return
+        fsio.remove_file(fs, Path(log_dir, LOCK_FILE_NAME))
+        if is_made:
+            fs.remove_dir(log_dir)
+            fsio.sync_dir(fs, Path(log_dir).parent)
 
 
 def apply_plan(

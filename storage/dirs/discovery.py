@@ -327,6 +327,10 @@ def _has_mark(path: Path) -> bool:
     return any((path / name).exists() for name in LOG_DIR_FILES)
 
 
+def _is_in_one(found: Selected) -> bool:
+    return found.log_dir is not None and found.log_dir.is_log_dir
+
+
 class _DirectoryFinder:
     """Collects, each directory once by its real path."""
 
@@ -335,6 +339,7 @@ class _DirectoryFinder:
         self.used: dict[str, None] = {}  # keys of those that are log dirs, in order
         self.whole: set[str] = set()  # keys of those that were asked for as such
         self.selected: dict[str, Selected] = {}
+        self._keys: dict[tuple[int, int], str] = {}  # by device and inode: mounted twice is one
 
     def add(self, path: str) -> None:
         given = ""
@@ -388,10 +393,23 @@ class _DirectoryFinder:
         return around
 
     def _read(self, path: str) -> tuple[LogDir, str]:
-        key = os.path.realpath(path)
+        key = self._key(path)
         if key not in self.log_dirs:
             self.log_dirs[key] = read_log_dir(path)
         return self.log_dirs[key], key
 
     def _select(self, partition: PartitionDir, log_dir: LogDir | None) -> None:
-        self.selected.setdefault(os.path.realpath(partition.path), Selected(partition, log_dir))
+        found = Selected(partition, log_dir)
+        key = self._key(partition.path)
+        earlier = self.selected.setdefault(key, found)
+        if _is_in_one(found) and not _is_in_one(earlier):
+            self.selected[key] = found  # its log dir has its bounds, and its lock
+
+    def _key(self, path: str) -> str:
+        """One name for a directory, by whatever path or mount it was reached."""
+        real = os.path.realpath(path)
+        try:
+            found = Path(real).stat()
+        except OSError:
+            return real
+        return self._keys.setdefault((found.st_dev, found.st_ino), real)

@@ -26,7 +26,7 @@ from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, error, line, message
 from eoctl.runs.changes.plan_words import done_lines, plan_lines
 from eoctl.runs.told import is_for_people, tell
-from recovery.changes.apply import begin_log_dirs, resume, writing
+from recovery.changes.apply import begun_log_dirs, resume, writing
 from recovery.changes.journals.applied import SpentTargetError, stating
 from recovery.changes.plans.plan import absolute_path
 from storage.errors import EXIT_OK, EoctlError, UsageError
@@ -218,9 +218,11 @@ class _Applying:
         is_stopped = self._change.broker_is_stopped
         begun = () if command.begins is None else (command.begins,)
         if not all(Path(each).is_dir() for each in begun):
-            for plan in command.plan().plans:  # what is refused is so before anything is made
-                begin_log_dirs(self._fs, plan)
-        with writing(selected, self._fs, begun=begun, broker_is_stopped=is_stopped) as log_dirs:
+            list(command.plan().plans)  # what is refused is so before anything is made
+        with (
+            begun_log_dirs(self._fs, begun, broker_is_stopped=is_stopped),
+            writing(selected, self._fs, begun=begun, broker_is_stopped=is_stopped) as log_dirs,
+        ):
             resumed = resume(self._fs, log_dirs, command.name, command.arguments())
             for each in resumed:
                 message(f"completed what an earlier run began: {self._way_back(each)}")

@@ -114,6 +114,31 @@ def test_each_directory_once(log_dir: Path, tmp_path: Path) -> None:
     assert names(log_dir, tmp_path / "link") == ["t-0", "t-1"]
 
 
+def test_a_directory_that_is_mounted_twice(
+    log_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No path tells that it is one; a link that is not resolved stands for the second mount."""
+    (tmp_path / "mount").symlink_to(log_dir)
+    monkeypatch.setattr("os.path.realpath", os.path.abspath)
+    assert names(log_dir, tmp_path / "mount") == ["t-0", "t-1"]
+    assert len(discover([log_dir, tmp_path / "mount"]).log_dirs) == 1
+
+
+def test_what_the_log_dir_says_counts_in_either_order(log_dir: Path, tmp_path: Path) -> None:
+    """The bounds and the lock of a partition on another disk are in the log dir that links to it."""
+    make_partition(tmp_path / "disk" / "u-5")
+    (log_dir / "u-5").symlink_to(tmp_path / "disk" / "u-5")
+    for paths in (
+        [log_dir, tmp_path / "disk"], [tmp_path / "disk", log_dir],
+        [tmp_path / "disk/u-5", log_dir], [log_dir, tmp_path / "disk/u-5"],
+    ):  # fmt: skip
+        found = [
+            each for each in discover(paths).selected if each.partition.name.topic == "u"
+        ]
+        assert [each.partition.path for each in found] == [str(log_dir / "u-5")]
+        assert found[0].log_dir is not None
+
+
 def test_symbolic_link_to_a_partition_keeps_its_name(log_dir: Path, tmp_path: Path) -> None:
     make_partition(tmp_path / "disk" / "p7")
     (log_dir / "u-5").symlink_to(tmp_path / "disk" / "p7")

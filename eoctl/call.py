@@ -10,6 +10,8 @@ from storage.shell_words import call_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from storage.errors import EoctlError
+
 
 class _Call:
     words: tuple[str, ...] = ()
@@ -63,6 +65,23 @@ def refusal(path: str, lacking: Sequence[Lacking | None]) -> RefusedError | None
     return RefusedError(
         f"{path}: {told}" if path else told, next_step="; ".join(dict.fromkeys(steps))
     )
+
+
+class LackingError(RefusedError):
+    """A refusal for one reason, which a caller may tell together with others."""
+
+    def __init__(self, path: str, lacking: Lacking) -> None:
+        found = refusal(path, [lacking])
+        assert found is not None, "there is one"
+        super().__init__(found.message, next_step=found.next_step)
+        self.lacking = lacking._replace(why=f"{path}: {lacking.why}")
+
+
+def lacking_of(error: EoctlError) -> Lacking:
+    """What an error says that something is refused with."""
+    if isinstance(error, LackingError):
+        return error.lacking
+    return Lacking(error.message, first=error.next_step)
 
 
 def require_given(path: str, lacking: Sequence[Lacking | None]) -> None:

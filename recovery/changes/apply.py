@@ -126,7 +126,7 @@ def begun_log_dirs(
 def _leave(fs: FileSystem, log_dir: str, *, is_made: bool, broker_is_stopped: bool) -> None:
     """Take back the beginning of a log dir that has nothing in it."""
     with take([log_dir], broker_is_stopped=broker_is_stopped, fs=fs):
-        if os.listdir(log_dir) != [LOCK_FILE_NAME]:
+        if [each.name for each in Path(log_dir).iterdir()] != [LOCK_FILE_NAME]:
             return
         fsio.remove_file(fs, Path(log_dir, LOCK_FILE_NAME))
         if is_made:

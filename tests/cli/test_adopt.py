@@ -246,7 +246,7 @@ def test_a_stale_plan_leaves_what_was_there(there: str, dead: Path, eoctl: Cli) 
     if there == "lock":
         Path("new/.lock").touch()
     assert eoctl("adopt", dead, "--to", "new", "--save-plan", "plan").status == 0
-    before = tree_of(Path("."))
+    before = tree_of(Path())
     log = dead / "txn-0" / LOG
     kept = log.read_bytes()
     log.write_bytes(kept + b"\0")
@@ -254,7 +254,7 @@ def test_a_stale_plan_leaves_what_was_there(there: str, dead: Path, eoctl: Cli) 
     assert outcome.status == 4, outcome.errors
     assert "nothing was changed" in outcome.errors
     log.write_bytes(kept)
-    changed = difference(before, tree_of(Path(".")))
+    changed = difference(before, tree_of(Path()))
     assert [each for each in changed if not each.endswith("mtime_ns")] == []
 
 
@@ -267,14 +267,14 @@ def test_no_room_for_the_plan_leaves_nothing(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             super().write(file, data)
 
-    before = tree_of(Path("."))
+    before = tree_of(Path())
     monkeypatch.setattr("storage.files.fsio.FileSystem", Full)
     for call in (("adopt", dead, "--to", "new"), ("init", "new", "--topic", "t")):
         outcome = eoctl(*call, "--apply")
         assert outcome.status == 3
         assert "nothing was changed" in outcome.errors
         assert not Path("new").exists()
-    changed = [each for each in difference(before, tree_of(Path("."))) if ".eoctl" not in each]
+    changed = [each for each in difference(before, tree_of(Path())) if ".eoctl" not in each]
     assert changed == []
 
 

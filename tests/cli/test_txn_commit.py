@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 from pathlib import Path
@@ -410,6 +411,37 @@ def test_all_that_stands_in_the_way_is_told_at_once(kafka: Path, eoctl: Callable
     (kafka.parent / "decided").write_text("open-1,40,3\nopen-2,77,0\nnobody,1,0\n")
     call = ("txn", "commit", "kafka", "--from-file", "decided", *NOW)
     require_refused(eoctl, "open-1: producer", "open-2: producer", "nobody: its", call=call)
+
+
+def test_the_call_that_is_told_has_all_that_is_missing(two_nodes: Path, eoctl: Callable) -> None:
+    """It is the call that was given with all of it at once, and works when it is pasted."""
+    late_s = 1_795_229_940 + 600 + 301
+    for path in Path("kafka").glob("*-checkpoint"):
+        os.utime(path, (late_s, late_s))
+    shutil.rmtree(two_nodes)
+    refused = require_refused(eoctl, "its time was over", "replication factor is unknown")
+    assert refused.errors.count("if ") == 1
+    call = refused.errors.split("replica will be kept: ")[1].strip()
+    given = shlex.join(map(str, COMMIT))
+    assert call == f"eoctl {given} --apply --force-overdue --single-copy"
+    done = eoctl(*shlex.split(call)[1:])
+    assert done.status == 0, done.errors
+
+
+def test_what_is_alike_is_told_once(kafka: Path, eoctl: Callable) -> None:
+    """And more than can be told is counted."""
+    lines = [f"nobody-{n},{n},0\n" for n in range(1_000)]
+    (kafka.parent / "decided").write_text("".join([*lines, "open-1,41,0\n"]))
+    call = ("txn", "commit", "kafka", "--from-file", "decided", *NOW)
+    refused = require_refused(eoctl, "nobody-4: its", "and 995 more; open-1: producer", call=call)
+    assert len(refused.errors) < 1500
+    assert "eoctl txn describe --transactional-id open-1 kafka tells" in refused.errors
+
+
+def test_the_values_of_a_decision_are_asked_for_in_the_call(kafka: Path, eoctl: Callable) -> None:
+    outcome = eoctl("txn", "commit", "kafka", *OPEN_1[:2], "--apply")
+    call = "eoctl txn commit kafka --transactional-id open-1 --apply --producer-id N"
+    assert f"try: {call} --producer-epoch N, with what the checkpoint has" in outcome.errors
 
 
 # --- replicas -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from storage.producers.producer_state import MAX_PRODUCER_EPOCH
 if TYPE_CHECKING:
     from recovery.transactions.commit import Committable
 
+VALUES = {"--transactional-id": "ID", "--producer-id": "N", "--producer-epoch": "N"}
 ONE = "--transactional-id, --producer-id and --producer-epoch, or --from-file FILE"
 
 
@@ -84,6 +85,7 @@ def _wanted(
     producer_epoch: int | None,
     from_file: str | None,
 ) -> tuple[Committable, ...]:
+    from eoctl.call import again
     from eoctl.runs.txn.committables import read_committables, require_committable
     from recovery.transactions.commit import Committable
 
@@ -92,11 +94,12 @@ def _wanted(
         if any(each is not None for each in given):
             raise UsageError("--from-file has all of each transaction", next_step=ONE)
         return read_committables(from_file)
-    names = ("--transactional-id", "--producer-id", "--producer-epoch")
-    missing = [name for name, each in zip(names, given, strict=True) if each is None]
+    missing = [name for name, each in zip(VALUES, given, strict=True) if each is None]
     if transactional_id is None or producer_id is None or producer_epoch is None:
         raise UsageError(
-            f"{', '.join(missing)} not given: who decided it knows them", next_step=ONE
+            f"{', '.join(missing)} not given: who decided it knows them",
+            next_step=f"{again(*(word for name in missing for word in (name, VALUES[name])))}, with"
+            " what the checkpoint has; or --from-file FILE for several",
         )
     found = Committable(transactional_id, producer_id, producer_epoch)
     return (require_committable(found, "--transactional-id"),)

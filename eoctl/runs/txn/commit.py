@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.call import Lacking, lacking_of, require_given
 from eoctl.clients.coordinators.log_dir_coordinator import (
     TRANSACTION_VERSION,
     open_coordinator,
@@ -134,7 +135,7 @@ class _Planner:
             self._world.is_unreadable = any(
                 isinstance(each, AccessError) for each in self._world.found.problems
             )
-        self._refusals: list[EoctlError] = []
+        self._lacking: list[Lacking] = []
         self._directories = self._directories_by_place()
         self._read = self._read_coordinators()
 
@@ -162,15 +163,14 @@ class _Planner:
     def plan(self) -> PlannedCommit:
         """Ask the coordinator, look for the data, then plan what is written."""
         asked = [self._ask(each) for each in self._options.wanted]
-        self._refuse()
         wanted = [each for each in asked if each is not None]
-        opened = [*self._world.open_transactions()]
+        opened = [*self._world.open_transactions()] if wanted else []
         for each in wanted:
             self._find_data(each, opened)
-        self._refuse()
         pending = [each for each in wanted if each.progress is not CommitProgress.DONE]
         self._notes += [_done_words(each.state) for each in wanted if each not in pending]
         if not pending:
+            self._refuse()
             names = ", ".join(each.committable.transactional_id for each in wanted)
             return PlannedCommit(
                 plan=None,
@@ -183,19 +183,26 @@ class _Planner:
 
     # -- may it be
 
-    def _no(self, name: str, why: str, next_step: str) -> None:
-        self._refusals.append(RefusedError(f"{name}: {why}", next_step=next_step))
+    def _no(self, name: str, why: str, first: str = "", options: Sequence[str] = ()) -> None:
+        """One more reason; `options` allow it all the same, if what `first` says is so."""
+        meaning, first = (first, "") if options else ("", first)
+        found = Lacking(why=f"{name}: {why}", options=tuple(options), meaning=meaning, first=first)
+        self._lacking.append(found)
 
     def _refuse(self) -> None:
-        if not self._refusals:
-            return
-        told = [each.message for each in self._refusals[:TOLD_COUNT]]
-        more = len(self._refusals) - len(told)
-        steps = [each.next_step for each in self._refusals if each.next_step]
-        raise RefusedError(
-            "; ".join(told) + (f"; and {more} more" if more else ""),
-            next_step="; ".join([*dict.fromkeys(steps)][:TOLD_COUNT]),
-        )
+        """Tell all reasons at once, those alike together, and the call that would work."""
+        alike: dict[Lacking, list[str]] = {}
+        for each in self._lacking:
+            alike.setdefault(each._replace(why=""), []).append(each.why)
+        told = [each._replace(why=_shortened(whys)) for each, whys in alike.items()]
+        more = sum(map(len, [*alike.values()][TOLD_COUNT:]))
+        for number in range(TOLD_COUNT, len(told)):  # their options count all the same
+            told[number] = told[number]._replace(why=f"and {more} more", first="")
+        require_given("", told)
+
+    @property
+    def _here(self) -> str:
+        return " ".join(map(pasted, self._paths))
 
     def _ask(self, wanted: Committable) -> _Wanted | None:
         name = wanted.transactional_id
@@ -203,8 +210,11 @@ class _Planner:
         state = None if record is None else record.state
         if state is None:
             what = "knows no such id" if record is None else "has forgotten the id"
-            here = ", ".join(map(pasted, self._paths))
-            self._no(name, f"its coordinator in {here} {what}", "the log dirs of all brokers")
+            self._no(
+                name,
+                f"its coordinator in {', '.join(map(pasted, self._paths))} {what}",
+                f"name the log dirs of all brokers; eoctl txn list {self._here} has what is open",
+            )
             return None
         answer = ask_coordinator(wanted, state)
         if answer.progress is None:
@@ -212,8 +222,7 @@ class _Planner:
                 name,
                 f"producer id {wanted.producer_id}, epoch {wanted.producer_epoch}:"
                 f" {answer.refusal}",
-                f"eoctl txn describe --transactional-id {pasted(name)}"
-                f" {' '.join(map(pasted, self._paths))} tells what became of it",
+                self._history_of(name),
             )
             return None
         self._require_in_time(state)
@@ -231,8 +240,13 @@ class _Planner:
                 f"its time was over {late // 60_000} minutes before its coordinator last ran, by"
                 f" the checkpoints of {around[0]} ({format_time_ms(last_ran_ms)}): it may have"
                 " been aborted, and the log lost that record",
-                "--force-overdue, if the times of the files are not those of the broker",
+                "the times of these files are not those of the broker",
+                ["--force-overdue"],
             )
+
+    def _history_of(self, name: str) -> str:
+        id_option = f"--transactional-id {pasted(name)}"
+        return f"eoctl txn describe {id_option} {self._here} tells what became of it"
 
     def _state_directories(self, number: int) -> list[str]:
         return self._directories.get((TRANSACTION_STATE_TOPIC, number), [])
@@ -252,8 +266,8 @@ class _Planner:
                     name,
                     f"{each.path}: has open data of its producer, epoch {each.producer_epoch}, and"
                     " its coordinator does not list the partition: its log has lost what it knew",
-                    "put the newest copy of __transaction_state in place first; eoctl txn hanging"
-                    " tells more",
+                    f"put the newest copy of {TRANSACTION_STATE_TOPIC} in place first; eoctl txn"
+                    f" hanging {self._here} tells more",
                 )
         if wanted.progress is CommitProgress.DONE:
             return
@@ -276,7 +290,7 @@ class _Planner:
             what = self._what_became(wanted, path)
             if what == "committed" and is_decided:
                 return
-            step = "look for the copy that has it: eoctl replicas compare"
+            step = "look for the copy that has it, in the log dirs of all brokers"
             if is_decided and not what:
                 step = (
                     f"{step}; or eoctl txn complete {pasted(Path(path).parent)}, which does what"
@@ -290,7 +304,7 @@ class _Planner:
                 name,
                 f"{path}: the open data of producer {found.producer_id} has epoch"
                 f" {found.producer_epoch}, not {epoch}",
-                "the epoch of the transaction that was prepared",
+                self._history_of(name),
             )
 
     def _what_became(self, wanted: _Wanted, path: str) -> str:
@@ -349,7 +363,7 @@ class _Planner:
             lambda metadata: metadata.state.transactional_id in names
         )
         for left in waiting:
-            self._no(left.metadata.state.transactional_id, left.reason, "")
+            self._no(left.metadata.state.transactional_id, left.reason)
         for writer in copies:
             writer.require_alike()
         self._refuse()
@@ -389,10 +403,12 @@ class _Planner:
             places[TRANSACTION_STATE_TOPIC, number] = None
             places |= dict.fromkeys(each.state.partitions or ())
         for place in places:
+            if not copies.is_here(*place):
+                continue  # told already
             try:
                 copies.writer(*place)
             except EoctlError as exc:
-                self._refusals.append(exc)
+                self._lacking.append(lacking_of(exc))
 
     def _count(self, pending: Sequence[_Wanted]) -> dict[tuple[str, str], OpenData]:
         """Count the data, by transactional id and directory; what is not dense has lost some."""
@@ -502,6 +518,11 @@ class _Planner:
     def _all_notes(self) -> tuple[str, ...]:
         notes = [each for each in self._world.notes if each not in self._world.absent]
         return tuple(dict.fromkeys([*notes, *self._notes]))
+
+
+def _shortened(words: Sequence[str]) -> str:
+    more = len(words) - TOLD_COUNT
+    return "; ".join(words[:TOLD_COUNT]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _done_words(state: TransactionState) -> str:

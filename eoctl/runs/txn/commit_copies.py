@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoctl.call import again
+from eoctl.call import Lacking, LackingError
 from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
 from eoctl.clients.partitions.target import TargetOptions, resolve_target
 from eoctl.replica_paths import require_one_topic, select_replicas
@@ -246,13 +246,13 @@ def _require_all(path: str, factor: int | None, given_count: int) -> None:
     if factor == given_count or (factor is None and given_count > 1):
         return
     why = f"has {factor} replicas, {given_count} given"
+    first = "name the log dirs of all brokers"
     if factor is None:
         why = "its replication factor is unknown: other replicas would lack what is written here"
-    raise RefusedError(
-        f"{path}: {why}",
-        next_step="name the log dirs of all brokers, and --metadata-dir DIR where none of them has"
-        f" the cluster's metadata; if no other replica will be kept: {again('--single-copy')}",
-    )
+        first += ", and --metadata-dir DIR where none of them has the cluster's metadata"
+    meaning = "no other replica will be kept"
+    lacking = Lacking(why=why, options=("--single-copy",), meaning=meaning, first=first)
+    raise LackingError(path, lacking)
 
 
 def _require_all_there(path: str, opened: OpenPartition) -> None:

@@ -132,9 +132,7 @@ def test_what_the_log_dir_says_counts_in_either_order(log_dir: Path, tmp_path: P
         [log_dir, tmp_path / "disk"], [tmp_path / "disk", log_dir],
         [tmp_path / "disk/u-5", log_dir], [log_dir, tmp_path / "disk/u-5"],
     ):  # fmt: skip
-        found = [
-            each for each in discover(paths).selected if each.partition.name.topic == "u"
-        ]
+        found = [each for each in discover(paths).selected if each.partition.name.topic == "u"]
         assert [each.partition.path for each in found] == [str(log_dir / "u-5")]
         assert found[0].log_dir is not None
 

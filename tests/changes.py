@@ -129,6 +129,7 @@ def in_80_columns(*arguments: Any) -> str:
     shown = re.sub(r"\r[^\r\n]*\x1b\[K", "", shown)  # progress, on a busy machine
     words = (
         "  path: ",
+        "  directories: ",
         "verified",
         "now is",
         "eoctl undo",
@@ -137,6 +138,7 @@ def in_80_columns(*arguments: Any) -> str:
         "nothing was",
         "this is a plan",
         "it had been",
+        "leader and ISR as of",
     )
     lines = shown.splitlines()
     assert max(len(each) for each in lines if not each.startswith(words)) <= 80, shown

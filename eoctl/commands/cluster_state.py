@@ -91,6 +91,7 @@ def command(
 
 def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
     from eoctl.output import Report, message
+    from eoctl.runs.in_cluster import with_words
     from eoctl.runs.reports import cluster_rows as rows
     from eoctl.runs.reports.cluster_words import answer
     from eoctl.runs.told import is_for_people, said_line, tell
@@ -102,9 +103,7 @@ def _state(run: StateRun, limit: int | None, output: OutputFormat) -> int:
         # Those with which something is the matter come first.
         partitions = sorted(partitions, key=lambda each: not each.is_under_min_isr)
     if output is OutputFormat.TEXT:
-        partitions = [
-            each._replace(leader="none") if each.leader == -1 else each for each in partitions
-        ]
+        partitions = [*with_words(partitions)]
     reports = [
         Report("cluster", rows.ClusterRow._fields, [run.cluster]),
         Report("broker", rows.BrokerRow._fields, run.brokers),

@@ -16,12 +16,13 @@ from storage.errors import (
     FormatError,
     UsageError,
 )
+from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from recovery.look.describe import Description
-    from storage.dirs.discovery import Discovery
+    from storage.dirs.discovery import Discovery, Selected
 
 VERIFIED = "verified: headers and checksums of all batches; records were not decompressed"
 
@@ -59,6 +60,7 @@ def command(
             output, max_lanes, is_picture=picture,
         )  # fmt: skip
     from eoctl.output import Report, emit, line, while_read
+    from eoctl.runs.in_cluster import with_words
     from recovery.cluster.clusters import Clusters, find_metadata
     from recovery.cluster.remote_segments import RemoteSegment
     from recovery.look.describe import PartitionDescription, SegmentSummary
@@ -71,6 +73,8 @@ def command(
     metadata = None if metadata_dir is None else find_metadata(metadata_dir)
     run = _DescribeRun(found, Clusters(found.log_dirs, metadata))
     rows: Iterator[Any] = (each.summary for each in run.descriptions())
+    if output is OutputFormat.TEXT:
+        rows = with_words(rows)
     with while_read(lambda: run.status):
         emit(
             Report(
@@ -118,8 +122,10 @@ class _DescribeRun:
     """Describes one partition after the other and keeps what is said at the end."""
 
     def __init__(self, found: Discovery, clusters: Any) -> None:
+        from eoctl.runs.in_cluster import ClusterNotes
         from recovery.cluster.absent import lost_partitions
 
+        self._in_cluster = ClusterNotes()
         self._found = found
         self._clusters = clusters
         self.segments: list[Any] = []
@@ -148,6 +154,7 @@ class _DescribeRun:
         remote = RemoteSegments(self._found.log_dirs)
         with Progress("reading", lambda: log_bytes(self._found.selected)) as progress:
             for selected in self._found.selected:
+                image = None
                 try:
                     image = self._clusters.image_for(selected.log_dir)
                     partition = Partition.of(selected, image)
@@ -167,4 +174,16 @@ class _DescribeRun:
                 self.notes += description.remarks
                 self.is_bad = self.is_bad or description.is_bad
                 self.is_unreadable = self.is_unreadable or description.is_unreadable
+                self._place(selected, description, image)
                 yield description
+        self.notes += self._in_cluster.notes()
+
+    def _place(self, selected: Selected, description: Description, image: Any) -> None:
+        """Note what the cluster's metadata say of a partition, and whether they are whole."""
+        path, name = selected.partition
+        if name.topic == METADATA_TOPIC:
+            return
+        self._in_cluster.add_image(image)
+        self._in_cluster.add_unread(self._clusters.unread)
+        self._in_cluster.add(f"{name.topic}-{name.partition}", path, description.placed)
+        self.is_unreadable = self.is_unreadable or self._in_cluster.is_short

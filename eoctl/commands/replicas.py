@@ -64,7 +64,7 @@ def command(
         is_changing = change != PLAN_ONLY
         if leader is not None or unclean or is_changing or rule is not RuleName.EPOCH:
             raise UsageError("compare changes nothing: that option goes with rejoin only")
-        run = compare(paths, now=now, expiration_ms=producer_expiry_ms)
+        run = compare(paths, now=now, expiration_ms=producer_expiry_ms, metadata_dir=metadata_dir)
         _report_comparison(run, output)
         return run.status
     from eoctl.runs.changes.change_command import run_change
@@ -90,14 +90,16 @@ def command(
 
 def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     from eoctl.output import Report, draws_tables, emit, line, message
+    from eoctl.runs.in_cluster import with_words
+    from eoctl.runs.reports.cluster_rows import PartitionStateRow
     from eoctl.runs.reports.replicas import (
         ChoiceRow,
         ComparisonRow,
         LostTransactionRow,
         RecommendationRow,
         ReplicaRow,
-        recommendation_lines,
     )
+    from eoctl.runs.reports.replicas_words import recommendation_lines
 
     reports = [
         Report("replica", ReplicaRow._fields, run.replicas),
@@ -106,6 +108,10 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
     ]
     if run.transactions:
         reports.append(Report("transaction", LostTransactionRow._fields, run.transactions))
+    if run.states:
+        is_text = output is OutputFormat.TEXT
+        states = [*with_words(run.states)] if is_text else run.states
+        reports.append(Report("cluster_partition", PartitionStateRow._fields, states))
     reports.append(
         Report(
             kind="recommendation",
@@ -114,7 +120,7 @@ def _report_comparison(run: ComparedRows, output: OutputFormat) -> None:
         )
     )
     if output is OutputFormat.TEXT and draws_tables():
-        for told in recommendation_lines(run.recommendations):
+        for told in recommendation_lines(run):
             line(told)
         line("")
     for number, each in enumerate(reports):

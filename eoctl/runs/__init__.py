@@ -2,5 +2,5 @@
 
 A folder for each family of commands; here what they share.
 
-From the entry down: appended, notes, told.
+From the entry down: appended, in_cluster, notes, told.
 """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.quorum import metadata_copies
+from recovery.cluster.quorum import metadata_copies, read_newest_whole
 from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import Selected, discover
 from storage.dirs.partition import Partition
@@ -14,6 +14,7 @@ from storage.file_names import METADATA_TOPIC, DirState
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from recovery.cluster.quorum import MetadataCopy
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
 
@@ -23,12 +24,17 @@ class Clusters:
 
     Of several metadata directories of one cluster the newest one is used (`quorum`); without
     any, a `bootstrap.checkpoint` with topics.
+
+    Attributes:
+        unread: metadata directories that cannot be listed or opened, in words; as far as images
+            were asked for.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
         self._candidates: dict[str | None, list[Selected]] = {}
         self._images: dict[str | None, ClusterImage | None] = {}
         self._bootstraps: dict[str | None, list[str]] = {}
+        self.unread: list[str] = []
         self._given = None if metadata is None else load_cluster_image(Partition.of(metadata))
         for log_dir in log_dirs:
             if log_dir.has_bootstrap:
@@ -49,8 +55,8 @@ class Clusters:
 
     def _load(self, cluster_id: str | None) -> ClusterImage | None:
         if cluster_id in self._candidates:
-            # What cannot be read is described too, and says so.
-            copies, _ = metadata_copies(self._candidates[cluster_id])
+            copies, unread = metadata_copies(self._candidates[cluster_id])
+            self.unread += unread
             return load_cluster_image(copies[0].partition) if copies else None
         begun = map(load_bootstrap_image, self._bootstraps.get(cluster_id, ()))
         return next((each for each in begun if each is not None), None)
@@ -58,6 +64,39 @@ class Clusters:
 
 def _cluster_id(log_dir: LogDir) -> str | None:
     return None if log_dir.meta is None else log_dir.meta.cluster_id
+
+
+class NewestImage(NamedTuple):
+    """The state that the newest of several copies of the metadata log tells, the newest whole one.
+
+    Attributes:
+        image: None: there is no copy.
+        copies: newest first.
+        notes: what cannot be read, or is doubtful, in words.
+    """
+
+    image: ClusterImage | None
+    copies: tuple[MetadataCopy, ...]
+    notes: tuple[str, ...]
+
+
+def newest_image(selected: Iterable[Selected]) -> NewestImage:
+    """Load the log of the latest epoch, of these the longest one: what a quorum would go on with.
+
+    Where not all of it can be read, an older one that is whole counts.
+    """
+    copies, notes = metadata_copies(selected)
+    if not copies:
+        return NewestImage(None, (), tuple(notes))
+    reading = read_newest_whole(
+        copies, lambda copy: load_cluster_image(copy.partition), lambda image: image.problems
+    )
+    image = reading.found
+    notes += reading.passed_over
+    if not image.is_complete:
+        notes += map(str, image.problems)
+        notes.append(f"{image.path}: not all of it could be read: a state may be an older one")
+    return NewestImage(image, tuple(copies), tuple(notes))
 
 
 def find_metadata(path: str) -> Selected:

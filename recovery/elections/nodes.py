@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.quorum import metadata_copies, read_newest_whole, voters_of
-from storage.dirs.cluster_image import load_cluster_image
+from recovery.cluster.clusters import newest_image
+from recovery.cluster.quorum import voters_of
 from storage.dirs.discovery import discover
 from storage.dirs.log_dir import StoppedState
 from storage.errors import UsageError
@@ -194,26 +194,19 @@ def _require_one_cluster(log_dirs: Iterable[LogDir]) -> None:
 
 
 def _newest_metadata(selected: Iterable[Selected]) -> tuple[NewestMetadata, list[str]]:
-    """The log of the latest epoch, of these the longest one: what a quorum would go on with."""
-    copies, notes = metadata_copies(selected)
-    if not copies:
+    """What a quorum would go on with, and what is doubtful of it."""
+    newest = newest_image(selected)
+    if newest.image is None:
         raise UsageError(
             f"no {METADATA_TOPIC}-0 there: who was in the ISR is not known",
             next_step="--metadata-dir DIR; without any, eoctl replicas compare DIR... says which"
             " copy has most",
         )
-    reading = read_newest_whole(
-        copies, lambda copy: load_cluster_image(copy.partition), lambda image: image.problems
-    )
-    path, image = reading.copy.partition.path, reading.found
-    notes += reading.passed_over
-    if not image.is_complete:
-        notes += map(str, image.problems)
-        notes.append(f"{path}: not all of it could be read: a state may be an older one")
-    voters = voters_of(image, copies)
-    unseen = _unseen_controllers(voters, [each.node_id for each in copies])
-    found = NewestMetadata(path=path, image=image, voters=voters, unseen=unseen)
-    return found, notes
+    image = newest.image
+    voters = voters_of(image, newest.copies)
+    unseen = _unseen_controllers(voters, [each.node_id for each in newest.copies])
+    found = NewestMetadata(path=image.path, image=image, voters=voters, unseen=unseen)
+    return found, [*newest.notes]
 
 
 def _replaced_dirs(

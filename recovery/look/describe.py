@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import BULK_BYTES, DoubtfulOffsets, LostRecords, is_wrong_end
+from storage.dirs.standing import NOT_KNOWN, in_cluster
 from storage.errors import AccessError, FormatError
-from storage.file_names import DirState
 from storage.formats.record_batch import DELETE_HORIZON_MASK, LOG_APPEND_TIME_MASK, MAGIC_V2
 from storage.kernels.protocol import VerdictKind, in_words
 from storage.log.segment import open_segment
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import PartitionDir, Problem
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
+    from storage.dirs.standing import CopyStanding, InCluster
+    from storage.file_names import DirState
     from storage.formats.record_batch import BatchHeader
     from storage.kernels.protocol import HeaderTable, Verdict
 
@@ -98,6 +100,11 @@ class PartitionDescription(NamedTuple):
     producers_count: int | None
     codecs: tuple[str, ...]
     replication_factor: int | None
+    leader: int | None
+    isr: tuple[int, ...] | None
+    min_insync_replicas: int | None
+    min_insync_from: str | None
+    standing: CopyStanding | None
     stopped: StoppedState
     problems_count: int
     path: str
@@ -112,6 +119,7 @@ class Description(NamedTuple):
 
     summary: PartitionDescription
     segments: tuple[SegmentSummary, ...]
+    placed: InCluster
     problems: tuple[Problem, ...]
     remarks: tuple[str, ...]
     is_bad: bool  # damaged, torn where a clean stop leaves no torn tail, or not all of it there
@@ -215,7 +223,7 @@ def describe_partition(
 
     Args:
         partition: listed, not yet read.
-        image: the cluster's state, for the replication factor.
+        image: the cluster's state, for replicas, leader and ISR.
         on_bytes: told after each segment how many bytes that were.
     """
     transactions = OpenTransactions(
@@ -241,6 +249,7 @@ def describe_partition(
         last = segments[-1]
         log_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
     name = partition.directory.name
+    placed = in_cluster(partition.directory, partition.log_dir, image)
     missing = _missing(partition, log_end_offset)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
@@ -263,7 +272,12 @@ def describe_partition(
         records_count=_sum(each.records_count for each in segments),
         producers_count=len(producer_ids),
         codecs=codec_names(codecs),
-        replication_factor=_replication_factor(partition.directory, image),
+        replication_factor=None if placed.replicas is None else len(placed.replicas),
+        leader=placed.leader,
+        isr=placed.isr,
+        min_insync_replicas=placed.min_insync_replicas,
+        min_insync_from=placed.min_insync_from,
+        standing=placed.standing,
         stopped=partition.stopped,
         problems_count=len(partition.problems) + len(verdicts) + len(missing),
         path=partition.path,
@@ -271,6 +285,7 @@ def describe_partition(
     return Description(
         summary=summary,
         segments=tuple(segments),
+        placed=placed,
         problems=tuple(partition.problems),
         remarks=(
             *_tell(verdicts),
@@ -304,6 +319,11 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
         producers_count=None,
         codecs=(),
         replication_factor=None,
+        leader=None,
+        isr=None,
+        min_insync_replicas=None,
+        min_insync_from=None,
+        standing=None,
         stopped=StoppedState.UNKNOWN if log_dir is None else log_dir.stopped,
         problems_count=1,
         path=directory.path,
@@ -311,6 +331,7 @@ def unlisted(selected: Selected, problem: AccessError) -> Description:
     return Description(
         summary=summary,
         segments=(),
+        placed=NOT_KNOWN,
         problems=(problem,),
         remarks=(),
         is_bad=False,
@@ -425,13 +446,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _number(directory: PartitionDir) -> int | None:
     return directory.name.partition if directory.name.partition >= 0 else None
-
-
-def _replication_factor(directory: PartitionDir, image: ClusterImage | None) -> int | None:
-    # What is set aside may be of an older topic of that name, and its name may be cut.
-    if image is None or directory.name.state in {DirState.DELETE, DirState.STRAY}:
-        return None
-    return image.replication_factor(directory.name.topic, directory.name.partition)
 
 
 def _tell(verdicts: list[tuple[SegmentFiles, Verdict]]) -> list[str]:

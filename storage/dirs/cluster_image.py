@@ -121,6 +121,8 @@ class ClusterImage:
         snapshot_offset: end offset of the snapshot it starts with; 0 without one.
         snapshot_timestamp_ms: of the last record in that snapshot; None: not known.
         end_offset: one above the last record that was replayed.
+        timestamp_ms: of the last batch that was replayed; None: not known.
+        path: the directory, or the file, that it was loaded from; "": neither.
         voters: the controllers that elect a leader among them, as the quorum's own records have
             them; empty: not known.
         quorum_leader: the controller that began to lead last; None: not known.
@@ -139,6 +141,8 @@ class ClusterImage:
         self.snapshot_offset = 0
         self.snapshot_timestamp_ms: int | None = None
         self.end_offset = 0
+        self.timestamp_ms: int | None = None
+        self.path = ""
         self.voters: tuple[int, ...] = ()
         self.quorum_leader: int | None = None
         self.unknown_records_count = 0
@@ -454,6 +458,7 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
         )
     for problem in rejected:
         image.add_problem(problem)
+    image.path, image.timestamp_ms = partition.path, image.snapshot_timestamp_ms
     read = partition.read(image.snapshot_offset)
     if partition.segments and partition.segments[0].base_offset > image.end_offset:
         image.add_problem(
@@ -468,7 +473,11 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
     for placed in read:
         if placed.batch.crc_ok is not False:
             _replay_batch(image, placed.segment, placed.batch, image.snapshot_offset)
-            image.end_offset = max(image.end_offset, placed.batch.header.last_offset + 1)
+            header = placed.batch.header
+            if header.last_offset >= image.end_offset:
+                image.end_offset = header.last_offset + 1
+                if header.max_timestamp_ms >= 0:
+                    image.timestamp_ms = header.max_timestamp_ms
     for problem in unread_of(partition, read):
         image.add_problem(problem)
     return image
@@ -492,8 +501,12 @@ def load_bootstrap_image(log_dir: str) -> ClusterImage | None:
     A controller starts from it where there is no metadata log yet. One that only has features,
     as most have, says nothing about topics; who took it for the cluster would miss all of them.
     """
-    image = load_snapshot(str(Path(log_dir, BOOTSTRAP_NAME)), 0)
-    return image if image is not None and image.topics else None
+    path = str(Path(log_dir, BOOTSTRAP_NAME))
+    image = load_snapshot(path, 0)
+    if image is None or not image.topics:
+        return None
+    image.path = path
+    return image
 
 
 def load_snapshot(path: str, end_offset: int) -> ClusterImage | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from recovery.fsck.one_pass import PartitionRow
+from eoctl.runs.checking.standing import PARTITION_COLUMNS
 from recovery.rules.findings import Finding
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
@@ -52,7 +52,7 @@ def test_a_clean_node(kafka: Path, eoctl: Callable[..., Any]) -> None:
     assert list(findings[0]) == ["kind", *Finding._fields]
     partitions = rows_of(outcome, "partition")
     assert len(partitions) == 24
-    assert list(partitions[0]) == ["kind", *PartitionRow._fields]
+    assert list(partitions[0]) == ["kind", *PARTITION_COLUMNS]
     assert all(each["start_end_offset"] == each["end_offset"] for each in partitions)
     assert "24 partitions: 0 errors, 0 warnings, 2 notes" in outcome.errors
     assert eoctl("check", "--now", "dir", "--fail-on", "note", kafka).status == 1

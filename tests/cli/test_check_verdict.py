@@ -292,7 +292,8 @@ def test_on_terminal_and_in_a_pipe(killed: Path, eoctl: Callable[..., Any]) -> N
     screen = on_terminal("check", "-q", "killed")
     assert screen.status == 1
     assert screen.lines[0].startswith("Start   Kafka 4.3.1 will start, and takes away")
-    assert all(len(each) <= ONE_LINE for each in screen.lines[:20])
+    end = next(n for n, each in enumerate(screen.lines) if each.startswith("not shown"))
+    assert all(len(each) <= ONE_LINE for each in screen.lines[:end])
     assert "clean   21 partitions without a finding" in screen.text
     assert "does not match; broker cuts the file at byte 0" in " ".join(screen.text.split())
     assert "not shown: rows of 24 partitions; -v or --output jsonl" in screen.text
@@ -321,5 +322,6 @@ def test_what_frees_space(golden: Callable[[str], Path]) -> None:
     place = golden("kafka-4.3.1")
     shown = on_terminal("check", "tv2", "--reclaim", "--now", "dir", cwd=place)
     (heading,) = [n for n, line in enumerate(shown.lines) if line.split()[:2] == ["size", "files"]]
-    rows = shown.lines[heading + 1 : -1]
+    end = next(n for n, each in enumerate(shown.lines) if each.startswith("now is"))
+    rows = shown.lines[heading + 1 : end]
     assert [row.split()[:4] for row in rows] == [["152", "KiB", "51", "tv2/c2-0"]]

@@ -145,6 +145,11 @@ def test_figures_of_one_partition(eoctl: Callable[..., Any], golden: Callable[[s
         "producers_count": 1,
         "codecs": ["none"],
         "replication_factor": 1,
+        "leader": 1,
+        "isr": [1],
+        "min_insync_replicas": 1,
+        "min_insync_from": "all-brokers",
+        "standing": "leader",
         "stopped": "unclean",
         "problems_count": 0,
         "path": str(path),
@@ -220,7 +225,7 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
     outcome = eoctl("describe", path)
     size = (path / f"{0:020d}.log").stat().st_size
     partition = ["trimmed", 0, "live", "ok", 0, 0, 300, "unknown", "unknown", 0, 1, size, 8, 300, 1]
-    partition += ["none", 1, "unclean", 0, path]
+    partition += ["none", 1, 1, 1, 1, "all-brokers", "leader", "unclean", 0, path]
     segment = ["trimmed", 0, 0, 299, "ok", size, 8, 300, 1795229940050, 1795229940573, 7, 7, 0]
     segment += ["no", path / f"{0:020d}.log"]
     assert outcome.text.splitlines() == [
@@ -230,9 +235,11 @@ def test_text(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:
         "\t".join(SegmentSummary._fields),
         "\t".join(map(str, segment)),
     ]
-    assert outcome.errors == (
-        "verified: headers and checksums of all batches; records were not decompressed\n"
+    verified, source = outcome.errors.splitlines()
+    assert verified == (
+        "verified: headers and checksums of all batches; records were not decompressed"
     )
+    assert source.startswith("leader and ISR as of metadata record 208, 2026-11-21T02:59:03.458Z")
 
 
 def test_msgpack(eoctl: Callable[..., Any], golden: Callable[[str], Path]) -> None:

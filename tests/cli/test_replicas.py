@@ -65,16 +65,18 @@ def only(outcome: Any, kind: str) -> dict[str, Any]:
     return row
 
 
+NEWEST = "2026-11-21T03:00:18.888Z"
+
 # --- compare --------------------------------------------------------------------------------------
 
 TEXT = "\n".join(
     [
         table(
             "path | broker | log_start_offset | log_end_offset | high_watermark | leader_epochs"
-            " | sound_end_offset",
-            "broker-1/div-0 | 1 | 0 | 73 | 37 | 0@0 | 73",
-            "broker-2/div-0 | 2 | 0 | 66 | 36 | 0@0 1@36 | 66",
-            "broker-3/div-0 | 3 | 0 | 36 | 30 | 0@0 | 36",
+            " | sound_end_offset | standing",
+            "broker-1/div-0 | 1 | 0 | 73 | 37 | 0@0 | 73 | out of sync",
+            "broker-2/div-0 | 2 | 0 | 66 | 36 | 0@0 1@36 | 66 | leader",
+            "broker-3/div-0 | 3 | 0 | 36 | 30 | 0@0 | 36 | out of sync",
         ),
         table(
             "one | other | likeness | divergence_offset | epochs_end_offset"
@@ -103,6 +105,15 @@ TEXT = "\n".join(
             "broker-1/div-0 | 36 | 2001 | 67 | 69 | abort | removed",
         ),
         table(
+            "topic | partition | leader | isr | elr | replicas | is_under_min_isr"
+            " | min_insync_replicas | min_insync_from | leader_epoch | high_watermark"
+            " | log_end_offset | last_known_elr | adding_replicas | removing_replicas"
+            " | partition_epoch | is_recovering | directories | topic_id",
+            "div | 0 | 2 | 2 | - | 1,2,3 | no | 1 | default | 1 | 37 | 73 | - | - | - | 3 | yes"
+            " | sLz81O07T3UIWxWlCNrBPA,3ffDjha9nKvaZkMBoFkBbw,N0oj5BBU89igVstgaM7Vcw"
+            " | Qj3e7Wg3TCqw7DUWg9vGqQ",
+        ),
+        table(
             "topic | partition | leader | broker | leader_epoch | end_offset | lost_records_count"
             " | lost_acknowledged_records_count | lost_acknowledged_offsets_count | is_sound"
             " | reason | cheaper_leader | cheaper_acknowledged_records_count",
@@ -118,7 +129,12 @@ def test_text(diverged: Path, eoctl: Callable) -> None:
     found = eoctl(*COMPARE)
     assert found.status == 1
     assert found.text == TEXT
-    assert found.errors.splitlines()[-1].startswith("verified: headers and checksums")
+    assert found.errors.splitlines()[1:] == [
+        "verified: headers and checksums of all batches; records were not decompressed",
+        f"leader and ISR as of metadata record 164, {NEWEST}, in broker-2/__cluster_metadata-0",
+        "min.insync.replicas: default is Kafka's; a server.properties is not known",
+        "not in the ISR, may lack what was acknowledged since: broker-1/div-0, broker-3/div-0",
+    ]
     assert difference(before, tree_of(diverged)) == []
 
 
@@ -126,7 +142,7 @@ def test_rows(diverged: Path, eoctl: Callable) -> None:
     rows = rows_of(eoctl(*COMPARE, *JSONL))
     assert rows == unpacked(eoctl(*COMPARE, "--output", "msgpack"))
     kinds = [each["kind"] for each in rows]
-    assert [kinds.count(each) for each in dict.fromkeys(kinds)] == [3, 3, 6, 3, 1]
+    assert [kinds.count(each) for each in dict.fromkeys(kinds)] == [3, 3, 6, 3, 1, 1]
     assert rows[3]["divergence_offset"] == 36
 
 

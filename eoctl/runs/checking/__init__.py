@@ -2,5 +2,5 @@
 
 Its run, its verdict for people, and the words for both.
 
-From the entry down: check, explain, verdict, words, run.
+From the entry down: check, explain, verdict, words, standing, run.
 """

@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, line, message, while_read
 from eoctl.runs.checking.run import CheckRun, of_topics, prepared
+from eoctl.runs.checking.standing import (
+    PARTITION_COLUMNS,
+    cluster_of,
+    partition_rows,
+    placed_rows,
+)
 from eoctl.runs.told import is_for_people, tell
 from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
-from recovery.fsck.one_pass import PartitionRow
 from recovery.rules.findings import Finding
 from recovery.start.changes import StartChange
+from storage.errors import EXIT_OK, EXIT_SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +39,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     reports: list[Report] = []
     if not is_told:
         reports.append(Report("finding", Finding._fields, run.findings()))
-        reports.append(Report("partition", PartitionRow._fields, run.rows))
+        reports.append(Report("partition", PARTITION_COLUMNS, partition_rows(run, output)))
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
@@ -50,20 +56,25 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(report, output)
     notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
-    for note in (*notes, *end_notes(), *(() if is_told else (run.summary(),))):
+    cluster = cluster_of(run)
+    summary = () if is_told else (run.summary(),)
+    for note in (*notes, *cluster.notes, *end_notes(), *summary):
         message(note)
-    return run.status
+    # A verdict on files that does not know all of the metadata is not on all that was looked at.
+    return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
 
 
 def _tell(run: CheckRun, request: CheckRequest) -> None:
     """Say what a check comes to, on a terminal."""
     from eoctl.runs.checking.verdict import verdict_of_run
     from eoctl.runs.checking.words import lines
+    from eoctl.runs.in_cluster import state_words
 
     with while_read(lambda: run.status, is_verdict=True):
         for _ in run.findings():
             pass
-        tell(lines(verdict_of_run(run, request), screen_size()[0]))
+        cluster = state_words([placed for _, placed in placed_rows(run)])
+        tell(lines(verdict_of_run(run, request), screen_size()[0], cluster))
 
 
 class ReclaimableFiles(NamedTuple):

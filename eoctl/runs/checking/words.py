@@ -45,12 +45,21 @@ _TIE = "\x1f"  # a blank at which no line is broken
 _SECONDS = re.compile(r"\b(\d+) s\b(?= old| after now)")
 
 
-def lines(verdict: DirectoryVerdict, width: int) -> Iterator[Line]:
-    """Give the lines of a verdict for a terminal of this many columns."""
+def lines(verdict: DirectoryVerdict, width: int, cluster: str = "") -> Iterator[Line]:
+    """Give the lines of a verdict for a terminal of this many columns.
+
+    `cluster`: what the metadata say of what was checked; "": nothing.
+    """
     yield from map(said_line, top(verdict, width))
     yield Line("")
     yield from _findings(verdict, width)
     yield from _clean(verdict)
+    if cluster:
+        label = f"{'cluster':{LABEL_WIDTH}}"
+        yield from map(
+            Line,
+            textwrap.wrap(f"{label}{cluster}", max(width, 40), subsequent_indent=" " * LABEL_WIDTH),
+        )
     yield from _left_out(verdict, width)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eoctl.clock import parse_time_ms
 from eoctl.progress import Progress
+from eoctl.runs.in_cluster import doubts_of
 from recovery.cluster.history import ALL, read_through
 from recovery.cluster.moments import Moment
 from recovery.cluster.quorum import metadata_copies, read_newest_whole
@@ -174,16 +175,9 @@ def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterat
 def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
     """Say what is doubtful of a reading."""
     path = copy.partition.path
-    for problem in history.problems:
-        yield str(problem)
-    if history.problems:
-        yield f"{path}: not all of it could be read: what is told may be an older state"
-    if history.image.unknown_records_count:
-        yield f"{path}: {history.image.unknown_records_count} records were not understood"
+    yield from doubts_of(path, history.problems, history.image)
     if history.went_back_offset is not None:
         yield (
             f"{path}: times go back at offset {history.went_back_offset}: the clocks of"
             " controllers differ, and a time may be more than one offset"
         )
-    if count := history.image.open_transaction_records_count:
-        yield f"{path}: {count} records of a metadata transaction that has not ended do not count"

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.dirs.cluster_image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, ZERO_UUID
+from storage.dirs.topic_settings import (
+    MIN_INSYNC_REPLICAS,
+    is_under_min_isr,
+    min_insync_replicas,
+    topic_setting,
+)
+from storage.formats.partition_metadata import format_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from storage.dirs.cluster_image import ClusterImage, TopicImage
+
+_DIRECTORY_WORDS = {
+    ZERO_UUID: "unknown",
+    UNASSIGNED_DIRECTORY: "unassigned",
+    LOST_DIRECTORY: "lost",
+}
 
 
 class ClusterRow(NamedTuple):
@@ -100,7 +120,7 @@ class CopyRow(NamedTuple):
     """The log of a partition in a log dir that was given.
 
     Attributes:
-        standing: leader, in sync, out of sync, eligible, no replica, not this topic.
+        standing: a `Standing`, or unreadable.
         leader_epoch: the last one of its log; None: not known.
     """
 
@@ -124,3 +144,42 @@ class SettingRow(NamedTuple):
     value: str
     source: str
     source_name: str
+
+
+def partition_state_row(
+    image: ClusterImage,
+    topic: TopicImage,
+    number: int,
+    *,
+    high_watermark: int | None,
+    log_end_offset: int | None,
+) -> PartitionStateRow:
+    """Say what the metadata have of a partition, beside the ends of the copies that are there."""
+    name, found = topic.name, topic.partitions[number]
+    setting = topic_setting(image, name, MIN_INSYNC_REPLICAS, broker_id=found.leader)
+    return PartitionStateRow(
+        topic=name,
+        partition=number,
+        leader=found.leader,
+        isr=found.isr,
+        elr=found.elr,
+        replicas=found.replicas,
+        is_under_min_isr=is_under_min_isr(image, name, number),
+        min_insync_replicas=min_insync_replicas(image, name, number),
+        min_insync_from=setting.source.value,
+        leader_epoch=found.leader_epoch,
+        high_watermark=high_watermark,
+        log_end_offset=log_end_offset,
+        last_known_elr=found.last_known_elr,
+        adding_replicas=found.adding_replicas,
+        removing_replicas=found.removing_replicas,
+        partition_epoch=found.partition_epoch,
+        is_recovering=found.is_recovering,
+        directories=directory_words(found.directories),
+        topic_id=format_uuid(topic.topic_id),
+    )
+
+
+def directory_words(ids: Iterable[bytes]) -> tuple[str, ...]:
+    """Write directory ids; what is none by its word."""
+    return tuple(_DIRECTORY_WORDS.get(each) or format_uuid(each) for each in ids)

@@ -23,30 +23,28 @@ from eoctl.runs.reports.cluster_rows import (
     FeatureRow,
     PartitionStateRow,
     SettingRow,
+    directory_words,
+    partition_state_row,
 )
 from recovery.cluster.history import read_state
 from recovery.cluster.quorum import CountedTo, counted, voters_of
 from storage.dirs.cluster_image import (
     ALL_BROKERS,
     BROKER_RESOURCE,
-    LOST_DIRECTORY,
     TOPIC_RESOURCE,
-    UNASSIGNED_DIRECTORY,
-    ZERO_UUID,
 )
 from storage.dirs.partition import Partition
+from storage.dirs.standing import CopyStanding, in_cluster
 from storage.dirs.topic_settings import (
     MIN_INSYNC_REPLICAS,
     SETTINGS,
     UNCLEAN_LEADER_ELECTION,
     SettingSource,
     is_under_min_isr,
-    min_insync_replicas,
     topic_setting,
 )
 from storage.errors import EXIT_OK, EXIT_SKIPPED, AccessError, UsageError
 from storage.formats.cluster_metadata import SECRET_CONFIG
-from storage.formats.partition_metadata import format_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -64,11 +62,6 @@ ALWAYS_TOLD = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
 NOT_KNOWN = (
     "a server.properties is not known: where a source is default, a broker may have another value"
 )
-_DIRECTORY_WORDS = {
-    ZERO_UUID: "unknown",
-    UNASSIGNED_DIRECTORY: "unassigned",
-    LOST_DIRECTORY: "lost",
-}
 # ConfigResource.Type
 _RESOURCES = {
     TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", 8: "broker-logger", 16: "client-metrics",
@@ -207,29 +200,14 @@ class StateRun:
         for each in self.copies:
             ends.setdefault((each.topic, each.partition), []).append(each)
         for topic in self._topics():
-            for number, found in sorted(topic.partitions.items()):
-                name, copies = topic.name, ends.get((topic.name, number), [])
-                setting = topic_setting(image, name, MIN_INSYNC_REPLICAS, broker_id=found.leader)
-                yield PartitionStateRow(
-                    topic=name,
-                    partition=number,
-                    leader=found.leader,
-                    isr=found.isr,
-                    elr=found.elr,
-                    replicas=found.replicas,
-                    is_under_min_isr=is_under_min_isr(image, name, number),
-                    min_insync_replicas=min_insync_replicas(image, name, number),
-                    min_insync_from=setting.source.value,
-                    leader_epoch=found.leader_epoch,
+            for number in sorted(topic.partitions):
+                copies = ends.get((topic.name, number), [])
+                yield partition_state_row(
+                    image,
+                    topic,
+                    number,
                     high_watermark=_most(each.high_watermark for each in copies),
                     log_end_offset=_most(each.log_end_offset for each in copies),
-                    last_known_elr=found.last_known_elr,
-                    adding_replicas=found.adding_replicas,
-                    removing_replicas=found.removing_replicas,
-                    partition_epoch=found.partition_epoch,
-                    is_recovering=found.is_recovering,
-                    directories=_directory_words(found.directories),
-                    topic_id=format_uuid(topic.topic_id),
                 )
 
     def _broker_rows(self) -> Iterator[BrokerRow]:
@@ -256,8 +234,8 @@ class StateRun:
                 broker_epoch=broker.broker_epoch,
                 rack=broker.rack or "",
                 endpoints=_endpoint_words(broker.endpoints),
-                directories=_directory_words(broker.log_dirs),
-                cordoned_directories=_directory_words(broker.cordoned_log_dirs),
+                directories=directory_words(broker.log_dirs),
+                cordoned_directories=directory_words(broker.cordoned_log_dirs),
                 given_dirs=tuple(given.get(broker_id, ())),
             )
 
@@ -309,7 +287,7 @@ class StateRun:
         meta = None if selected.log_dir is None else selected.log_dir.meta
         broker = None if meta is None else meta.node_id
         end_offset = start_offset = high_watermark = epoch = None
-        standing = "unreadable"
+        standing: str = "unreadable"
         try:
             partition = Partition.of(selected, self.image)
             end = partition.log_end()
@@ -317,7 +295,9 @@ class StateRun:
             end_offset = (start_offset or 0) if end is None else end.offset
             epochs = partition.leader_epochs()
             epoch = epochs[-1].epoch if epochs else None
-            standing = self._standing(name.topic, name.partition, partition.topic_id(), broker)
+            partition.topic_id()  # what of its file cannot be read is a problem
+            unknown = "unknown" if broker is None else CopyStanding.NOT_THERE
+            standing = in_cluster(*selected, self.image).standing or unknown
             problems: list[Problem] = partition.problems
         except AccessError as exc:
             problems = [exc]
@@ -335,23 +315,6 @@ class StateRun:
             path=selected.partition.path,
         )
 
-    def _standing(self, topic: str, number: int, topic_id: str | None, broker: int | None) -> str:
-        found = self.image.partition(topic, number)
-        if found is None:
-            return "not in the metadata"
-        known = self.image.topics[topic].topic_id
-        if topic_id is not None and topic_id != format_uuid(known):
-            return "another topic of that name"
-        if broker is None:
-            return "unknown"
-        if broker not in found.replicas:
-            return "no replica"
-        if broker == found.leader:
-            return "leader"
-        if broker in found.isr:
-            return "in sync"
-        return "eligible" if broker in found.elr else "out of sync"
-
 
 def _most(values: Iterable[int | None]) -> int | None:
     return max((each for each in values if each is not None), default=None)
@@ -361,10 +324,6 @@ def _broker_state(broker: BrokerImage) -> str:
     if broker.is_fenced:
         return "fenced"
     return "controlled shutdown" if broker.in_controlled_shutdown else "active"
-
-
-def _directory_words(ids: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(_DIRECTORY_WORDS.get(each) or format_uuid(each) for each in ids)
 
 
 def _endpoint_words(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from eoctl.replica_paths import (
     select_replicas,
     told_of_use,
 )
+from eoctl.runs.reports.replicas_cluster import ComparedCluster
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import (
     Likeness,
@@ -27,6 +28,7 @@ from recovery.replicas.recommend import Cost, recommend, standing_of
 from recovery.replicas.rejoin import require_follow_offset
 from storage.dirs.discovery import discover
 from storage.dirs.partition import Partition
+from storage.dirs.standing import NOT_KNOWN
 from storage.errors import (
     EXIT_FINDINGS,
     EXIT_OK,
@@ -42,12 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from eoctl.clock import Now
+    from eoctl.runs.reports.cluster_rows import PartitionStateRow
     from recovery.replicas.compare import Comparison, ReplicaLog, Tail
     from storage.dirs.discovery import Selected
+    from storage.dirs.log_dir import LogDir
     from storage.file_names import TopicPartition
-
-
-TOLD_COUNT = 2  # of partitions, in lines
 
 
 class ComparedRows(Protocol):
@@ -74,6 +75,10 @@ class ComparedRows(Protocol):
         """What is cut of these."""
 
     @property
+    def states(self) -> list[PartitionStateRow]:
+        """What the cluster's metadata have of the partitions, where that is known."""
+
+    @property
     def recommendations(self) -> list[RecommendationRow]:
         """Which copies should lead."""
 
@@ -92,6 +97,7 @@ class ReplicaRow(NamedTuple):
     high_watermark: int | None
     leader_epochs: str | None
     sound_end_offset: int
+    standing: str | None
 
 
 class ComparisonRow(NamedTuple):
@@ -164,16 +170,13 @@ class CompareRun:
         expiration_ms: int | None,
         moment: Now | None = None,
         replicas: Sequence[Selected] | None = None,
+        cluster: ComparedCluster | None = None,
     ) -> None:
         """Compare. With a `moment` that is the clock, and it is not told again.
 
-        What the paths lead to may be given as `replicas`, whatever nodes these are of.
+        What the paths lead to may be given as `replicas`, whatever nodes these are of. What
+        `cluster` knows is in the rows; its notes are left to the caller.
         """
-        if len(paths) < 2:
-            raise UsageError(
-                f"{len(paths)} directories, two are needed",
-                next_step="eoctl replicas compare DIR DIR...",
-            )
         selected = select_replicas(paths) if replicas is None else replicas
         clock = moment_of(selected, now) if moment is None else moment
         self._clock = Clock.at(clock.ms, expiration_ms)
@@ -189,9 +192,18 @@ class CompareRun:
         missing = list(_told_of_missing(self._logs))
         around = [str(problem) for each in selected for problem in each.problems]
         self.notes += (*around, *missing)
-        self._is_short = bool(missing or around)
+        self._is_short = bool(missing or around or (cluster is not None and cluster.is_short))
+        places = [NOT_KNOWN] * len(self._logs)
+        state = None
+        if cluster is not None:
+            places = cluster.places(self._logs)
+            state = cluster.state(self._logs, places)
+        self.states = [] if state is None else [state]
         nodes = {each.partition.path: node_id_of(each) for each in selected}
-        self.replicas = [_replica_row(each, nodes[each.path]) for each in self._logs]
+        self.replicas = [
+            _replica_row(each, nodes[each.path], place.standing)
+            for each, place in zip(self._logs, places, strict=True)
+        ]
         found = [(*pair, compare_replicas(*pair)) for pair in combinations(self._logs, 2)]
         self.comparisons = [_comparison_row(*each) for each in found]
         self._likenesses = {each.likeness for _, _, each in found}
@@ -304,13 +316,22 @@ class CompareRun:
 class CompareDirsRun:
     """Compares the copies of all partitions that several log dirs share, one after the other."""
 
-    def __init__(self, paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        now: str | None,
+        expiration_ms: int | None,
+        metadata_dir: str | None = None,
+    ) -> None:
         copies: dict[TopicPartition, list[str]] = {}
         moment = resolve_now(now, paths)
         self.notes: list[str] = [moment.describe()]
         self._statuses: set[int] = set()
+        log_dirs: list[LogDir] = []
         for path in paths:
             found = discover([path])
+            log_dirs += found.log_dirs
             self._tell(map(str, found.problems))
             for each in found.selected:
                 name = each.partition.name
@@ -324,26 +345,36 @@ class CompareDirsRun:
                 f"{', '.join(paths)}: no partition is in two of them",
                 next_step="eoctl replicas compare LOG-DIR LOG-DIR..., of different brokers",
             )
+        cluster = ComparedCluster(log_dirs, metadata_dir)
         self.replicas: list[ReplicaRow] = []
+        self.states: list[PartitionStateRow] = []
         self.comparisons: list[ComparisonRow] = []
         self.choices: list[ChoiceRow] = []
         self.transactions: list[LostTransactionRow] = []
         self.recommendations: list[RecommendationRow] = []
         for key in sorted(shared):
             try:
-                run = CompareRun(shared[key], now=now, expiration_ms=expiration_ms, moment=moment)
+                run = CompareRun(
+                    shared[key],
+                    now=now,
+                    expiration_ms=expiration_ms,
+                    moment=moment,
+                    cluster=cluster,
+                )
             except (AccessError, FormatError, RefusedError, UsageError) as exc:
                 self._tell([f"{key}: not compared: {exc}"])
                 continue
             self.replicas += run.replicas
             self.comparisons += run.comparisons
             self.choices += run.choices
+            self.states += run.states
             self.transactions += run.transactions
             self.recommendations += run.recommendations
             self.notes += run.notes
             self._statuses.add(run.status)
         if alone := len(copies) - len(shared):
             self.notes.append(f"{alone} partitions are in one of the directories only")
+        self.notes += cluster.notes()
         self.notes = list(dict.fromkeys(self.notes))
 
     def _tell(self, problems: Iterable[str]) -> None:
@@ -359,53 +390,35 @@ class CompareDirsRun:
         return next((each for each in graver if each in self._statuses), EXIT_OK)
 
 
-def compare(paths: Sequence[str], *, now: str | None, expiration_ms: int | None) -> ComparedRows:
+def compare(
+    paths: Sequence[str],
+    *,
+    now: str | None,
+    expiration_ms: int | None,
+    metadata_dir: str | None = None,
+) -> ComparedRows:
     """Compare directories of one partition, or log dirs: all partitions that they share.
 
     Raises:
-        UsageError: they are neither, or share nothing.
+        UsageError: they are neither, or share nothing; `metadata_dir` has no metadata of theirs.
         RefusedError, AccessError: the one partition cannot be compared.
     """
-    are_log_dirs = len(paths) > 1 and all(
-        Path(each).is_dir() and discover([each]).whole for each in paths
+    if len(paths) < 2:
+        raise UsageError(
+            f"{len(paths)} directories, two are needed",
+            next_step="eoctl replicas compare DIR DIR...",
+        )
+    if all(Path(each).is_dir() and discover([each]).whole for each in paths):
+        return CompareDirsRun(
+            paths, now=now, expiration_ms=expiration_ms, metadata_dir=metadata_dir
+        )
+    selected = select_replicas(paths)
+    cluster = ComparedCluster((each.log_dir for each in selected), metadata_dir)
+    run = CompareRun(
+        paths, now=now, expiration_ms=expiration_ms, replicas=selected, cluster=cluster
     )
-    run = CompareDirsRun if are_log_dirs else CompareRun
-    return run(paths, now=now, expiration_ms=expiration_ms)
-
-
-def recommendation_lines(rows: Sequence[RecommendationRow]) -> Iterator[str]:
-    """Say which copies should lead: the dear ones first, a few lines each."""
-    ranked = sorted(rows, key=_dearness)
-    for each in ranked[:TOLD_COUNT]:
-        broker = "" if each.broker is None else f"broker {each.broker}, "
-        yield f"{each.topic}-{each.partition}: leader {broker}{each.leader}"
-        lost = _count_of(each.lost_records_count)
-        acknowledged = _count_of(each.lost_acknowledged_records_count)
-        yield f"  {each.reason}"
-        yield f"  lost by the others: {lost} records, {acknowledged} acknowledged"
-        if each.cheaper_leader is not None:
-            yield (
-                f"  {each.cheaper_leader} would cost"
-                f" {_count_of(each.cheaper_acknowledged_records_count)} acknowledged, and has an"
-                " older log"
-            )
-    if len(ranked) > TOLD_COUNT:
-        yield f"and {len(ranked) - TOLD_COUNT:,} more partitions"
-
-
-def _dearness(row: RecommendationRow) -> tuple[int, int, str, int]:
-    unknown = 1 << 62
-    acknowledged, lost = row.lost_acknowledged_records_count, row.lost_records_count
-    return (
-        -(unknown if acknowledged is None else acknowledged),
-        -(unknown if lost is None else lost),
-        row.topic,
-        row.partition,
-    )
-
-
-def _count_of(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,}"
+    run.notes += cluster.notes()
+    return run
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
@@ -430,7 +443,7 @@ def _told_of_missing(logs: Sequence[ReplicaLog]) -> Iterator[str]:
             yield f"{log.path}: {missing}; {who}"
 
 
-def _replica_row(log: ReplicaLog, node_id: int | None) -> ReplicaRow:
+def _replica_row(log: ReplicaLog, node_id: int | None, standing: str | None) -> ReplicaRow:
     epochs = None
     if log.epochs is not None:
         epochs = " ".join(f"{each.epoch}@{each.start_offset}" for each in log.epochs)
@@ -442,6 +455,7 @@ def _replica_row(log: ReplicaLog, node_id: int | None) -> ReplicaRow:
         high_watermark=log.high_watermark,
         leader_epochs=epochs,
         sound_end_offset=log.sound_end_offset,
+        standing=standing,
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TIMEOUT_S = 60.0
+END_OF_PARTITION = KafkaError._PARTITION_EOF  # an error that tells a consumer that it has all
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 
@@ -192,7 +193,7 @@ def consume(bootstrap: str, topic: str, partition: int, *, isolation: str) -> Co
                 error = message.error()
                 if error is None:
                     records.append(_incoming(message))
-                elif error.code() == KafkaError._PARTITION_EOF:
+                elif error.code() == END_OF_PARTITION:
                     return Consumed(records, start_offset, message.offset() or 0)
                 else:
                     raise KafkaException(error)
@@ -294,7 +295,7 @@ def join_group(bootstrap: str, group: str, topic: str, *, protocol: str = "class
             error = message.error()
             if error is None:
                 records_count += 1
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif error.code() == END_OF_PARTITION:
                 ended.add(message.partition() or 0)
             else:
                 raise KafkaException(error)

@@ -32,6 +32,7 @@ from bench.measure import Cost, alternate, output_digest, peak_memory_mib, read_
 from bench.partitions import partition_lines
 from bench.produce import produce_lines
 from bench.rebuild import rebuild_lines
+from bench.serve import serve_lines
 from bench.transactions import transaction_lines
 from bench.truncate import truncate_lines
 from storage.kernels.select import select_kernel
@@ -254,6 +255,7 @@ def main() -> None:
             lines += ["", *lease_lines(chosen.runs)]
             lines += ["", *copy_lines(chosen.mib, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
+            lines += ["", *serve_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *audit_lines(2 * chosen.mib, chosen.runs, has_java=not reason)]
     text = "\n".join(lines)
     print(f"\n{text}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +28,13 @@ class Ended(NamedTuple):
 class Served:
     """A context manager: it listens at `bootstrap` within; `stop` interrupts it."""
 
-    def __init__(self, *arguments: object, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        environment: dict[str, str] | None = None,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        """`prepare` is called in its process before it begins."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "eoctl", "serve", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -35,6 +42,7 @@ class Served:
             text=True,
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
+            preexec_fn=prepare,  # noqa: PLW1509 - it only sets limits
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from eoctl.serve import dead_groups, groups, metadata, offsets, settings, transactions
 from eoctl.serve import fetch as fetching
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     Value = dict[str, Any] | Fetched | None
     Answering = Callable[[VirtualBroker, Request], Value | Awaitable[Value]]
+
+
+LARGE_REQUEST_BYTES = 1 << 16
+OF_ALL_TOPICS = (3, 75)  # may be answered with everything that there is
+Result = TypeVar("Result")
 
 
 class BadRequestError(Exception):
@@ -126,8 +131,9 @@ async def answer(
         told = api_versions(broker, asked)
         told["errorCode"] = ErrorCode.UNSUPPORTED_VERSION
         return Response(api, encode_response(api, 0, header.correlation_id, told)), header.client_id
+    is_large = len(data) > LARGE_REQUEST_BYTES
     try:
-        body = parse_body(api, header, data)
+        body = await _perhaps_apart(broker, is_large, parse_body, api, header, data)
     except FormatError as exc:
         raise BadRequestError(f"{api.name} version {header.version}: {exc}") from exc
     request = Request(
@@ -145,9 +151,19 @@ async def answer(
     if value is None:
         raise BadRequestError(f"{api.name} wants no answer, and cannot be told that it is refused")
     try:
-        out = encode_response(api, header.version, header.correlation_id, value)
+        is_large = is_large or api.key in OF_ALL_TOPICS
+        out = await _perhaps_apart(
+            broker, is_large, encode_response, api, header.version, header.correlation_id, value
+        )
     except BaseException:
         if fetched is not None:
             fetched.close()
         raise
     return Response(api, out, fetched), header.client_id
+
+
+async def _perhaps_apart(
+    broker: VirtualBroker, is_large: bool, call: Callable[..., Result], *values: Any
+) -> Result:
+    """Do what takes long for a large message without keeping other clients waiting."""
+    return await broker.apart(call, *values) if is_large else call(*values)

@@ -2,6 +2,8 @@
 
 Of the records of a response no more than a piece is in memory: a client that reads slowly costs
 little, and one that does not read at all is cut off after some time, as is one that is silent.
+What cuts a client off says what people can do about it: most who are no clients of Kafka's, or are
+told to use TLS, begin with the same few bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +21,23 @@ if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
     from eoctl.serve.broker import VirtualBroker
-    from storage.files.positioned_file import PositionedFile
+    from eoctl.serve.open_files import Opened
 
 MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker
-PIECE_BYTES = 1 << 20
+# Of requests that hold no records: a million of the smallest structs, which take more in memory.
+MAX_PLAIN_REQUEST_BYTES = 8 << 20
+PIECE_BYTES = 1 << 19
 IDLE_S = 600.0  # connections.max.idle.ms
 _SIZE = Struct(">i")
+_KEY = Struct(">h")
+_PRODUCE = 0
+HALF = "it has sent a part of a request, and nothing more"
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PATC", b"PRI ")
+
+
+class _TooSlowError(Exception):
+    """A client has not done for a long time what is said."""
 
 
 class Connection:
@@ -64,10 +77,10 @@ class Connection:
                 await self._send(found)
         except (BadRequestError, UnicodeDecodeError) as exc:
             self.problem = str(exc)
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError):
             pass  # it is gone
-        except TimeoutError:
-            self.problem = f"silent for {IDLE_S:.0f} s"
+        except _TooSlowError as exc:
+            self.problem = f"{exc} for {IDLE_S:.0f} s"
         except AccessError as exc:
             self.problem = f"a response could not be sent to its end: {exc}"
         except Exception as exc:  # noqa: BLE001 - the others are served on
@@ -80,18 +93,34 @@ class Connection:
 
     async def _request(self) -> bytes | None:
         """Read the next request; None: there is none any more."""
-        async with asyncio.timeout(IDLE_S):
-            try:
-                size = _SIZE.unpack(await self._reader.readexactly(_SIZE.size))[0]
-            except asyncio.IncompleteReadError as exc:
-                if exc.partial:
-                    raise
-                return None
-            if not 0 <= size <= MAX_REQUEST_BYTES:
-                raise BadRequestError(
-                    f"a request of {size} bytes: at most {MAX_REQUEST_BYTES} are taken"
-                )
-            return await self._reader.readexactly(size)
+        try:
+            first = await self._exactly(_SIZE.size, "it has asked for nothing")
+        except asyncio.IncompleteReadError as exc:
+            if exc.partial:
+                raise
+            return None
+        size = _SIZE.unpack(first)[0]
+        if not 0 <= size <= MAX_REQUEST_BYTES:
+            raise BadRequestError(_words_of(first))
+        if size <= MAX_PLAIN_REQUEST_BYTES:
+            return await self._exactly(size, HALF)
+        key = await self._exactly(_KEY.size, HALF)
+        if _KEY.unpack(key)[0] != _PRODUCE:
+            raise BadRequestError(
+                f"a request of {size} bytes, without records: at most {MAX_PLAIN_REQUEST_BYTES}"
+                " are taken"
+            )
+        return key + await self._exactly(size - len(key), HALF)
+
+    async def _exactly(self, count: int, missed: str) -> bytes:
+        """Read so many bytes; `missed` is what to say if they do not come in time."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                return await self._reader.readexactly(count)
+        except TimeoutError as exc:
+            if exc.errno is not None:  # of the network: it is gone
+                raise
+            raise _TooSlowError(missed) from exc
 
     async def _send(self, found: Response) -> None:
         fetched, data = found.fetched, found.data
@@ -119,7 +148,7 @@ class Connection:
         finally:
             fetched.close()
 
-    async def _send_file(self, file: PositionedFile, pos: int, size_bytes: int) -> None:
+    async def _send_file(self, file: Opened, pos: int, size_bytes: int) -> None:
         """Send bytes of a file. Raises AccessError: they cannot be read any more."""
         end_pos = pos + size_bytes
         while pos < end_pos:
@@ -128,11 +157,27 @@ class Connection:
             if reading.unreadable or len(reading.data) < count:
                 code = reading.unreadable[0].errno if reading.unreadable else 0
                 words = "became unreadable" if reading.unreadable else "became shorter"
+                file.doubt()
                 raise AccessError(OSError(code, f"{words} since it was verified"), file.path)
             self._writer.write(reading.data)
             await self._drain()
             pos += count
 
     async def _drain(self) -> None:
-        async with asyncio.timeout(IDLE_S):
-            await self._writer.drain()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._writer.drain()
+        except TimeoutError as exc:
+            if exc.errno is not None:
+                raise
+            raise _TooSlowError("it has hardly read of a response") from exc
+
+
+def _words_of(first: bytes) -> str:
+    """Say what somebody speaks who does not begin with the size of a request."""
+    if first.startswith(_TLS_HANDSHAKE):
+        return "it speaks TLS, and only plain text is served: security.protocol=PLAINTEXT"
+    if first in _HTTP_METHODS:
+        return "it speaks HTTP, and only Kafka's protocol is served"
+    size = _SIZE.unpack(first)[0]
+    return f"a request of {size} bytes: at most {MAX_REQUEST_BYTES} are taken"

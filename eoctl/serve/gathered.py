@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.errors import AccessError
-from storage.files.positioned_file import PositionedFile
-
 if TYPE_CHECKING:
+    from eoctl.serve.open_files import Opened, OpenFiles
     from eoctl.serve.wire_walk import VerifiedRun
 
 
 class FilePiece(NamedTuple):
     """Bytes of a response: of a file that is open, or (`file` None) those in `data`."""
 
-    file: PositionedFile | None
+    file: Opened | None
     pos: int
     size_bytes: int
     data: bytes = b""
@@ -42,7 +39,10 @@ class Given(NamedTuple):
 class Gathering:
     """Gathers batches up to a limit."""
 
-    def __init__(self, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool) -> None:
+    def __init__(
+        self, files: OpenFiles, offset: int, end_offset: int, max_bytes: int, *, is_needed: bool
+    ) -> None:
+        self._files = files
         self.next_offset = offset
         self.is_full = False
         self.size_bytes = 0
@@ -79,11 +79,7 @@ class Gathering:
         return True
 
     def _add(self, run: VerifiedRun, first: int, end: int) -> None:
-        file = PositionedFile(run.path)
-        if file.inode != run.inode:
-            file.close()
-            error = FileNotFoundError(errno.ENOENT, "replaced while it is served")
-            raise AccessError(error, run.path)
+        file = self._files.hold(run.path, run.inode)
         start_pos, end_pos = run.starts[first], run.ends[end - 1]
         pos = start_pos
         for place in sorted(each for each in run.mended if start_pos <= each < end_pos):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.clients.log.log_watch import LogWatch
 from eoctl.serve.gathered import Gathering
+from eoctl.serve.open_files import OpenFiles
 from eoctl.serve.wire_walk import WireWalk
 from recovery.truncate.target import find_epoch_end
 from storage.dirs.discovery import select_partition
@@ -102,6 +103,7 @@ class ServedLog:
         self._agreed_end_offset = agreed_end_offset
         self._tell = tell
         self._lock = RLock()
+        self._files = OpenFiles()
         self._runs: list[VerifiedRun] = []  # the last used one is the last
         self._walks: dict[int, WireWalk] = {}  # by where they go on
         self._bounds: Bounds | None = None
@@ -245,21 +247,44 @@ class ServedLog:
         with self._lock:
             if (known := self.met.get(offset)) is not None:
                 raise known
-            taken = Gathering(offset, end_offset, max_bytes, is_needed=is_needed)
+            if self._files.is_doubted:
+                self._files.is_doubted = False
+                self._forget_batches()
+            taken = Gathering(self._files, offset, end_offset, max_bytes, is_needed=is_needed)
             try:
-                while not taken.is_full and taken.next_offset < end_offset:
-                    run = self._run_at(taken.next_offset)
-                    if run is None or not taken.take(run):
-                        break
+                self._gather(taken, end_offset)
             except DamageError as exc:
                 if not taken.size_bytes:
                     if len(self.met) < MAX_DAMAGE:
                         self.met[offset] = exc
                     raise
+            except AccessError:
+                if not taken.size_bytes:
+                    raise
             return taken.given()
 
+    def _gather(self, taken: Gathering, end_offset: int) -> None:
+        has_replaced = False
+        while not taken.is_full and taken.next_offset < end_offset:
+            run = self._run_at(taken.next_offset)
+            if run is None:
+                return
+            try:
+                if not taken.take(run):
+                    return
+            except AccessError as exc:
+                if exc.errno != errno.ENOENT or has_replaced:
+                    raise
+                has_replaced = True  # what has its name now is looked at, once
+                self._forget_batches()
+
     def _run_at(self, offset: int) -> VerifiedRun | None:
-        """Return the run with an offset, walked if it is not known; None at the end."""
+        """Return the run with an offset, walked if it is not known; None at the end.
+
+        What a file gave once and does not give any more is no gap of the log: it is asked for in
+        vain until it is there again, or, beside a broker that may have deleted it, until the next
+        time, when the log is what that broker has left of it.
+        """
         for place in range(len(self._runs) - 1, -1, -1):
             run = self._runs[place]
             if run.first_offset <= offset < run.next_offset:
@@ -268,11 +293,12 @@ class ServedLog:
                 return run
         try:
             return self._walk(offset)
-        except AccessError as exc:
-            if exc.errno != errno.ENOENT or not self.partition.refresh():
-                raise
-            self._forget()
-            return self._walk(offset)
+        except AccessError:
+            log_dir = self.partition.log_dir
+            if log_dir is not None and log_dir.lock.is_held:
+                self.partition.refresh()
+                self._forget()
+            raise
 
     def _walk(self, offset: int) -> VerifiedRun | None:
         walk = self._walks.pop(offset, None)
@@ -355,9 +381,12 @@ class ServedLog:
 
     # --- what changes
 
-    def _forget(self) -> None:
-        """Forget what is known of the batches."""
+    def _forget_batches(self) -> None:
         self._runs, self._walks, self.met, self._indexes = [], {}, {}, {}
+
+    def _forget(self) -> None:
+        """Forget what is known of the log."""
+        self._forget_batches()
         self._bounds = self._epochs = self._max_timestamp_ms = None
 
     def renew(self) -> bool:

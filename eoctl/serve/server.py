@@ -6,12 +6,13 @@ import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from eoctl.serve.broker import VirtualBroker
 from eoctl.serve.connection import Connection
 from eoctl.serve.groups import expire_members
 from storage.errors import AccessError, EoctlError
+from storage.files import read_watch
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from eoctl.serve.catalogue import Catalogue
     from eoctl.serve.members import Members
 
-BACKLOG = 4096
+MAX_BACKLOG = 1024
 READERS = 4  # threads
 FOLLOW_S = 0.2
 DESCRIPTORS_WANTED = 65_536
+MAX_RESERVED = 4096  # descriptors that are left to files
 
 
 class Address(NamedTuple):
@@ -43,6 +45,7 @@ class Server:
     Attributes:
         address: where it listens, once it does.
         clients: that are connected.
+        turned_away_count: connections for which no descriptor was left.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class Server:
         """`on_end` is told of each client that has gone."""
         self.address = Address("", 0)
         self.clients: set[Connection] = set()
+        self.turned_away_count = 0
+        self._limits = Limits.of(raise_descriptor_limit())
         self._executor = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self.broker = VirtualBroker(catalogue, members, self._executor)
         self._on_end = on_end
@@ -65,10 +70,10 @@ class Server:
         Raises:
             AccessError: the address cannot be had.
         """
-        raise_descriptor_limit()
+        asyncio.get_running_loop().set_exception_handler(self._handle)
         try:
             self._server = await asyncio.start_server(
-                self._accept, address.host, address.port, backlog=BACKLOG
+                self._accept, address.host, address.port, backlog=self._limits.backlog
             )
         except (OSError, OverflowError) as exc:
             error = exc if isinstance(exc, OSError) else OSError(0, str(exc))
@@ -77,7 +82,25 @@ class Server:
         own = self._server.sockets[0].getsockname()
         self.address = Address(str(own[0]), int(own[1]))
 
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take note of what no task was there to meet: no descriptor for one more connection."""
+        if isinstance(error := context.get("exception"), OSError) and "socket" in context:
+            self._turn_away(f"{error.strerror}: those who come must wait")
+        else:
+            loop.default_exception_handler(context)
+
+    def _turn_away(self, words: str) -> None:
+        self.turned_away_count += 1
+        self.broker.catalogue.tell_once(
+            f"{words}; {self._limits.clients} clients at a time is what `ulimit -n`"
+            f" {self._limits.descriptors} leaves room for, beside open files"
+        )
+
     async def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
+        if len(self.clients) >= self._limits.clients:
+            self._turn_away(f"a client is turned away, beside {len(self.clients)} others")
+            writer.transport.abort()
+            return
         connection = Connection(self.broker, reader, writer)
         sock = writer.get_extra_info("socket")
         with suppress(OSError):
@@ -125,11 +148,33 @@ class Server:
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        with read_watch.broken_off():  # nobody waits for what is read any more
+            self._executor.shutdown(cancel_futures=True)
 
 
-def raise_descriptor_limit() -> None:
-    """Allow as many connections as this process may have."""
+class Limits(NamedTuple):
+    """What descriptors there are, and what they are for.
+
+    Attributes:
+        descriptors: of this process.
+        clients: that may be connected.
+        backlog: of connections that may be taken at once.
+    """
+
+    descriptors: int
+    clients: int
+    backlog: int
+
+    @classmethod
+    def of(cls, descriptors: int) -> Self:
+        """Leave some to files: clients that are connected are to be served."""
+        reserved = min(descriptors // 4, MAX_RESERVED)
+        clients = descriptors - reserved
+        return cls(descriptors, clients, backlog=max(min(reserved // 2, MAX_BACKLOG), 1))
+
+
+def raise_descriptor_limit() -> int:
+    """Allow as many descriptors as this process may have, and are of use; returns how many."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -137,3 +182,5 @@ def raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft

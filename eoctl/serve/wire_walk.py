@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from array import array
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.log.log_walk import LogWalk
+from storage.errors import AccessError
 from storage.formats.record_batch import MAGIC_POS, MAGIC_V2
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
     from eoctl.clients.log.bulk_records import IsHidden
     from storage.dirs.partition import Partition
+    from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.numpy_kernel import BulkWindow
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
@@ -68,6 +72,23 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         self._gathered: list[tuple[int, int, int]] = []
         self._mended: dict[int, bytes] = {}
         self._segment: Segment | None = None
+
+    def _read_segment(
+        self, files: SegmentFiles, end_offset: int
+    ) -> Generator[list[VerifiedRun], None, bool]:
+        is_over = yield from super()._read_segment(files, end_offset)
+        if not is_over and not self._is_whole(files):
+            error = OSError(errno.ESTALE, "became shorter while it is served")
+            raise AccessError(error, files.log.path)
+        return is_over
+
+    @staticmethod
+    def _is_whole(files: SegmentFiles) -> bool:
+        """Whether a segment has all that it had when it was listed."""
+        try:
+            return Path(files.log.path).stat().st_size >= files.log.file_bytes
+        except OSError:
+            return True  # the next one who opens it says why
 
     def _run(
         self, segment: Segment, columns: Columns, mended: dict[int, bytes], next_offset: int

@@ -5,7 +5,11 @@ Every reader of files comes by here, so that no command has to count for itself.
 
 from __future__ import annotations
 
-from typing import Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Readers skip what they need not see; beyond that it is another part of the file.
 GAP_BYTES = 32 << 20
@@ -34,6 +38,30 @@ def watch(watcher: Watcher | None) -> None:
 def watcher() -> Watcher | None:
     """Who is told now."""
     return _Watch.watcher
+
+
+class BrokenOffError(Exception):
+    """A read is not wanted any more."""
+
+
+class _Breaker:
+    def read(self, path: str, pos: int, count: int) -> None:
+        del pos, count
+        raise BrokenOffError(path)
+
+    def read_elsewhere(self, path: str, count: int) -> None:
+        del path, count
+
+
+@contextmanager
+def broken_off() -> Iterator[None]:
+    """Have all reads fail within, so that other threads end that read much."""
+    before = watcher()
+    watch(_Breaker())
+    try:
+        yield
+    finally:
+        watch(before)
 
 
 class LogCount:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import socket
@@ -13,7 +12,6 @@ import pytest
 
 from eoctl.clients.log.consumer import ConsumeOptions, Consumer
 from eoctl.serve.api import ANSWERS
-from eoctl.serve.connection import Connection
 from eoctl.serve.messages import apis
 from eoctl.serve.refusals import UNOFFERED
 from recovery.transactions.isolation import Isolation
@@ -25,7 +23,6 @@ from tests.serving import Served
 from tests.wire import Wire
 
 if TYPE_CHECKING:
-    from asyncio import StreamReader, StreamWriter
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -439,42 +436,3 @@ def test_a_partition_directory_alone_is_served(clean: Path, eoctl: Eoctl) -> Non
     assert done.status == 0
     rows = [json.loads(line) for line in done.text.splitlines()]
     assert [(row["topic"], row["partition"]) for row in rows[1:]] == [("plain", 0)]
-
-
-# --- clients that go, and errors of ours
-
-
-def problem_of(sent: bytes) -> Connection:
-    """The connection of a client that sends these bytes and then reads until it is cut off."""
-    found: list[Connection] = []
-
-    async def talk() -> None:
-        async def take(reader: StreamReader, writer: StreamWriter) -> None:
-            found.append(Connection(None, reader, writer))  # type: ignore[arg-type]
-            await found[0].serve()
-
-        async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
-            writer.write(sent)
-            writer.write_eof()
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(asyncio.wait_for(talk(), 30))
-    return found[0]
-
-
-@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\x09half"])
-def test_a_client_that_goes_is_no_problem(sent: bytes) -> None:
-    assert (problem_of(sent).problem, problem_of(sent).is_our_bug) == ("", False)
-
-
-def test_an_error_of_ours_cuts_off_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the program ends with 70, after it has served the others."""
-
-    async def fail(*_: object) -> None:
-        raise ValueError("a bug")
-
-    monkeypatch.setattr("eoctl.serve.connection.answer", fail)
-    cut_off = problem_of(b"\0\0\0\x01x")
-    assert (cut_off.problem, cut_off.is_our_bug) == ("internal error: ValueError: a bug", True)

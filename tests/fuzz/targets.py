@@ -10,6 +10,7 @@ from . import (
     native_targets,
     plan_targets,
     segment_targets,
+    serve_targets,
     summary_targets,
     text_targets,
 )
@@ -26,5 +27,6 @@ TARGETS = {
         *plan_targets.TARGETS,
         *duplicate_targets.TARGETS,
         *summary_targets.TARGETS,
+        *serve_targets.TARGETS,
     )
 }

@@ -162,6 +162,7 @@ class _Run:
         self._form = form
         self._commits = None if options.offsets_to is None else CommitFile(options.offsets_to)
         self._members = Members(None if self._commits is None else self._commits.add)
+        self._server: Server | None = None
         self._clients_count = 0
         self._has_failed = False
         self._sent_bytes = 0
@@ -172,15 +173,15 @@ class _Run:
         """Listen, tell what is served, and wait."""
         loop = asyncio.get_running_loop()
         self._catalogue.tell = lambda words: self._tell_from(loop, words)
-        if self._options.verifies:
-            await asyncio.to_thread(verify, self._catalogue)
-        progress.stop()
-        server = Server(self._catalogue, self._members, on_end=self._take_leave)
-        await server.listen(address)
-        if self._options.follows:
-            server.follow()
-        began_s = time.monotonic()
+        self._server = server = Server(self._catalogue, self._members, on_end=self._take_leave)
         try:
+            if self._options.verifies:
+                await server.broker.apart(verify, self._catalogue)
+            progress.stop()
+            await server.listen(address)
+            if self._options.follows:
+                server.follow()
+            began_s = time.monotonic()
             self._tell_where(server.address)
             await self._tell_rows(server)
             seconds = self._options.for_seconds
@@ -284,7 +285,12 @@ class _Run:
             if each.is_open
         )
         met = f"; {damage} damaged places were met" if damage else ""
-        return f"served {size_text(self._sent_bytes)} over {self._clients_count} connections{met}"
+        away = 0 if self._server is None else self._server.turned_away_count
+        more = f"; {away} were turned away" if away else ""
+        return (
+            f"served {size_text(self._sent_bytes)} over {self._clients_count}"
+            f" connections{more}{met}"
+        )
 
     @property
     def status(self) -> int:

@@ -84,7 +84,7 @@ def _random_value(field: Field, type_name: str, version: int, rnd: Random) -> An
             return _random_struct(field.fields, version, rnd)
         case "string":
             return rnd.choice(TEXTS)
-        case "bytes":
+        case "bytes" | "records":
             return rnd.randbytes(rnd.choice([0, 1, 2, 3, 20]))
         case "bool":
             return rnd.random() < 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.quorum import metadata_copies, read_newest_whole
+from recovery.cluster.quorum import doubtful_ends, metadata_copies, read_newest_whole
 from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import Selected, discover
 from storage.dirs.partition import Partition
@@ -26,8 +26,8 @@ class Clusters:
     any, a `bootstrap.checkpoint` with topics.
 
     Attributes:
-        unread: metadata directories that cannot be listed or opened, in words; as far as images
-            were asked for.
+        unread: metadata that cannot be read and may be newer than those that are used, in words;
+            as far as images were asked for.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
@@ -57,7 +57,10 @@ class Clusters:
         if cluster_id in self._candidates:
             copies, unread = metadata_copies(self._candidates[cluster_id])
             self.unread += unread
-            return load_cluster_image(copies[0].partition) if copies else None
+            if not copies:
+                return None
+            self.unread += doubtful_ends(copies, copies[0].partition.path)
+            return load_cluster_image(copies[0].partition)
         begun = map(load_bootstrap_image, self._bootstraps.get(cluster_id, ()))
         return next((each for each in begun if each is not None), None)
 
@@ -96,6 +99,8 @@ def newest_image(selected: Iterable[Selected]) -> NewestImage:
     if not image.is_complete:
         notes += map(str, image.problems)
         notes.append(f"{image.path}: not all of it could be read: a state may be an older one")
+    if not reading.passed_over:
+        notes += doubtful_ends(copies, image.path)
     return NewestImage(image, tuple(copies), tuple(notes))
 
 

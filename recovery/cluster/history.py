@@ -28,6 +28,7 @@ from storage.dirs.cluster_image import (
     BROKER_RESOURCE,
     MAX_PROBLEMS_COUNT,
     TOPIC_RESOURCE,
+    TORN_TAIL,
     ClusterImage,
     load_snapshot,
     replay_control,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from storage.dirs.log_dir import Problem
     from storage.formats.cluster_metadata import MetadataRecord
 
-TORN_TAIL = "SEG-6"  # of a crash, or preallocated: no loss
 ALL = Moment()
 
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from storage.dirs.cluster_image import TORN_TAIL
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 from storage.formats import quorum_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.discovery import Selected
@@ -39,6 +40,7 @@ class MetadataCopy(NamedTuple):
         node_id: whose log dir it is in; None: not known.
         epochs: of leader-epoch-checkpoint, ascending.
         snapshot_end_offset: of its newest snapshot; 0: it has none.
+        is_end_known: False: its log is damaged to its end, so that it may have had more.
     """
 
     partition: Partition
@@ -46,6 +48,7 @@ class MetadataCopy(NamedTuple):
     epochs: tuple[LeaderEpochEntry, ...]
     end_offset: int
     snapshot_end_offset: int
+    is_end_known: bool = True
 
     @property
     def epoch(self) -> int:
@@ -86,7 +89,16 @@ def _read_copy(partition: Partition, node_id: int | None) -> MetadataCopy:
         epochs=tuple(partition.leader_epochs() or ()),
         end_offset=max(newest, 0 if end is None else end.offset),
         snapshot_end_offset=newest,
+        is_end_known=end is None or end.verdict.check_id in ("", TORN_TAIL),
     )
+
+
+def doubtful_ends(copies: Iterable[MetadataCopy], chosen_path: str) -> Iterator[str]:
+    """Say which copies, beside the one that was chosen, may have been newer before their damage."""
+    for each in copies:
+        path = each.partition.path
+        if path != chosen_path and not each.is_end_known:
+            yield f"{path}: damaged towards its end: what it had may be newer"
 
 
 class ChosenReading(NamedTuple, Generic[T]):

@@ -47,6 +47,7 @@ ZERO_UUID = bytes(16)  # MIGRATING: not known
 UNASSIGNED_DIRECTORY = bytes(15) + b"\x01"
 LOST_DIRECTORY = bytes(15) + b"\x02"
 MAX_PROBLEMS_COUNT = 100
+TORN_TAIL = "SEG-6"  # of a crash, preallocated, or as a controller writes: no loss
 
 
 class PartitionImage(NamedTuple):
@@ -486,7 +487,7 @@ def load_cluster_image(partition: MetadataLog) -> ClusterImage:
 def unread_of(partition: MetadataLog, read: MetadataBatches) -> Iterator[Problem]:
     """Tell what was not read of a log. A torn or preallocated tail is no loss."""
     for files, verdict in read.verdicts:
-        if verdict.check_id != "SEG-6":
+        if verdict.check_id != TORN_TAIL:
             yield CorruptError(
                 verdict.reason or str(verdict.kind),
                 check_id=verdict.check_id,

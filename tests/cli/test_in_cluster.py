@@ -268,6 +268,17 @@ def test_an_older_copy_that_is_whole_counts(writable: Path, eoctl: Callable[...,
         assert row["leader"] == 1
 
 
+def test_what_may_have_been_newer_is_said(writable: Path, eoctl: Callable[..., Any]) -> None:
+    """Of the newest log nothing is left, so that another one is chosen: that is not known for sure."""
+    log = writable / "broker-2" / METADATA / f"{0:020}.log"
+    log.write_bytes(b"\xb9" * log.stat().st_size)
+    told = f"broker-2/{METADATA}: damaged towards its end: what it had may be newer"
+    paths = ("broker-1/calm-0", "broker-2/calm-0")
+    for call in (("describe",), ("check",), ("replicas", "compare")):
+        found = eoctl(*call, *paths, *JSONL)
+        assert (found.status, notes_of(found).count(told)) == (5, 1)
+
+
 def test_a_log_that_is_being_written(writable: Path, eoctl: Callable[..., Any]) -> None:
     """Half a batch at the end, as between two writes of a controller: nothing is amiss."""
     log = writable / "broker-2" / METADATA / f"{0:020}.log"

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eoctl.face.style import screen_size
 from eoctl.output import OutputFormat, Report, emit, line, message, while_read
 from eoctl.runs.checking.run import CheckRun, of_topics, prepared
-from eoctl.runs.checking.standing import (
-    PARTITION_COLUMNS,
-    cluster_of,
-    partition_rows,
-    placed_rows,
-)
+from eoctl.runs.checking.standing import PARTITION_COLUMNS, CheckedCluster
 from eoctl.runs.told import is_for_people, tell
 from recovery.checks.log_dirs.reclaim import Reclaimable, find_reclaimable, find_reclaimable_beside
 from recovery.rules.findings import Finding
@@ -36,10 +31,11 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     """
     is_told = is_for_people(output) and not request.is_verbose
     run, end_notes = prepared(request, CheckRun, keeps=is_told)
+    cluster = CheckedCluster(run)
     reports: list[Report] = []
     if not is_told:
         reports.append(Report("finding", Finding._fields, run.findings()))
-        reports.append(Report("partition", PARTITION_COLUMNS, partition_rows(run, output)))
+        reports.append(Report("partition", PARTITION_COLUMNS, cluster.rows(output)))
     if request.predicts:
         reports.append(Report("start_change", StartChange._fields, run.changes))
     if request.reclaims:
@@ -48,7 +44,7 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         fields = ReclaimableFiles._fields if is_told else Reclaimable._fields
         reports.append(Report("reclaimable", fields, rows))
     if is_told:
-        _tell(run, request)
+        _tell(run, request, cluster)
     for place, report in enumerate(reports):
         if (place or is_told) and output is OutputFormat.TEXT:
             line("")
@@ -56,7 +52,6 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
         with while_read(lambda: run.status, is_verdict=True) if is_first else nullcontext():
             emit(report, output)
     notes = run.notes[1:] if is_told else run.notes  # what was verified is told already
-    cluster = cluster_of(run)
     summary = () if is_told else (run.summary(),)
     for note in (*notes, *cluster.notes, *end_notes(), *summary):
         message(note)
@@ -64,17 +59,15 @@ def run_check(request: CheckRequest, output: OutputFormat) -> int:
     return run.status or (EXIT_SKIPPED if cluster.is_short else EXIT_OK)
 
 
-def _tell(run: CheckRun, request: CheckRequest) -> None:
+def _tell(run: CheckRun, request: CheckRequest, cluster: CheckedCluster) -> None:
     """Say what a check comes to, on a terminal."""
     from eoctl.runs.checking.verdict import verdict_of_run
     from eoctl.runs.checking.words import lines
-    from eoctl.runs.in_cluster import state_words
 
     with while_read(lambda: run.status, is_verdict=True):
         for _ in run.findings():
             pass
-        cluster = state_words([placed for _, placed in placed_rows(run)])
-        tell(lines(verdict_of_run(run, request), screen_size()[0], cluster))
+        tell(lines(verdict_of_run(run, request), screen_size()[0], cluster.words()))
 
 
 class ReclaimableFiles(NamedTuple):

@@ -6,10 +6,12 @@ from collections import defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.face.units import duration_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from eoctl.report.model import Model, PartitionMark, TransactionMark, VolumeMark
+    from eoctl.report.model import HeldMark, Model, PartitionMark, TransactionMark, VolumeMark
 
 VOLUME_BUDGET = 24_000  # bins of all lanes together, of both axes
 COMMITTED_BUDGET = 40_000  # bars of committed transactions
@@ -61,7 +63,9 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
     producers = _most(_by_producer(model), max_lanes, "producer ids", left_out)
     leaders = _most(_leaders(model, partitions), max_lanes, "partitions' leaders", left_out)
     brokers = _most(_brokers(model), max_lanes, "brokers", left_out)
-    lanes = [*map(_partition_lane, partitions), *brokers, *leaders, *ids, *producers]
+    held = {each.path: each for each in model.held}
+    drawn = [_partition_lane(each, held.get(each.path)) for each in partitions]
+    lanes = [*drawn, *brokers, *leaders, *ids, *producers]
     keys = {(each.kind, each.key) for each in lanes}
     paths = {each.path for each in partitions}
     aborted_count = sum(each.state == "aborted" for each in model.transactions)
@@ -117,7 +121,7 @@ def _weight(row: PartitionMark, held: set[str]) -> tuple[Any, ...]:
     return (*wrong, is_own, not row.batches, row.topic, row.partition or 0, row.path)
 
 
-def _partition_lane(row: PartitionMark) -> Lane:
+def _partition_lane(row: PartitionMark, held: HeldMark | None) -> Lane:
     first = row.local_log_start_offset
     marks = [
         ("log start", row.log_start_offset),
@@ -127,12 +131,17 @@ def _partition_lane(row: PartitionMark) -> Lane:
         ("log end", row.end_offset),
     ]
     known = [each for _, each in marks if each is not None]
-    broker = "" if row.broker is None else f"broker {row.broker}"
+    notes = [] if row.broker is None else [f"broker {row.broker}"]
+    if held is not None and held.held_offsets_count is not None:
+        notes.append(f"{held.held_offsets_count:,} offsets held")
+        if held.since_timestamp_ms is not None and held.until_timestamp_ms is not None:
+            held_ms = max(held.until_timestamp_ms - held.since_timestamp_ms, 0)
+            notes[-1] += f" for {duration_text(held_ms)}"
     return Lane(
         kind="partition",
         key=row.path,
         title=f"{row.topic}-{row.partition}",
-        note=broker,
+        note=", ".join(notes),
         first_offset=min(known, default=0 if first is None else first),
         end_offset=max([*known, 1]),
         marks=tuple((name, each) for name, each in marks if each is not None),

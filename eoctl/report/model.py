@@ -147,6 +147,29 @@ class TransactionMark(NamedTuple):
     fix: str
 
 
+class TornMark(NamedTuple):
+    """A transaction whose partitions contradict each other, as `eoctl txn torn` has it.
+
+    `path` is the directory of the partition it is told of first.
+    """
+
+    why: str
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int | None
+    topic: str | None
+    partition: int | None
+    offset: int | None
+    committed_in: tuple[str, ...]
+    aborted_in: tuple[str, ...]
+    open_in: tuple[str, ...]
+    without_marker: tuple[str, ...]
+    not_here: tuple[str, ...]
+    detail: str | None
+    path: str
+    command: str
+
+
 class HeldMark(NamedTuple):
     """What read_committed readers of a partition wait for, and what that costs.
 
@@ -227,7 +250,14 @@ class DuplicateMark(NamedTuple):
 
 
 class StateMark(NamedTuple):
-    """What a coordinator has noted of a transactional id, record by record."""
+    """What a coordinator has noted of a transactional id, record by record.
+
+    Attributes:
+        event: what makes it another one than the record before: an epoch that was raised, so that
+            older instances are fenced, another producer id, a transaction that was aborted by the
+            coordinator.
+        due_at_ms: when a transaction that goes on times out.
+    """
 
     transactional_id: str
     status: str
@@ -236,6 +266,8 @@ class StateMark(NamedTuple):
     timestamp_ms: int | None
     timeout_ms: int | None
     partitions_count: int | None
+    event: str
+    due_at_ms: int | None
     coordinator_partition: int
     record_offset: int
     command: str
@@ -323,6 +355,7 @@ class ChangeMark(NamedTuple):
     metadata_offset: int
     leader: int | None
     leader_epoch: int | None
+    replicas: str | None
     isr: str | None
     elr: str | None
     is_unclean: bool
@@ -352,6 +385,7 @@ class Model(NamedTuple):
     held: tuple[HeldMark, ...] = ()
     findings: tuple[FindingMark, ...] = ()
     transactions: tuple[TransactionMark, ...] = ()
+    torn: tuple[TornMark, ...] = ()
     duplicates: tuple[DuplicateMark, ...] = ()
     segments: tuple[SegmentMark, ...] = ()
     epochs: tuple[EpochMark, ...] = ()
@@ -378,6 +412,7 @@ TABLES: dict[str, tuple[str, Any]] = {
     "held": ("held", HeldMark),
     "finding": ("findings", FindingMark),
     "transaction": ("transactions", TransactionMark),
+    "torn_transaction": ("torn", TornMark),
     "duplicate": ("duplicates", DuplicateMark),
     "segment": ("segments", SegmentMark),
     "leader_epoch": ("epochs", EpochMark),

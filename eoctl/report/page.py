@@ -7,11 +7,12 @@ sheet by their digests.
 from __future__ import annotations
 
 import base64
+import re
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from eoctl.face.units import duration_text, time_text
+from eoctl.face.units import duration_text, size_text, time_text
 from eoctl.report.drawing import picture
 from eoctl.report.island import island
 from eoctl.report.layout import lay_out
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 500  # of a table on the page
 MAX_PARTITIONS = 1000
-WRONG = frozenset({"Start", "Cuts", "Lost", "Copies", "Election"})
+TOLD_FINDINGS = 4  # at the top
+TOLD_FIXES = 3
+GRAVE = ("error", "warning")
+_TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
 NOTHING_WRONG = "Nothing wrong was found in what was read."
 HINT = (
     "Click a mark for its offsets, file, position and a command. Drag to zoom, 0 to see all;"
@@ -44,15 +49,20 @@ LEGEND = (
     ("committed", "committed"),
     ("aborted", "aborted"),
     ("open", "open transaction"),
+    ("hanging", "open, and older than any may be"),
     ("held", "held back from read_committed"),
     ("error", "error: corrupt, lost, missing"),
     ("warning", "warning"),
     ("note", "note"),
+    ("torn", "torn: ended otherwise elsewhere"),
     ("proved", "duplicate, proved"),
     ("suspected", "suspected only"),
     ("bound", "known as a bound only (HW)"),
     ("backwards", "timestamps go back"),
-    ("commit", "committed offset of a group"),
+    ("commit", "committed offset of a group, and its lag"),
+    ("event", "id fenced, timed out, new epoch"),
+    ("deadline", "when a transaction times out"),
+    ("kept", "producer state, until it expires"),
     ("unread", "not read, not known"),
 )
 
@@ -120,10 +130,15 @@ def _header(model: Model) -> str:
     ends = [each.last_timestamp_ms for each in read if each.last_timestamp_ms is not None]
     span = f", {_time(min(times))} to {_time(max(ends))}" if times and ends else ""
     text = (
-        f"{len(model.partitions):,} partitions, {log_bytes:,} bytes{span}; read by eoctl"
+        f"{len(model.partitions):,} partitions, {size_text(log_bytes)}{span}; read by eoctl"
         f" {model.version}, now is {_time(model.now_ms)}"
     )
-    return tag("h1", escaped(model.title)) + paragraph(text, "about")
+    return tag("h1", escaped(model.title)) + tag("p", _with_times(text), class_="about")
+
+
+def _with_times(text: str) -> str:
+    """Escape a sentence; the times in it are not broken."""
+    return _TIMES.sub(lambda found: tag("time", found[0]), escaped(text))
 
 
 def _time(time_ms: int) -> str:
@@ -146,10 +161,13 @@ def _verdict(model: Model) -> str:
     ]
     shown = worst or [each for each in wrong if each.label == "Lost"]
     severity = worst[0].severity if worst else "warning" if unread else "ok"
-    sentences = [_line(each.label, each.text) for each in shown]
-    if not worst:
-        sentences.insert(0, escaped(NOTHING_WRONG))
-    parts.append(_answer("What is wrong", severity, "".join(tag("p", each) for each in sentences)))
+    sentences = [tag("p", _line(each.label, each.text)) for each in shown]
+    found = _worst_findings(model)
+    if found and severity == "ok":
+        severity = "warning"
+    if not worst and not found:
+        sentences.insert(0, paragraph(NOTHING_WRONG))
+    parts.append(_answer("What is wrong", severity, "".join(sentences) + found))
     held = "".join(tag("p", each) for each in map(_held_sentence, model.held[:3]))
     if len(model.held) > 3:
         held += paragraph(f"and {len(model.held) - 3:,} more partitions, below")
@@ -163,13 +181,33 @@ def _verdict(model: Model) -> str:
     grade = "warning" if late else "note" if model.held else "warning" if unread else "ok"
     parts.append(_answer("Who is held", grade, held))
     parts.append(_answer("What to do", "next", _next(model, labels)))
-    rest = [each for each in model.verdict if each.label in {"Start", "Checked"}]
+    rest = [each for each in model.verdict if each.label in {"Start", "Checked", "Election"}]
     told = "".join(tag("li", _line(each.label, each.text)) for each in rest if each not in shown)
     return section("verdict", "Verdict", *parts, tag("ul", told, class_="stands") if told else "")
 
 
+def _worst_findings(model: Model) -> str:
+    """The worst of them, each with its rule and its place, and how many more there are."""
+    own = [each for each in model.findings if not each.is_consequence and each.severity in GRAVE]
+    own.sort(key=lambda each: GRAVE.index(each.severity))
+    lines = []
+    for each in own[:TOLD_FINDINGS]:
+        rule = tag("b", escaped(each.check_id))
+        where = tag("bdi", escaped("/".join(each.file.split("/")[-2:])))
+        place = "" if each.start_pos is None else f" at position {each.start_pos}"
+        link = ""
+        if each.base_offset is not None and each.partition is not None:
+            href = f"#{_place(each.topic, each.partition, each.base_offset)}"
+            link = " " + tag("a", f"offset {each.base_offset}", href=href)
+        lines.append(tag("li", f"{rule} {where}{place}{link}: {escaped(each.message)}"))
+    more = len(own) - len(lines)
+    if more > 0:
+        lines.append(tag("li", tag("a", f"and {more:,} more findings", href="#findings")))
+    return tag("ul", "".join(lines), class_="worst") if lines else ""
+
+
 def _line(label: str, text: str) -> str:
-    return f"{tag('b', escaped(label))} {escaped(text)}"
+    return f"{tag('b', escaped(label))} {_with_times(text)}"
 
 
 def _answer(title: str, severity: str, content: str) -> str:
@@ -183,7 +221,8 @@ def _held_sentence(row: HeldMark) -> str:
     where = tag("b", tag("bdi", escaped(f"{row.topic}-{row.partition}")))
     text = f"read_committed readers stop at offset {row.first_offset}"
     if row.held_offsets_count is not None:
-        text += f": {row.held_offsets_count:,} offsets up to the log end {row.end_offset}"
+        word = "offset" if row.held_offsets_count == 1 else "offsets"
+        text += f": {row.held_offsets_count:,} {word} up to the log end {row.end_offset}"
     if row.since_timestamp_ms is not None:
         text += f", since {_time(row.since_timestamp_ms)}"
         if row.until_timestamp_ms is not None:
@@ -197,15 +236,38 @@ def _held_sentence(row: HeldMark) -> str:
     what = "" if row.verdict is None else escaped(f" ({row.verdict})")
     late = "; it is older than any may be" if row.is_late else "; it is not late"
     link = tag("a", "show", href=f"#{_place(row.topic, row.partition, row.first_offset)}")
-    return f"{where} {escaped(text)}. By {escaped(by)}{named}{what}{escaped(late)}. {link}"
+    return f"{where} {_with_times(text)}. By {escaped(by)}{named}{what}{escaped(late)}. {link}"
 
 
 def _next(model: Model, labels: dict[str, Any]) -> str:
+    """What is first, and what puts right what else was found."""
+    text = labels["Next"].text if "Next" in labels else "see the findings"
     if model.next_command:
-        text = labels["Next"].text if "Next" in labels else ""
-        why = text.partition("   # ")[2]
-        return tag("p", command_box(model.next_command)) + (paragraph(why) if why else "")
-    return paragraph(labels["Next"].text if "Next" in labels else "see the findings")
+        _, _, why = text.partition("   # ")
+        first = tag("p", command_box(model.next_command)) + (paragraph(why) if why else "")
+        done = {model.next_command}
+    else:
+        first, done = paragraph(text), {text}
+    then: dict[str, str] = {}
+    for severity in GRAVE:
+        for each in model.findings:
+            if each.severity == severity and each.fix and not each.is_consequence:
+                then.setdefault(each.fix, each.check_id)
+    others = [(fix, rule) for fix, rule in then.items() if fix not in done]
+    lines = [
+        tag("li", escaped(f"{rule}: ") + (command_box(fix) if _is_call(fix) else escaped(fix)))
+        for fix, rule in others[:TOLD_FIXES]
+    ]
+    if len(others) > TOLD_FIXES:
+        more = f"and {len(others) - TOLD_FIXES:,} more, beside the findings"
+        lines.append(tag("li", tag("a", more, href="#findings")))
+    if not lines:
+        return first
+    return first + paragraph("then, by what was found:") + tag("ul", "".join(lines), class_="worst")
+
+
+def _is_call(fix: str) -> bool:
+    return fix.startswith("eoctl ")
 
 
 # --- timelines ------------------------------------------------------------------------------------
@@ -249,6 +311,7 @@ def _sections(model: Model) -> Iterator[str]:
         "Transactions",
         _rows(model, "held", MAX_ROWS, None, _linked("first_offset")),
         _transactions(model),
+        _rows(model, "torn_transaction", MAX_ROWS, None, _linked("offset")),
         _rows(model, "duplicate", MAX_ROWS, None, _linked("repeat_base_offset")),
     )
     yield section("ids", "Transactional ids", _ids(model) or paragraph("None were given."))
@@ -298,17 +361,19 @@ _PRODUCERS = (
 )
 _CHANGES = (
     *("timestamp_ms", "what", "topic", "partition", "broker", "text", "leader", "leader_epoch"),
-    *("isr", "elr", "is_unclean", "is_under_min_isr", "metadata_offset"),
+    *("replicas", "isr", "elr", "is_unclean", "is_under_min_isr", "metadata_offset"),
 )
 _STATES = (
     *("transactional_id", "status", "producer_id", "producer_epoch", "timestamp_ms", "timeout_ms"),
-    *("partitions_count", "coordinator_partition", "record_offset", "command"),
+    *("event", "due_at_ms", "partitions_count", "coordinator_partition", "record_offset"),
+    "command",
 )
 _CAPTIONS = {
     "partition": "Partitions",
     "finding": "Findings of eoctl check",
     "held": "Held back",
     "transaction": "Transactions that were not committed",
+    "torn_transaction": "Torn: partitions that contradict each other, or their coordinator",
     "duplicate": "Duplicates",
     "producer": "Producer ids",
     "replica": "Copies",

@@ -28,6 +28,7 @@ KINDS = {
     "client_id": "client",
     "host": "host",
 }
+PARTITION_LISTS = ("committed_in", "aborted_in", "open_in", "without_marker", "not_here")
 PATHS = ("path", "other_path", "file")
 _OWN = re.compile(r"__[a-z_]+")  # of Kafka itself
 _WORD = r"[\w.\-]"
@@ -71,11 +72,13 @@ class _Redaction:
         values = {
             name: self._value(name, value)
             for name, value in zip(row._fields, row, strict=True)
-            if isinstance(value, str)
+            if isinstance(value, str | tuple)
         }
         return row._replace(**values)
 
-    def _value(self, name: str, value: str) -> str:
+    def _value(self, name: str, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(value, tuple):  # of PARTITION_LISTS
+            return tuple(map(self._text, value))
         if name in KINDS:
             return self._names.get(value, value)
         return self._text(value)
@@ -92,6 +95,9 @@ def _names_of(model: Model) -> Iterator[tuple[str, str]]:
             kind = KINDS.get(column)
             if kind is not None:
                 yield from ((row[place], kind) for row in rows if row[place] is not None)
+            elif column in PARTITION_LISTS:  # of some that are not here, too
+                for row in rows:
+                    yield from ((each.rpartition("-")[0], "topic") for each in row[place])
 
 
 def _log_dirs_of(model: Model) -> Iterator[str]:

@@ -50,7 +50,11 @@ class _LastMarker(NamedTuple):
 
 
 class PreparedSearch:
-    """Looks up the partitions of prepared transactions, as they are read one after the other."""
+    """Looks up the partitions of prepared transactions, as they are read one after the other.
+
+    Attributes:
+        listed: the partitions that are needed for it.
+    """
 
     def __init__(self, log: CoordinatorLog) -> None:
         self._prepared = [
@@ -59,6 +63,7 @@ class PreparedSearch:
             if record.state is not None and record.state.status in _PREPARED
         ]
         self._producer_ids = {state.producer_id for _, state in self._prepared}
+        self.listed = {place for _, state in self._prepared for place in state.partitions or ()}
         self.given: set[TopicNumber] = set()
         self._open: set[tuple[TopicNumber, int]] = set()
         self._markers: dict[tuple[TopicNumber, int], _LastMarker] = {}

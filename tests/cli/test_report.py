@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.formats.transaction_state import TransactionState, TransactionStatus
+from tests.audit_logs import Batch, write_segments
 from tests.changes import rows_of
+from tests.hanging import replace_state
 from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
@@ -406,3 +409,165 @@ def test_pseudonyms(crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path) 
     assert b"topic-" in text
     eoctl("report", crash, "--now", "dir", "--to", tmp_path / "o.html", "--redact", "names")
     assert (tmp_path / "o.html").read_bytes() != pages[0]
+
+
+# --- what a check of each partition by itself cannot see ------------------------------------------
+
+TORN = [
+    *("why", "transactional_id", "producer_id", "producer_epoch", "topic", "partition", "offset"),
+    *("committed_in", "aborted_in", "open_in", "without_marker", "not_here"),
+]
+
+
+def torn_twice(
+    eoctl: Callable[..., Outcome], *paths: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """As a report has them, and as the command has them."""
+    told = rows_of(eoctl("report", *paths, *JSONL), "torn_transaction")
+    return told, rows_of(eoctl("txn", "torn", *paths, *JSONL), "torn_transaction")
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("state", [*STATES, "kafka-4.3.1/hard-clean"], indirect=True)
+def test_torn_transactions_are_those_of_txn_torn(
+    state: Path, eoctl: Callable[..., Outcome]
+) -> None:
+    told, listed = torn_twice(eoctl, state)
+    assert counted(told, TORN) == counted(listed, TORN)
+
+
+def test_each_kind_of_torn_transaction_is_told(
+    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    replace_state(
+        writable,
+        "open-1",
+        transaction_status=TransactionStatus.PREPARE_COMMIT,
+        partitions=(("txn", 0), ("plain", 0), ("gone", 3)),
+    )
+    commit, abort = (Batch(40, 1, 0, 1, each) for each in ("commit", "abort"))
+    write_segments(writable / "a-0", [Batch(40, 0, 0, 2, "txn"), commit])
+    write_segments(writable / "b-0", [Batch(40, 0, 0, 2, "txn"), abort])
+    write_segments(writable / "c-0", [Batch(40, 0, 0, 2, "txn")])
+    late = [Batch(5, 0, 0, 1, "txn"), Batch(5, 1, 0, 1, "abort"), Batch(5, 0, 1, 1, "txn")]
+    write_segments(writable / "late-0", late)
+    told, listed = torn_twice(eoctl, writable)
+    assert counted(told, TORN) == counted(listed, TORN)
+    kinds = {"outcome-differs", "marker-missing", "data-after-marker", "prepare-not-completed"}
+    assert {each["why"] for each in told} >= kinds
+    assert all(each["path"] for each in told)
+    # At the top, with a call that shows it; and with pseudonyms in the lists of partitions too.
+    to = tmp_path / "r.html"
+    eoctl("report", writable, "--now", "dir", "--to", to)
+    top = to.read_text().partition('id="timelines"')[0]
+    assert "outcome-differs: open-1: committed in a-0, aborted in b-0" in top
+    eoctl("report", writable, "--now", "dir", "--to", to, "--force", "--redact", "names")
+    text = to.read_text() + json.dumps(island_of(to.read_bytes()))
+    assert re.findall(r"\b(?:open-1|late-0|gone-3|plain-0)\b", text) == []
+
+
+def test_partitions_in_which_all_was_committed_are_not_read_again(
+    crash: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from eoctl.runs.txn import reports
+
+    def asked(*_: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(reports, "run_audit", asked)
+    plain = [crash / name for name in ("plain-0", "rolled-0", "idem-none-0", "compacted-0")]
+    done = eoctl("report", *plain, "--now", "dir", "--to", tmp_path / "r.html")
+    assert done.status in {0, 1}, done.errors
+
+
+# --- coordinators and elections -------------------------------------------------------------------
+
+
+def test_events_of_an_id(crash: Path, eoctl: Callable[..., Outcome]) -> None:
+    """`fenced` was begun by one instance and aborted for the next one."""
+    rows = rows_of(eoctl("report", crash, *JSONL), "id_state")
+    events = [(each["status"], each["event"]) for each in rows
+              if each["transactional_id"] == "fenced" and each["event"]]  # fmt: skip
+    assert events == [
+        ("PrepareAbort", "fenced: aborted"),
+        ("Empty", "new epoch: older instances are fenced"),
+    ]
+    ongoing = [each for each in rows if each["status"] == "Ongoing"]
+    assert ongoing
+    assert all(each["due_at_ms"] == each["timestamp_ms"] + each["timeout_ms"]
+               for each in ongoing if each["transactional_id"] == "open-1")  # fmt: skip
+    assert {each["due_at_ms"] for each in rows if each["status"] != "Ongoing"} == {None}
+
+
+def state_of(**changed: Any) -> TransactionState:
+    plain = {
+        "version": 1, "transactional_id": "t", "producer_id": 7, "previous_producer_id": -1, "next_producer_id": -1,
+        "producer_epoch": 3, "next_producer_epoch": -1, "timeout_ms": 1000,
+        "transaction_status": TransactionStatus.ONGOING, "partitions": (("a", 0),),
+        "last_update_timestamp_ms": 5000, "start_timestamp_ms": 5000,
+        "client_transaction_version": 0,
+    }  # fmt: skip
+    return TransactionState(**{**plain, **changed})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "event"),
+    [
+        ({}, {}, ""),
+        ({}, {"transaction_status": 2}, ""),
+        ({}, {"transaction_status": 3}, ""),
+        ({}, {"transaction_status": 3, "producer_epoch": 4}, "fenced: aborted"),
+        (
+            {},
+            {"transaction_status": 3, "producer_epoch": 4, "last_update_timestamp_ms": 6000},
+            "timed out: aborted by the coordinator",
+        ),
+        # Each end raises the epoch with version 2: by itself that tells nothing.
+        (
+            {"client_transaction_version": 2},
+            {"transaction_status": 3, "producer_epoch": 4, "client_transaction_version": 2},
+            "",
+        ),
+        (
+            {"client_transaction_version": 2},
+            {"transaction_status": 2, "producer_epoch": 4, "client_transaction_version": 2},
+            "",
+        ),
+        (
+            {"transaction_status": 4},
+            {"transaction_status": 0, "producer_epoch": 4},
+            "new epoch: older instances are fenced",
+        ),
+        (
+            {"transaction_status": 4},
+            {"transaction_status": 0, "producer_id": 8},
+            "another producer id",
+        ),
+    ],
+)
+def test_what_is_an_event(before: dict[str, Any], after: dict[str, Any], event: str) -> None:
+    from eoctl.runs.report.around import StatesSeen
+    from eoctl.runs.report.request import ReportRequest
+    from recovery.cluster.coordinator_log import IdRecord
+
+    seen = StatesSeen()
+    for offset, each in enumerate((before, after)):
+        seen.add(IdRecord(transactional_id="t", partition=0, offset=offset, state=state_of(**each)))
+    first, second = seen.rows(ReportRequest(["x"]))
+    assert (first.event, second.event) == ("", event)
+
+
+def test_an_election_without_another_replica_has_lost_nothing(
+    golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    done = eoctl("report", golden("kafka-4.3.1") / "tv2", *JSONL, "--to", to)
+    elections = [each for each in rows_of(done, "verdict") if each["label"] == "Election"]
+    assert [each["severity"] for each in elections] == ["ok"]
+    unclean = [each for each in rows_of(done, "change") if each["is_unclean"]]
+    names = {(each["topic"], each["partition"]) for each in unclean}
+    assert {each["replicas"] for each in unclean} == {"1"}
+    assert f"{len(names)} partitions without another replica" in elections[0]["text"]
+    top = to.read_text().partition('id="timelines"')[0]
+    assert 'class="badge">fine' in top
+    assert "Nothing wrong was found" in top

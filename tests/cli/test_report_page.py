@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.broken import BROKEN, plant
 from tests.changes import rows_of
 from tests.kafka.broker import copy_log_dir
 
@@ -298,7 +299,7 @@ def test_hostile_names_do_nothing(
                 each._replace(**{
                     name: text
                     for name in names & {*each._fields}
-                    if getattr(each, name) not in {None, ""}
+                    if isinstance(getattr(each, name), str) and getattr(each, name)
                 })
                 for each in rows
             )  # fmt: skip
@@ -353,3 +354,112 @@ def test_damage_is_seen_with_its_rule_and_place(
     )
     assert any(each["severity"] == "error" and each["start_pos"] is not None for each in found)
     assert "damaged" in watched.page.locator("#verdict").inner_text()
+
+
+# --- planted damage -------------------------------------------------------------------------------
+
+
+def test_every_planted_fault_is_seen_with_its_rule_and_place(
+    browser: Any, page_of: Callable[..., Path], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """In a lane, in what is shown of its mark, and in the table; the worst ones at the top."""
+    log_dir = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "kafka")
+    expected = plant(log_dir)
+    assert len(expected) >= len(BROKEN)
+    watched = Watched(browser, page_of(log_dir), viewport={"width": 1440, "height": 900})
+    found = watched.ask(
+        """eoctlReport.lanes.flatMap((lane, number) => Array.from(lane.marks.table)
+        .map((table, place) => [number, place, table, lane.marks.row[place]])
+        .filter(([, , table]) => table === "finding")
+        .map(([number, place, table, row]) => [number, place, eoctlReport.tables[table].row(row)]))"""
+    )
+    listed = watched.page.locator("#findings tbody tr").all_inner_texts()
+    for each in expected:
+        partition, _, name = each.path.rpartition("/")
+        place = "" if each.start_pos is None else str(each.start_pos)
+        assert any(
+            each.check_id in line and each.path in line and {place} <= {"", *line.split()}
+            for line in listed
+        ), each
+        if not partition and not re.fullmatch(r".*-\d+", name):
+            continue  # of the log dir itself: it has no lane
+        marks = [
+            (number, mark)
+            for number, mark, row in found
+            if row["check_id"] == each.check_id
+            and row["file"].endswith(f"/{each.path}")
+            and each.start_pos in {None, row["start_pos"]}
+        ]
+        assert marks, each
+        number, mark = marks[0]
+        watched.ask(f"eoctlReport.select(eoctlReport.lanes[{number}], {mark})")
+        shown = watched.page.locator("#detail").inner_text()
+        assert each.check_id in shown
+        assert each.path in shown
+        assert place in shown
+    top = watched.page.locator("#verdict").inner_text()
+    assert "will NOT start" in top
+    assert "lost+found" in top
+    errors = [each for each in expected if each.severity == "error"]
+    assert sum(each.check_id in top for each in errors) >= 4
+    assert "eoctl repair" in top
+    assert watched.is_clean()
+
+
+def test_a_coordinators_lane_has_what_it_was_not_asked_for(
+    browser: Any, page_of: Callable[..., Path], crash: Path
+) -> None:
+    """Fencing and times out beside the states; a producer's state until it expires."""
+    watched = Watched(browser, page_of(crash))
+    looks = watched.ask(
+        """Object.fromEntries(eoctlReport.lanes.filter((e) => e.kind === "id" || e.kind === "producer")
+        .map((e) => [e.title, Array.from(e.marks.look, (each) => eoctlReport.looks[each].name)]))"""
+    )
+    assert looks["fenced"].count("event") == 2
+    assert looks["open-1"].count("deadline") == 1
+    assert "deadline" not in looks["fenced"]
+    assert "kept" in looks["producer 40"]
+    lane = watched.lane("fenced", "id")
+    lane.scroll_into_view_if_needed()
+    place = watched.ask(
+        """eoctlReport.lanes.filter((e) => e.title === "fenced")[0].marks.look
+        .findIndex((each) => eoctlReport.looks[each].name === "event")"""
+    )
+    watched.ask(f"eoctlReport.select(eoctlReport.lanes.find((e) => e.title === 'fenced'), {place})")
+    assert "fenced: aborted" in watched.page.locator("#detail").inner_text()
+    assert watched.is_clean()
+
+
+def test_the_lag_of_a_group_is_a_line_to_the_log_end(
+    browser: Any, page_of: Callable[..., Path], crash: Path
+) -> None:
+    watched = Watched(browser, page_of(crash))
+    lags = watched.ask(
+        """eoctlReport.lanes.flatMap((e) => Array.from(e.marks.table.keys())
+        .filter((at) => e.marks.table[at] === "commit")
+        .map((at) => [e.marks.at.offset[0][at], e.marks.at.offset[1][at],
+            eoctlReport.tables.commit.row(e.marks.row[at])]))"""
+    )
+    assert lags
+    for first, last, row in lags:
+        assert first == row["committed_offset"]
+        assert last == max(row["log_end_offset"], first)
+    assert watched.is_clean()
+
+
+def test_the_first_screen_is_no_longer_than_a_screen(
+    browser: Any, page_of: Callable[..., Path], golden: Callable[[str], Path]
+) -> None:
+    """What is wrong, who is held and what to do are seen without scrolling; no time is broken."""
+    for state in ("crash", "hard", "tv2"):
+        to = page_of(golden("kafka-4.3.1") / state)
+        watched = Watched(browser, to, viewport={"width": 1440, "height": 900})
+        box = watched.page.locator("#verdict").bounding_box()
+        assert box["y"] + box["height"] < 700, state
+        assert watched.page.locator("#verdict time").count() or state == "tv2"
+        broken = watched.ask(
+            """Array.from(document.querySelectorAll("time"))
+            .filter((each) => each.getClientRects().length > 1).length"""
+        )
+        assert broken == 0
+        assert watched.is_clean()

@@ -42,9 +42,7 @@
     }
     get(name, row) { return this.columns[name][row]; }
     row(number) {
-      const found = {};
-      for (const [name, values] of Object.entries(this.columns)) found[name] = values[number];
-      return found;
+      return Object.fromEntries(Object.entries(this.columns).map(([name, each]) => [name, each[number]]));
     }
   }
 
@@ -58,9 +56,11 @@
     { name: "note", row: 4, color: "--mild", outline: true },
     { name: "suspected", row: 4, color: "--suspected", hatch: true },
     { name: "proved", row: 4, color: "--proved" },
+    { name: "torn", row: 4, color: "--bad", hatch: true },
     { name: "commit", row: 5, color: "--commit", triangle: true },
     { name: "warning", row: 4, color: "--doubtful" },
-    { name: "open", row: 3, color: "--open", open: true },
+    { name: "open", row: 3, color: "--open", hatch: true },
+    { name: "hanging", row: 3, color: "--open" },
     { name: "error", row: 4, color: "--bad" },
     { name: "state-Empty", row: 6, color: "--empty" },
     { name: "state-Ongoing", row: 6, color: "--ongoing" },
@@ -69,6 +69,9 @@
     { name: "state-CompleteCommit", row: 6, color: "--committed" },
     { name: "state-CompleteAbort", row: 6, color: "--aborted", hatch: true },
     { name: "state-other", row: 6, color: "--unread", hatch: true },
+    { name: "event", row: 5, color: "--bad", triangle: true },
+    { name: "deadline", row: 5, color: "--doubtful", triangle: true },
+    { name: "kept", row: 6, color: "--volume", hatch: true },
     { name: "session", row: 6, color: "--volume" },
     { name: "expired", row: 6, color: "--unread", hatch: true },
     { name: "leader", row: 6, color: "--committed", label: true },
@@ -102,9 +105,8 @@
       for (const [axis, first] of [["time", 3], ["offset", 5]]) {
         const left = new Float64Array(count), right = new Float64Array(count);
         this.raw.forEach((each, place) => {
-          const from = each[first] ?? NaN;
-          left[place] = from;
-          right[place] = Math.max(each[first + 1] ?? from, from);
+          left[place] = each[first] ?? NaN;
+          right[place] = Math.max(each[first + 1] ?? left[place], left[place]);
         });
         this.at[axis] = [left, right];
       }
@@ -133,28 +135,18 @@
     fillSessions(byKey("producer"));
     fillChanges(byKey("leader"), byKey("broker"));
     let first = Infinity, last = -Infinity;
+    const reach = (from, to) => { first = Math.min(first, from); last = Math.max(last, to); };
     for (const lane of lanes) {
-      for (const each of lane.volume.time || []) {
-        first = Math.min(first, each.t0);
-        last = Math.max(last, each.t1);
-      }
-    }
-    for (const lane of lanes) {
+      for (const each of lane.volume.time || []) reach(each.t0, each.t1);
       lane.marks.finish();
       layRows(lane);
     }
-    if (first > last) {
-      for (const lane of lanes) {
-        for (const each of lane.marks.at.time[0]) {
-          if (each > 0) { first = Math.min(first, each); last = Math.max(last, each); }
-        }
-      }
+    for (const lane of first > last ? lanes : []) {
+      for (const each of lane.marks.at.time[0]) if (each > 0) reach(each, each);
     }
-    range.first = first > last ? now - 1000 : first;
-    range.last = first > last ? now : Math.max(last, first + 1);
-    const room = (range.last - range.first) * 0.03 + 1;
-    range.first -= room;
-    range.last += room;
+    if (first > last) reach(now - 1000, now);
+    const room = (last - first) * 0.03 + 1;
+    [range.first, range.last] = [first - room, last + room];
   }
 
   // Top and height of each row of a lane.
@@ -208,7 +200,8 @@
       let from = table.get("first_timestamp_ms", row), to = table.get("last_timestamp_ms", row);
       from = from ?? to;
       if (state === "open") { last = lane.end_offset; to = Infinity; }
-      lane.marks.add(state, "transaction", row, from, to, first, last);
+      const isLate = /hanging|overdue/.test(table.get("verdict", row));
+      lane.marks.add(isLate ? "hanging" : state, "transaction", row, from, to, first, last);
       if (table.get("holds_last_stable_offset", row)) lane.held = { time: from, offset: first };
     }
   }
@@ -228,6 +221,17 @@
       const offset = first ?? lane.first_offset;
       lane.marks.add(severity, "finding", row, time, time, offset, last === null ? offset : last + 1);
     }
+    // In each partition that it is told of; where the offset is not known, at the end.
+    const torn = tables.torn_transaction, where = ["committed_in", "aborted_in", "open_in", "without_marker"];
+    for (let row = 0; row < torn.count; row++) {
+      const own = `${torn.get("topic", row)}-${torn.get("partition", row)}`;
+      const names = new Set([own, ...where.flatMap((each) => torn.get(each, row))]);
+      for (const lane of partitions.values()) {
+        const offset = lane.title === own ? torn.get("offset", row) ?? lane.end_offset : lane.end_offset;
+        const time = lane.last ?? now;
+        if (names.has(lane.title)) lane.marks.add("torn", "torn_transaction", row, time, time, offset, offset);
+      }
+    }
     const doubled = tables.duplicate;
     for (let row = 0; row < doubled.count; row++) {
       const lane = partitions.get(doubled.get("path", row));
@@ -242,7 +246,7 @@
       const offset = commits.get("committed_offset", row);
       if (!lane || offset === null) continue;
       const time = commits.get("commit_timestamp_ms", row);
-      lane.marks.add("commit", "commit", row, time, time, offset, offset);
+      lane.marks.add("commit", "commit", row, time, time, offset, commits.get("log_end_offset", row));
     }
   }
 
@@ -256,6 +260,10 @@
       const time = table.get("timestamp_ms", row), status = table.get("status", row);
       if (before) before[4] = Math.max(time ?? before[3], before[3]);
       const look = `state-${status}` in LOOK ? `state-${status}` : "state-other";
+      const due = table.get("due_at_ms", row), isNewest = row + 1 === table.count
+        || table.get("transactional_id", row + 1) !== table.get("transactional_id", row);
+      if (table.get("event", row)) lane.marks.add("event", "id_state", row, time, time, null, null);
+      if (due !== null && isNewest) lane.marks.add("deadline", "id_state", row, due, due, null, null);
       lane.marks.add(look, "id_state", row, time, Infinity, null, null);
       before = lane.marks.raw[lane.marks.raw.length - 1];
     }
@@ -268,10 +276,9 @@
       if (!lane) continue;
       const first = table.get("first_timestamp_ms", row), last = table.get("last_timestamp_ms", row);
       const expires = table.get("expires_at_ms", row);
+      lane.marks.add("kept", "producer", row, last, expires, null, null);
       lane.marks.add("session", "producer", row, first, last, null, null);
-      if (expires !== null && table.get("is_expired", row)) {
-        lane.marks.add("expired", "producer", row, expires, expires, null, null);
-      }
+      if (table.get("is_expired", row)) lane.marks.add("expired", "producer", row, expires, expires, null, null);
     }
   }
 
@@ -291,7 +298,9 @@
         look = leader === null ? "gone" : leader < 0 ? "no-leader"
           : table.get("is_unclean", row) ? "unclean"
             : table.get("is_under_min_isr", row) ? "under-min-isr" : "leader";
-        label = leader === null || leader < 0 ? text : `${leader} [${table.get("isr", row)}]`;
+        const elr = table.get("elr", row);
+        label = `${leader} [${table.get("isr", row)}]${elr ? ` ELR ${elr}` : ""}`;
+        if (leader === null || leader < 0) label = text + (elr ? `, ELR ${elr}` : "");
       } else if (/unregistered/.test(text)) look = "gone";
       else if (/(^|, )fenced|registered|shutdown/.test(text)) look = "fenced";
       lane.marks.add(look, "change", row, time, Infinity, null, null, label);
@@ -341,12 +350,8 @@
   // --- drawing ------------------------------------------------------------------------------------
 
   let colors = {}, hatches = {};
-  const css = (name) => {
-    if (!(name in colors)) {
-      colors[name] = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    }
-    return colors[name];
-  };
+  const css = (name) => colors[name]
+    || (colors[name] = getComputedStyle(document.documentElement).getPropertyValue(name).trim());
 
   function hatch(ctx, color) {
     if (!hatches[color]) {
@@ -404,8 +409,7 @@
       const value = each.bytes / Math.max(right - left, 1);
       for (let at = left; at < right; at++) { sums[at] += value; backs[at] |= each.back; }
     }
-    let top = 0;
-    for (const each of sums) if (each > top) top = each;
+    const top = sums.reduce((most, each) => Math.max(most, each), 0);
     ctx.fillStyle = css("--volume");
     for (let at = 0; at < sums.length; at++) {
       if (sums[at]) {
@@ -459,7 +463,7 @@
       if (end <= reached && end - start <= 2) continue; // there is one already at this pixel
       reached = end;
       if (style.tick) ctx.fillRect(start, 0, 1, TALL[0] - 14);
-      else if (style.triangle) triangle(ctx, start);
+      else if (style.triangle) triangle(ctx, start, end);
       else if (style.outline) ctx.strokeRect(start + 0.5, top + 1, Math.max(end - start - 1, 3), tall - 2);
       else {
         ctx.fillRect(start, top, end - start, tall);
@@ -491,7 +495,9 @@
     ctx.fillStyle = css(style.color);
   }
 
-  function triangle(ctx, at) {
+  // With a line to where it ends: what a group has not read yet.
+  function triangle(ctx, at, end) {
+    if (end - at > 2) ctx.fillRect(at, 1, end - at, 1.5);
     ctx.beginPath();
     ctx.moveTo(at - 5, 0);
     ctx.lineTo(at + 5, 0);
@@ -526,12 +532,10 @@
     drawAxis();
     for (const lane of lanes) if (lane.stale && lane.near && !lane.box.hidden) drawLane(lane);
     const shown = $("shown");
-    if (view.axis === "time") {
-      shown.textContent = `${iso(valueAt(null, view.from), 19)} to ${iso(valueAt(null, view.to), 19)}`;
-    } else {
-      const percent = (each) => `${(each * 100).toFixed(1)} %`;
-      shown.textContent = `${percent(view.from)} to ${percent(view.to)} of each lane`;
-    }
+    const percent = (each) => `${(each * 100).toFixed(1)} %`;
+    shown.textContent = view.axis === "time"
+      ? `${iso(valueAt(null, view.from), 19)} to ${iso(valueAt(null, view.to), 19)}`
+      : `${percent(view.from)} to ${percent(view.to)} of each lane`;
   }
 
   // --- zoom ---------------------------------------------------------------------------------------
@@ -557,10 +561,7 @@
     for (const button of $("controls").querySelectorAll("[data-axis]")) {
       button.setAttribute("aria-pressed", String(button.dataset.axis === axis));
     }
-    for (const lane of lanes) lane.box.hidden = !isShown(lane);
-    for (const group of document.querySelectorAll(".group")) {
-      group.hidden = !lanes.some((lane) => lane.kind === group.dataset.kind && !lane.box.hidden);
-    }
+    showLanes();
     reset();
   }
 
@@ -569,7 +570,7 @@
   const WORDS = {
     transaction: "transaction", finding: "finding", duplicate: "duplicate", commit: "committed offset",
     segment: "segment", leader_epoch: "leader epoch", id_state: "state", producer: "producer",
-    change: "change",
+    change: "change", torn_transaction: "torn transaction",
   };
 
   function select(lane, place, moves = true) {
@@ -740,16 +741,17 @@
   }
   const isShown = (lane) => (view.axis === "time" || lane.kind === "partition") && isSought(lane);
 
-  function search(text) {
-    sought = text.trim().toLowerCase();
-    let count = 0;
-    for (const lane of lanes) {
-      lane.box.hidden = !isShown(lane);
-      count += lane.box.hidden ? 0 : 1;
-    }
+  function showLanes() {
+    for (const lane of lanes) lane.box.hidden = !isShown(lane);
     for (const group of document.querySelectorAll(".group")) {
       group.hidden = !lanes.some((lane) => lane.kind === group.dataset.kind && !lane.box.hidden);
     }
+    return lanes.filter((lane) => !lane.box.hidden).length;
+  }
+
+  function search(text) {
+    sought = text.trim().toLowerCase();
+    const count = showLanes();
     $("found").textContent = sought ? `${count} of ${lanes.length} lanes` : "";
     draw();
   }
@@ -787,8 +789,8 @@
     const button = make("button", { type: "button", class: "copy", textContent: "copy" });
     button.setAttribute("aria-label", `copy ${code.textContent}`);
     button.addEventListener("click", async () => {
-      let done = false;
-      try { await navigator.clipboard.writeText(code.textContent); done = true; } catch { done = false; }
+      const copied = navigator.clipboard?.writeText(code.textContent) ?? Promise.reject();
+      let done = await copied.then(() => true, () => false);
       if (!done) {
         const chosen = getSelection();
         chosen.selectAllChildren(code);
@@ -890,7 +892,7 @@
     follow();
     document.documentElement.dataset.ready = "yes";
     // For those who measure and test.
-    window.eoctlReport = { lanes, tables, view, zoomTo, drawVisible, setAxis, select, range };
+    window.eoctlReport = { lanes, looks: LOOKS, tables, view, zoomTo, drawVisible, setAxis, select, range };
   }).catch((error) => {
     const text = `The timelines cannot be drawn here (${error.message}); all else stands below.`;
     $("lanes").prepend(make("p", { class: "banner doubtful", textContent: text }));

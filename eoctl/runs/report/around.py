@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from recovery.duplicates.rows import DuplicateKind
     from storage.dirs.cluster_image import PartitionImage
     from storage.dirs.discovery import Discovery, Selected
+    from storage.formats.transaction_state import TransactionState
 
 MAX_STATES = 2000  # of a transactional id: the newest
 MAX_CHANGES = 20_000  # of a cluster: the newest
 FORGOTTEN = "forgotten"
+EPOCH_BUMPS = 2  # the transaction version whose ends raise the epoch (TXN-7)
 MEMORY_BYTES = 64 << 20
 
 
@@ -65,13 +67,15 @@ class StatesSeen:
             if request.transactional_ids and name not in request.transactional_ids:
                 continue
             command = calls.transactional_id(name, request)
+            before = None
             for each in self._states[name]:
-                row = _state_row(each, command)
+                row = _state_row(each, before, command)
+                before = each.state
                 if request.is_within(row.timestamp_ms, row.timestamp_ms):
                     yield row
 
 
-def _state_row(record: IdRecord, command: str) -> StateMark:
+def _state_row(record: IdRecord, before: TransactionState | None, command: str) -> StateMark:
     state = record.state
     if state is None:
         return StateMark(
@@ -82,6 +86,8 @@ def _state_row(record: IdRecord, command: str) -> StateMark:
             timestamp_ms=None,
             timeout_ms=None,
             partitions_count=None,
+            event="",
+            due_at_ms=None,
             coordinator_partition=record.partition,
             record_offset=record.offset,
             command=command,
@@ -94,10 +100,37 @@ def _state_row(record: IdRecord, command: str) -> StateMark:
         timestamp_ms=state.last_update_timestamp_ms,
         timeout_ms=state.timeout_ms,
         partitions_count=len(state.partitions or ()),
+        event="" if before is None else _event(before, state),
+        due_at_ms=_due_ms(state) if state.transaction_status == TransactionStatus.ONGOING else None,
         coordinator_partition=record.partition,
         record_offset=record.offset,
         command=command,
     )
+
+
+def _due_ms(state: TransactionState) -> int | None:
+    return None if state.start_timestamp_ms < 0 else state.start_timestamp_ms + state.timeout_ms
+
+
+def _event(before: TransactionState, state: TransactionState) -> str:
+    """What has happened between two records of an id, where that is more than its next state.
+
+    With transaction version 2 each end raises the epoch, whoever has asked for it.
+    """
+    if state.producer_id != before.producer_id:
+        return "another producer id"
+    if state.producer_epoch <= before.producer_epoch:
+        return ""
+    status = state.transaction_status
+    if status == TransactionStatus.PREPARE_ABORT:
+        due_ms = _due_ms(before)
+        if due_ms is not None and state.last_update_timestamp_ms >= due_ms:
+            return "timed out: aborted by the coordinator"
+        # What the coordinator writes itself says version 2, whatever the client has.
+        return "" if before.client_transaction_version >= EPOCH_BUMPS else "fenced: aborted"
+    if status == TransactionStatus.PREPARE_COMMIT:
+        return ""
+    return "new epoch: older instances are fenced"
 
 
 # --- duplicates -----------------------------------------------------------------------------------
@@ -317,6 +350,7 @@ def _partition_change(change: PartitionChange, path: str) -> ChangeMark | None:
         metadata_offset=change.offset,
         leader=None if after is None else after.leader,
         leader_epoch=None if after is None else after.leader_epoch,
+        replicas=_nodes(after, "replicas"),
         isr=_nodes(after, "isr"),
         elr=_nodes(after, "elr"),
         is_unclean=change.is_unclean,
@@ -337,6 +371,7 @@ def _broker_change(change: BrokerChange, path: str) -> ChangeMark:
         metadata_offset=change.offset,
         leader=None,
         leader_epoch=None,
+        replicas=None,
         isr=None,
         elr=None,
         is_unclean=False,
@@ -358,6 +393,7 @@ def _unread(change: Unread, path: str) -> ChangeMark:
         metadata_offset=change.offset,
         leader=None,
         leader_epoch=None,
+        replicas=None,
         isr=None,
         elr=None,
         is_unclean=False,

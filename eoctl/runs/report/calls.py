@@ -42,6 +42,12 @@ def transactions(path: str, request: ReportRequest) -> str:
     return call_text(["eoctl", "txn", "list", as_argument(path), "--all", *_cluster(request)])
 
 
+def torn(request: ReportRequest) -> str:
+    """Transactions whose partitions contradict each other."""
+    words = ["eoctl", "txn", "torn", *map(as_argument, request.paths), *_cluster(request)]
+    return call_text([*words, *(() if request.now is None else ("--now", request.now))])
+
+
 def transactional_id(name: str, request: ReportRequest) -> str:
     """What the coordinator knows of an id."""
     words = ["eoctl", "txn", "describe", *map(as_argument, request.paths)]

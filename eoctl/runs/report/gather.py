@@ -31,6 +31,7 @@ from eoctl.runs.report.partitions import (
     transaction_rows,
     volume_rows,
 )
+from eoctl.runs.report.torn import torn_marks
 from eoctl.runs.txn.readers import TxnOptions, TxnWorld
 from recovery.duplicates.rows import DuplicateKind
 from recovery.fsck.causes import PlacedFinding
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         ComparisonMark,
         DuplicateMark,
         FindingMark,
+        TornMark,
     )
     from eoctl.runs.report.request import ReportRequest
     from recovery.fsck.one_pass import CheckResult
@@ -68,19 +70,21 @@ TITLE = "eoctl report"
 TOLD_COUNT = 3
 MAX_BINS = 50_000  # of an axis, of all partitions together
 LEAST_BINS = 24
+TORN_WHY = "in which partitions a transaction ended otherwise"
 PARTED = frozenset(map(str, (Likeness.DIVERGED, Likeness.DISJOINT, Likeness.UNKNOWN)))
 
 
 class _Around(NamedTuple):
     """What lies around the partitions, or takes reading them again."""
 
+    torn: Sequence[TornMark]
     duplicates: Sequence[DuplicateMark]
     commits: Sequence[CommitMark]
     copies: Copies
     changes: Sequence[ChangeMark]
 
 
-_NOTHING_AROUND = _Around(duplicates=(), commits=(), copies=Copies([], [], []), changes=())
+_NOTHING_AROUND = _Around(torn=(), duplicates=(), commits=(), copies=Copies([], [], []), changes=())
 
 
 class LookRun(CheckRun):
@@ -157,18 +161,19 @@ class _Gathering:
             for path, each in ((row.path, run.looks[row.path]) for row in run.rows)
         }
         around = _NOTHING_AROUND if request.is_picture else self._around(stories)
-        duplicates, commits, copies, changes = around
+        torn, duplicates, commits, copies, changes = around
         every = list(stories.values())
         transactions = [
             row for each in every for row in transaction_rows(each, request, self._options)
         ]
         command = next_command(verdict)
-        beside = [*_of_copies(copies), *_of_elections(changes)]
+        beside = [*_of_torn(torn), *_of_copies(copies), *_of_elections(changes)]
         parted = _parted(copies)
         rows = [*_verdict_rows(verdict)]
-        if not command and parted:
-            command = parted[0].command
-            text = f"{command}   # where they part, and which one should lead"
+        if not command and (parted or torn):
+            command = torn[0].command if torn else parted[0].command
+            why = "where they part, and which one should lead"
+            text = f"{command}   # {TORN_WHY if torn else why}"
             rows = [each._replace(text=text) if each.label == NEXT else each for each in rows]
         return Model(
             title=request.title or TITLE,
@@ -181,6 +186,7 @@ class _Gathering:
             held=tuple(self._held(verdict, stories)),
             findings=tuple(self._findings(verdict, stories)),
             transactions=tuple(transactions),
+            torn=tuple(torn),
             duplicates=tuple(duplicates),
             segments=tuple(row for each in every for row in segment_rows(each, request)),
             epochs=tuple(row for each in every for row in epoch_rows(each, request)),
@@ -202,7 +208,10 @@ class _Gathering:
         copies = copies_of(run.found, request, self._world.moment)
         changes, change_notes = change_rows(run.found, request)
         self._notes += [*commit_notes, *copies.notes, *change_notes]
-        return _Around(duplicates=duplicates, commits=commits, copies=copies, changes=changes)
+        torn = torn_marks(self._world, stories, self._selected, request)
+        return _Around(
+            torn=torn, duplicates=duplicates, commits=commits, copies=copies, changes=changes
+        )
 
     # --- transactions, and whose they are
 
@@ -338,6 +347,28 @@ class _Gathering:
             yield "suspected duplicates were not looked for: that takes --deep"
 
 
+def _of_torn(torn: Sequence[TornMark]) -> Iterator[VerdictMark]:
+    """What a check of each partition by itself cannot see: one transaction with two outcomes."""
+    for each in torn[:TOLD_COUNT]:
+        whose = each.transactional_id or f"producer {each.producer_id}"
+        told = [
+            f"{what} {', '.join(names[:TOLD_COUNT])}"
+            for what, names in (
+                ("committed in", each.committed_in),
+                ("aborted in", each.aborted_in),
+                ("open in", each.open_in),
+                ("without marker in", each.without_marker),
+            )
+            if names
+        ]
+        place = f"{each.topic}-{each.partition}" if each.offset is not None and not told else ""
+        text = f"{each.why}: {whose}: {', '.join(told) or ' '.join((place, each.detail or ''))}"
+        yield VerdictMark("Torn", str(Severity.WARNING), text)
+    if len(torn) > TOLD_COUNT:
+        text = f"{len(torn) - TOLD_COUNT:,} more transactions are torn"
+        yield VerdictMark("Torn", str(Severity.WARNING), text)
+
+
 def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
     """What a check of each directory by itself cannot see: copies that part from each other."""
     brokers = {each.path: each.broker for each in copies.replicas}
@@ -367,15 +398,30 @@ def _parted(copies: Copies) -> list[ComparisonMark]:
 
 
 def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
-    """Elections by which records may have been lost."""
-    unclean = [each for each in changes if each.is_unclean]
+    """Elections by which records may have been lost: where another replica may have had more."""
+    every = [each for each in changes if each.is_unclean]
+    alone = [each for each in every if each.replicas is not None and "," not in each.replicas]
+    unclean = [each for each in every if each not in alone]
     for each in unclean[-TOLD_COUNT:]:
-        when = "" if each.timestamp_ms is None else f" at {format_time_ms(each.timestamp_ms)}"
-        text = f"{each.topic}-{each.partition}: {each.text}{when}: broker {each.leader} leads"
+        text = (
+            f"{each.topic}-{each.partition}: broker {each.leader} leads{_since(each)} by an"
+            f" election that was not clean ({each.text}): it may lack what others had"
+        )
         yield VerdictMark("Election", str(Severity.WARNING), text)
     if len(unclean) > TOLD_COUNT:
         text = f"{len(unclean) - TOLD_COUNT:,} earlier ones were unclean, too"
         yield VerdictMark("Election", str(Severity.WARNING), text)
+    if alone:
+        names = {(each.topic, each.partition) for each in alone}
+        text = (
+            f"{len(names):,} partition{'s' * (len(names) != 1)} without another replica came back"
+            f" after a stop that was not clean, the last{_since(alone[-1])}: no copy has more"
+        )
+        yield VerdictMark("Election", RANKS[0], text)
+
+
+def _since(change: ChangeMark) -> str:
+    return "" if change.timestamp_ms is None else f" since {format_time_ms(change.timestamp_ms)}"
 
 
 def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:
@@ -384,4 +430,9 @@ def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:
         rank = 0 if said.label in {NEXT, "Checked"} else said.rank
         if said.label == "Checked" and verdict.checked.unread_count:
             rank = Severity.ERROR.rank
-        yield VerdictMark(said.label, RANKS[rank], said.text)
+        text = said.text
+        if said.label == NEXT:
+            obstacles = (each for start in verdict.starts for each in start.obstacles)
+            path = next((each.path for each in obstacles if each.fix == text), "")
+            text = f"{path}: {text}" if path else text
+        yield VerdictMark(said.label, RANKS[rank], text)

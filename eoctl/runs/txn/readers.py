@@ -40,7 +40,7 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from storage.shell_words import as_argument, call_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
@@ -175,12 +175,21 @@ class TxnWorld:
 
     # --- partitions
 
-    def each_partition(self, read: Callable[[Partition, Progress], Iterator[Any]]) -> Iterator[Any]:
-        """Give what `read` gives for each live partition; what cannot be read is told."""
+    def each_partition(
+        self,
+        read: Callable[[Partition, Progress], Iterator[Any]],
+        only: Collection[str] | None = None,
+    ) -> Iterator[Any]:
+        """Give what `read` gives for each live partition; what cannot be read is told.
+
+        `only`: of these directories.
+        """
         with Progress("reading", lambda: log_bytes(self.found.selected)) as progress:
             for selected in self.found.selected:
                 name = selected.partition.name
                 if name.state is not DirState.LIVE or name.topic == METADATA_TOPIC:
+                    continue
+                if only is not None and selected.partition.path not in only:
                     continue
                 yield from self._of_partition(selected, read, progress)
 

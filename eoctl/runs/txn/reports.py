@@ -18,7 +18,7 @@ from storage.formats.transaction_state import TransactionStatus
 from storage.producers.pairs import NO_DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from eoctl.progress import Progress
     from eoctl.runs.txn.readers import TxnWorld
@@ -121,12 +121,25 @@ def given(world: TxnWorld) -> set[tuple[str, int]]:
 # --- torn -----------------------------------------------------------------------------------------
 
 
-def torn_rows(world: TxnWorld, paths: Sequence[str]) -> list[Row]:
+def torn_rows(
+    world: TxnWorld, paths: Sequence[str], *, old_in: Collection[str] | None = None
+) -> list[Row]:
     """Return rows of TORN_COLUMNS.
 
     Where several copies of a partition were given, the one that reaches furthest counts for what
     the partitions have of each other; every copy is looked at by itself.
+
+    Args:
+        world: the partitions, and their coordinators.
+        paths: whose partitions are held against each other.
+        old_in: directories in which markers of older coordinators are looked for; None: all.
     """
+    rows = _outcome_rows(world, paths) if paths else []
+    rows += world.each_partition(lambda partition, _: _old_markers(world, partition), only=old_in)
+    return rows + _prepared_rows(world)
+
+
+def _outcome_rows(world: TxnWorld, paths: Sequence[str]) -> list[Row]:
     options = AuditOptions(
         engine=EngineOptions(EngineName.LOCAL), coordinator_dirs=world.options.coordinator_dirs
     )
@@ -140,8 +153,7 @@ def torn_rows(world: TxnWorld, paths: Sequence[str]) -> list[Row]:
         values = dict(zip(AUDIT_COLUMNS["violations"], row, strict=True))
         if values["violation"] == "data-after-marker":
             rows.append(_late_row(world, values, ids))
-    rows += world.each_partition(lambda partition, _: _old_markers(world, partition))
-    return rows + _prepared_rows(world)
+    return rows
 
 
 def _name_of(world: TxnWorld, producer_id: int) -> str | None:
@@ -195,10 +207,10 @@ def _prepared_rows(world: TxnWorld) -> list[Row]:
 
     def read(partition: Partition, _: Progress) -> Iterator[Row]:
         log = world.coordinators(partition.log_dir)
-        if log is not None:
-            search = searches[id(log)]
+        name = partition.topic, partition.partition
+        search = None if log is None else searches[id(log)]
+        if search is not None and name in search.listed:
             opened, _state = world.open_of(partition)
-            name = partition.topic, partition.partition
             search.add_partition(*name, {each.producer_id for each in opened})
             for block in read_ended(partition) if search.is_needed else ():
                 search.add_ended(*name, block)

@@ -30,6 +30,7 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LOG_DIR = re.compile(r"^<!-- ([\w-]+): ([\w./-]+) -->$", re.MULTILINE)
 # Names of journals have the time and four digits drawn at random.
 _PLAN_ID = re.compile(r"\d{8}T\d{6}(?:\.\d+)?Z?(-[a-z-]+-)[0-9a-f]{4}")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")  # of a port that was free
 # A run of eoctl whose wall clock stands still, and that never takes long.
 _PROGRAM = f"""#!{sys.executable}
 import datetime, sys
@@ -98,6 +99,7 @@ class Scene:
         )  # fmt: skip
         text = shown.raw if has_colour else shown.text
         text = _PLAN_ID.sub(r"20261121T090000Z\g<1>1a2b", text)
+        text = _ADDRESS.sub("127.0.0.1:9092", text)
         text = text.replace(f"{self._directory}/", "/var/lib/")
         return [line.rstrip() for line in text.splitlines()]
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,16 +39,15 @@ class Served:
             [sys.executable, "-m", "eoctl", "serve", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # what is read of them by lines is all that is read
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             preexec_fn=prepare,  # noqa: PLW1509 - it only sets limits
         )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        self._messages = ""
+        line = self._line(self._process.stdout)
         if not line.startswith("bootstrap "):
-            stdout, stderr = self._process.communicate(timeout=TIMEOUT_S)
-            raise AssertionError(f"it does not serve: {line}{stdout}{stderr}")
+            raise AssertionError(f"it does not serve: {line}{self.wait()}")
         self.bootstrap = line.split()[1]
 
     def __enter__(self) -> Self:
@@ -71,5 +70,23 @@ class Served:
     def stop(self) -> Ended:
         """Interrupt it, as Ctrl-C does."""
         self._process.send_signal(signal.SIGINT)
+        return self.wait()
+
+    def wait(self) -> Ended:
+        """Wait until it ends by itself."""
         stdout, stderr = self._process.communicate(timeout=TIMEOUT_S)
-        return Ended(self._process.returncode, stdout, stderr)
+        messages = self._messages + stderr.decode()
+        return Ended(self._process.returncode, stdout.decode(), messages)
+
+    def first_messages(self, count: int) -> str:
+        """The first lines for people, once they are there."""
+        self._messages += "".join(self._line(self._process.stderr) for _ in range(count))
+        return self._messages
+
+    @staticmethod
+    def _line(stream: IO[bytes] | None) -> str:
+        assert stream is not None
+        data = bytearray()
+        while not data.endswith(b"\n") and (byte := stream.read(1)):
+            data += byte
+        return data.decode()

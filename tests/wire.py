@@ -67,14 +67,18 @@ class Wire:
         """Send a request and return the response, all of whose bytes are read."""
         api = api_named(name)
         self.send(encoded(api, version, body or {}))
-        data = self.receive()
-        pos = 4
-        if api.is_flexible(version) and api.key != API_VERSIONS:
-            assert data[pos] == 0
-            pos += 1
-        value, end = decode(api.response, version, data, pos)
-        assert end == len(data), f"{len(data) - end} bytes too many"
-        return value
+        return decoded(api, version, self.receive())
+
+
+def decoded(api: Api, version: int, data: bytes) -> dict[str, Any]:
+    """A response, all of whose bytes are read."""
+    pos = 4
+    if api.is_flexible(version) and api.key != API_VERSIONS:
+        assert data[pos] == 0
+        pos += 1
+    value, end = decode(api.response, version, data, pos)
+    assert end == len(data), f"{len(data) - end} bytes too many"
+    return value
 
 
 def offered(bootstrap: str) -> dict[int, tuple[int, int]]:

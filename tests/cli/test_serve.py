@@ -172,7 +172,7 @@ def test_until_hw_ends_at_the_checkpoint(killed: Path, eoctl: Eoctl) -> None:
     with Served(killed) as served, Wire(served.bootstrap) as connection:
         whole = wire.list_offset(connection, "plain", 0, -1)["offset"]
     done = eoctl("serve", killed, "--for-seconds", 0)
-    assert "above the checkpointed high watermark" in done.errors
+    assert "above the checkpointed high watermark are offered, of plain-0" in done.errors
     with Served(killed, "--until", "hw") as served, Wire(served.bootstrap) as connection:
         batches, _, last = wire.fetch_all(connection, "plain", 0)
         assert last["highWatermark"] == 57 < whole

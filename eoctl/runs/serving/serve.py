@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from storage.file_names import TopicPartition
 
 MAX_PORT = 65_535
+SOME = 3  # of many partitions are named
 DEFAULT_LISTEN = "127.0.0.1:0"
 
 
@@ -151,6 +152,12 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
     return Catalogue(copies, found.log_dirs, image, rules=options.rules, tell=lambda _: None)
 
 
+def _names_of(rows: Sequence[ServedRow]) -> str:
+    """Name some partitions, and count the others."""
+    names = ", ".join(f"{row.topic}-{row.partition}" for row in rows[:SOME])
+    return names if len(rows) <= SOME else f"{names} and {len(rows) - SOME} more partitions"
+
+
 class _Run:
     """What happens while it is served."""
 
@@ -235,19 +242,15 @@ class _Run:
         found = first_of(notes, "notes")
         if above:
             count = sum(row.end_offset - (row.high_watermark or 0) for row in above)
-            names = ", ".join(f"{row.topic}-{row.partition}" for row in above[:3])
-            more = ", ..." if len(above) > 3 else ""
             found.append(
-                f"{count} offsets of {len(above)} partitions are above the checkpointed high"
-                f" watermark, and are offered: {names}{more}; --until hw leaves them out"
+                f"{count} offsets above the checkpointed high watermark are offered, of"
+                f" {_names_of(above)}; --until hw leaves them out"
             )
         if unknown:
-            offered = "nothing is offered" if self._options.rules.is_until_hw else "all is offered"
-            names = ", ".join(f"{row.topic}-{row.partition}" for row in unknown[:3])
-            more = ", ..." if len(unknown) > 3 else ""
+            offered = "nothing" if self._options.rules.is_until_hw else "everything"
             found.append(
-                f"no checkpoint names a high watermark of {len(unknown)} partitions, of which"
-                f" {offered}: {names}{more}"
+                f"no checkpoint names a high watermark of {_names_of(unknown)}: {offered} of it is"
+                " offered"
             )
         return found
 

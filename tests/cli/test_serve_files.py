@@ -1,0 +1,267 @@
+"""`eoctl serve` and the files: none is written or locked; what goes while it serves is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eoctl.serve.catalogue import Catalogue, ServeRules
+from eoctl.serve.members import Members
+from eoctl.serve.server import Server
+from storage.files.positioned_file import PositionedFile
+from storage.files.read_watch import BrokenOffError
+from tests import wire
+from tests.kafka import client
+from tests.serving import Served
+from tests.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DEADLINE_S = 60
+CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2  # of Linux
+
+
+def listing(directory: Path) -> dict[str, tuple[object, ...]]:
+    """All that a look at a directory tells, but for when it was last read."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted([directory, *directory.rglob("*")]):
+        state = path.lstat()
+        data = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path)] = (
+            data, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_mode, state.st_uid,
+            state.st_ino,
+        )  # fmt: skip
+    return found
+
+
+def ask_everything(bootstrap: str) -> None:
+    """Ask for what needs files: batches, times, groups, transactions, sizes."""
+    with Wire(bootstrap) as connection:
+        topics = connection.ask("Metadata", 9, {"topics": None})["topics"]
+        assert len(topics) > 5
+        for topic in topics:
+            for partition in topic["partitions"]:
+                number = partition["partitionIndex"]
+                wire.fetch_all(connection, topic["name"], number, is_committed=True)
+                wire.list_offset(connection, topic["name"], number, 1)
+                wire.list_offset(connection, topic["name"], number, -3)
+        connection.ask("ListGroups", 4, {})
+        connection.ask("OffsetFetch", 7, {"groupId": "group-a", "topics": None})
+        connection.ask("ListTransactions", 1, {})
+        connection.ask("DescribeLogDirs", 2, {"topics": None})
+    client.join_group(bootstrap, "a-new-one", "txn")
+
+
+def may_lock(log_dir: Path) -> bool:
+    """Whether a broker could take its lock now."""
+    with (log_dir / ".lock").open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+
+def give_up_rights() -> None:
+    """Let modes of files count for root, too, in the program that is begun next."""
+    if os.geteuid() == 0:
+        for right in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, right, 0, 0, 0)
+
+
+def is_writable(log_dir: Path) -> bool:
+    """Whether a program that is begun like that could write a file there, or make one."""
+    words = "import os, sys; print(*(os.access(each, os.W_OK) for each in sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", words, str(log_dir), str(log_dir / "plain-0" / f"{0:020d}.log")],
+        capture_output=True, check=True, preexec_fn=give_up_rights,
+    )  # fmt: skip
+    return b"True" in done.stdout
+
+
+@pytest.fixture(params=["writable", "modes of files", "read-only mount"])
+def guarded(request: pytest.FixtureRequest, kafka: Path) -> Iterator[Path]:
+    """A log dir that can, or cannot, be written."""
+    (kafka / ".lock").touch()
+    if request.param == "writable":
+        yield kafka
+    elif request.param == "modes of files":
+        everything = [*kafka.rglob("*"), kafka]
+        for each in everything:
+            each.chmod(0o500 if each.is_dir() else 0o400)
+        yield kafka
+        for each in reversed(everything):
+            each.chmod(0o700 if each.is_dir() else 0o600)
+    else:
+        mount = ["mount", "--bind", "-o", "ro", str(kafka), str(kafka)]
+        if os.geteuid() != 0 or not shutil.which("mount"):
+            pytest.skip("only root may mount")
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("nothing can be mounted here")
+        yield kafka
+        subprocess.run(["umount", "--lazy", str(kafka)], check=True)
+
+
+def test_nothing_is_written_whoever_may(guarded: Path, request: pytest.FixtureRequest) -> None:
+    """Files, listing, owners, modes and times are the same after everything was asked for."""
+    may_write = "[writable]" in request.node.name
+    if is_writable(guarded) is not may_write:
+        pytest.skip("rights cannot be given up here")
+    before = listing(guarded)
+    options = ("--internal", "--verify", "--follow")
+    with Served(guarded, *options, prepare=give_up_rights) as served:
+        ask_everything(served.bootstrap)
+        if may_write:
+            assert may_lock(guarded)
+        ended = served.stop()
+    assert ended.status == 130
+    assert "internal error" not in ended.stderr
+    assert "denied" not in ended.stderr
+    assert listing(guarded) == before
+
+
+def test_it_serves_while_somebody_holds_the_lock(kafka: Path) -> None:
+    """As a broker that runs does: nothing waits for it, and it is told."""
+    with (kafka / ".lock").open("w+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with Served(kafka) as served, Wire(served.bootstrap) as connection:
+            assert wire.fetch(connection, "plain", 0, 0)["records"]
+        with Served(kafka, "--for-seconds", 0) as served:
+            ended = served.wait()
+    assert "is served as it is now; see --follow" in ended.stderr
+
+
+# --- what changes under it
+
+
+def first_log(partition: Path) -> Path:
+    return min(partition.glob("*.log"))
+
+
+def given(bootstrap: str, topic: str, offset: int) -> tuple[int, int]:
+    """Error and size of what one client is given; (-1, 0): it was cut off."""
+    with Wire(bootstrap) as connection:
+        try:
+            answer = wire.fetch(connection, topic, 0, offset, max_bytes=1)
+        except (EOFError, ConnectionError):
+            return -1, 0
+        return answer["errorCode"], len(answer["records"] or b"")
+
+
+@pytest.mark.share(3)
+@pytest.mark.parametrize("is_read_before", [True, False])
+@pytest.mark.parametrize("change", ["truncated", "deleted", "emptied", "replaced by a directory"])
+def test_damage_that_appears_while_it_serves(
+    kafka: Path, change: str, is_read_before: bool
+) -> None:
+    """Who asks for what is gone is told by an error, and nobody else; it is never passed over."""
+    log = first_log(kafka / "plain-0")
+    with Served(kafka) as served, Wire(served.bootstrap) as other:
+        assert wire.fetch(other, "plain", 1, 0)["errorCode"] == 0
+        end = wire.list_offset(other, "plain", 0, -1)["offset"]
+        if is_read_before:  # else only the ends of the log were looked at
+            batches, _, _ = wire.fetch_all(other, "plain", 0)
+            assert batches[-1].header.last_offset == end - 1
+        if change == "truncated":
+            os.truncate(log, log.stat().st_size // 2)
+        elif change == "emptied":
+            os.truncate(log, 0)
+        else:
+            log.unlink()
+        if change == "replaced by a directory":
+            log.mkdir()
+        met = [given(served.bootstrap, "plain", end - 1) for _ in range(3)]
+        if change == "truncated":
+            assert given(served.bootstrap, "plain", 0)[0] == 0
+        assert wire.fetch(other, "plain", 1, 0)["records"]
+        assert wire.fetch(other, "txn", 0, 0)["records"]
+        ended = served.stop()
+    # What was verified is found to be gone when it is sent: that ends a connection, once.
+    assert [each for each in met if each[0] != -1], met
+    assert met[0][0] in (-1, CORRUPT_MESSAGE, STORAGE_ERROR)
+    assert all(error in (CORRUPT_MESSAGE, STORAGE_ERROR) for error, _ in met[1:]), met
+    assert "plain-0" in ended.stderr
+    assert "internal error" not in ended.stderr
+
+
+def test_a_whole_segment_that_goes_is_no_gap(kafka: Path) -> None:
+    """A client is not led past it, as it would be where a log never had these offsets."""
+    logs = sorted((kafka / "rolled-0").glob("*.log"))
+    middle = int(logs[1].stem)
+    with Served(kafka) as served, Wire(served.bootstrap) as connection:
+        wire.list_offset(connection, "rolled", 0, -1)
+        logs[1].unlink()
+        assert wire.fetch(connection, "rolled", 0, 0)["records"]
+        for _ in range(2):
+            assert wire.fetch(connection, "rolled", 0, middle)["errorCode"] == STORAGE_ERROR
+        after = wire.fetch(connection, "rolled", 0, int(logs[2].stem))
+        assert after["records"]
+
+
+def test_a_partition_that_goes_before_anybody_asks(kafka: Path) -> None:
+    with Served(kafka, "--verify") as served, Wire(served.bootstrap) as connection:
+        shutil.rmtree(kafka / "plain-0")
+        assert wire.fetch(connection, "plain", 0, 0)["errorCode"] in (3, STORAGE_ERROR)
+        assert wire.fetch(connection, "plain", 1, 0)["errorCode"] == 0
+        names = {each["name"] for each in connection.ask("Metadata", 9, {"topics": None})["topics"]}
+        assert "plain" in names
+        ended = served.stop()
+    assert ended.status == 130
+    assert "internal error" not in ended.stderr
+
+
+def test_a_file_that_is_replaced_is_verified_anew(kafka: Path) -> None:
+    """As a broker's cleaner does it: the same name, another file."""
+    log = first_log(kafka / "plain-0")
+    with Served(kafka) as served, Wire(served.bootstrap) as connection:
+        before, _, _ = wire.fetch_all(connection, "plain", 0)
+        new = log.with_suffix(".new")
+        data = bytearray(log.read_bytes())
+        data[before[0].header.batch_bytes - 1] ^= 0x55
+        new.write_bytes(data)
+        new.rename(log)
+        assert wire.fetch(connection, "plain", 0, 0)["errorCode"] == CORRUPT_MESSAGE
+        later = before[1].header.base_offset
+        assert wire.fetch(connection, "plain", 0, later)["errorCode"] == 0
+
+
+# --- its end
+
+
+def test_an_interrupt_ends_readers_that_are_busy(tmp_path: Path) -> None:
+    """A walk through a large log, or one on a slow disk, is not waited for."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    has_begun = Event()
+
+    def read_for_ever() -> None:
+        with PositionedFile(path) as file:
+            while True:
+                file.read_at(0, 1)
+                has_begun.set()
+
+    async def run() -> None:
+        catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+        server = Server(catalogue, Members(), on_end=lambda _: None)
+        reading = asyncio.ensure_future(server.broker.apart(read_for_ever))
+        await asyncio.to_thread(has_begun.wait, DEADLINE_S)
+        await server.close()
+        await asyncio.wait([reading])
+        assert isinstance(reading.exception(), BrokenOffError)
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+    with PositionedFile(path) as file:  # others read on
+        assert file.read_at(0, 1).data == b"x"

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.serve.api import answer
+from eoctl.serve.broker import Client, VirtualBroker
 from eoctl.serve.catalogue import Catalogue, ServeRules
 from eoctl.serve.members import Members
 from eoctl.serve.server import Server
+from storage.dirs.discovery import discover
 from storage.files.positioned_file import PositionedFile
 from storage.files.read_watch import BrokenOffError
 from tests import wire
@@ -236,6 +242,61 @@ def test_a_file_that_is_replaced_is_verified_anew(kafka: Path) -> None:
         assert wire.fetch(connection, "plain", 0, 0)["errorCode"] == CORRUPT_MESSAGE
         later = before[1].header.base_offset
         assert wire.fetch(connection, "plain", 0, later)["errorCode"] == 0
+
+
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_a_sector_that_cannot_be_read(
+    kafka: Path, monkeypatch: pytest.MonkeyPatch, is_skipped: bool
+) -> None:
+    """An error of storage to who asks for what is there; what is in front and behind is given."""
+    log = first_log(kafka / "rolled-0")
+    batches = wire.batches_in(log.read_bytes())
+    pos = sum(len(each.data) for each in batches[:3])
+    bad = range(pos + 512, pos + 1024)
+    real, inode = os.preadv, log.stat().st_ino
+
+    def failing(fd: int, views: list[memoryview], pos: int) -> int:
+        is_there = os.fstat(fd).st_ino == inode
+        if is_there and pos < bad.stop and pos + len(views[0]) > bad.start:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, views, pos)
+
+    monkeypatch.setattr(os, "preadv", failing)
+    rules = ServeRules(skips_damage=is_skipped)
+    told: list[str] = []
+    catalogue = open_catalogue(discover([str(kafka)]), ServeOptions(rules))
+    catalogue.tell = told.append
+    before, damaged, behind = (each.header.base_offset for each in batches[2:5])
+    codes = {}
+    for offset in (before, damaged, behind):
+        code, data = asyncio.run(fetched_from(catalogue, offset))
+        codes[offset] = code
+        if data:
+            first = wire.batches_in(data)[0].header.base_offset
+            assert first == (behind if offset == damaged else offset)
+        else:
+            assert code == STORAGE_ERROR
+    assert codes == {before: 0, damaged: 0 if is_skipped else STORAGE_ERROR, behind: 0}
+    assert any("Input/output error" in each for each in told)
+
+
+async def fetched_from(catalogue: Catalogue, offset: int) -> tuple[int, bytes]:
+    """Error and batches of a Fetch of rolled-0, without a connection."""
+    api = wire.api_named("Fetch")
+    where = {"partition": 0, "fetchOffset": offset, "partitionMaxBytes": 1}
+    body = {"minBytes": 0, "topics": [{"topic": "rolled", "partitions": [where]}]}
+    with ThreadPoolExecutor(1) as executor:
+        broker = VirtualBroker(catalogue, Members(), executor)
+        client = Client(name="", address="", host="", port=0)
+        found, _ = await answer(broker, wire.encoded(api, 11, body), client, lambda: False)
+    assert found.fetched is not None
+    data = b"".join(
+        piece.data if piece.file is None else piece.file.read_at(piece.pos, piece.size_bytes).data
+        for _, piece in found.fetched.pieces()
+    )
+    found.fetched.close()
+    ((partition,),) = (each["partitions"] for each in found.fetched.value["responses"])
+    return int(partition["errorCode"]), data
 
 
 # --- its end

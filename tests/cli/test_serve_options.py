@@ -17,7 +17,7 @@ import pytest
 from tests import wire
 from tests.kafka import client
 from tests.kafka.jars import java_command, quick_start
-from tests.serving import Served
+from tests.serving import ROOT, Served
 from tests.terminal import on_terminal
 from tests.wire import Wire
 
@@ -165,8 +165,8 @@ def test_it_ends_by_itself(clean: Path) -> None:
         ended = served.wait()
     assert ended.status == 0
     lines = ended.stderr.splitlines()
-    assert re.search(r"client 127\.0\.0\.1:\d+ \(wire\): 1 requests, .* of 1 partition", lines[-2])
-    assert re.match(r"served [\d.]+ KiB over 1 connections", lines[-1])
+    assert re.search(r"client 127\.0\.0\.1:\d+ \(wire\): 1 request, .* of 1 partition", lines[-2])
+    assert re.match(r"served [\d.]+ KiB over 1 connection", lines[-1])
 
 
 @pytest.mark.parametrize("moment", ["idle", "connected"])
@@ -180,7 +180,7 @@ def test_an_interrupt_is_a_clean_end(clean: Path, moment: str) -> None:
             each.socket.close()
     assert ended.status == 130
     assert "Traceback" not in ended.stderr
-    assert f"over {len(held)} connections" in ended.stderr
+    assert f"over {len(held)} connection" in ended.stderr
 
 
 def test_an_interrupt_while_it_verifies(tmp_path: Path, clean: Path) -> None:
@@ -281,6 +281,47 @@ def test_what_is_followed_ends_at_the_checkpoint(killed: Path) -> None:
 def all_batches(log_dir: Path, topic: str, partition: int) -> list[wire.Batch]:
     logs = sorted((log_dir / f"{topic}-{partition}").glob("*.log"))
     return [each for log in logs for each in wire.batches_in(log.read_bytes())]
+
+
+# --- others, and what nobody may see
+
+
+def test_other_commands_do_not_load_it(clean: Path) -> None:
+    """Nor the event loop that it works in: they start as quickly as without it."""
+    for call, is_loaded in (
+        (("describe", clean), False),
+        (("serve", clean, "--for-seconds", 0), True),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "eoctl", *map(str, call)],
+            capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert done.returncode in (0, 5)
+        for module in ("eoctl.serve.server", "asyncio"):
+            assert bool(re.search(rf"\| +{module}$", done.stderr, re.MULTILINE)) is is_loaded
+
+
+def test_credentials_are_nobodys_business(clean: Path) -> None:
+    """Not even whether there are any."""
+    with Served(clean, "--internal") as served, Wire(served.bootstrap) as connection:
+        users = connection.ask("DescribeUserScramCredentials", 0, {"users": None})
+        assert (users["errorCode"], users["results"]) == (31, [])
+        tokens = connection.ask("DescribeDelegationToken", 3, {"owners": None})
+        assert (tokens["errorCode"], tokens["tokens"]) == (61, [])
+        acls = connection.ask("DescribeAcls", 3, {})
+        assert (acls["errorCode"], acls["resources"]) == (0, [])
+        for name in ("SaslHandshake", "SaslAuthenticate"):
+            assert connection.ask(name, 1, {"mechanism": "PLAIN"})["errorCode"] != 0
+
+
+def test_the_name_of_a_client_is_one_line(clean: Path) -> None:
+    name = b"\x1b[2J\nclient 127.0.0.1:1 (forged)"
+    with Served(clean) as served:
+        with Wire(served.bootstrap) as connection:
+            connection.send(wire.HEADER.pack(18, 0, 7, len(name)) + name)
+            assert connection.receive()
+        ended = served.stop()
+    assert "(\\x1b[2J\\nclient 127.0.0.1:1 (forged))" in ended.stderr
 
 
 # --- what it prints

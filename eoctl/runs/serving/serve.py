@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import output, progress
+from eoctl.face.columns import printable
 from eoctl.face.units import duration_text, size_text
 from eoctl.output import OutputFormat, Report, emit
 from eoctl.runs.notes import first_of
@@ -152,6 +153,10 @@ def open_catalogue(found: Discovery, options: ServeOptions) -> Catalogue:
     return Catalogue(copies, found.log_dirs, image, rules=options.rules, tell=lambda _: None)
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def _names_of(rows: Sequence[ServedRow]) -> str:
     """Name some partitions, and count the others."""
     names = ", ".join(f"{row.topic}-{row.partition}" for row in rows[:SOME])
@@ -266,13 +271,13 @@ class _Run:
         self._clients_count += 1
         self._has_failed |= client.is_our_bug
         self._sent_bytes += client.sent_bytes
-        name = f" ({client.name})" if client.name else ""
+        name = f" ({printable(client.name)})" if client.name else ""
         seconds = duration_text(round((time.monotonic() - client.began_s) * 1000))
         many = len(client.partitions)
-        of_what = f" of {many} partition{'' if many == 1 else 's'}" if many else ""
+        of_what = f" of {_counted(many, 'partition')}" if many else ""
         end = f"; cut off: {client.problem}" if client.problem else ""
         output.message(
-            f"client {client.address}{name}: {client.requests_count} requests,"
+            f"client {client.address}{name}: {_counted(client.requests_count, 'request')},"
             f" {size_text(client.sent_bytes)}{of_what}, {seconds}{end}",
             address=client.address,
             client_id=client.name,
@@ -283,16 +288,14 @@ class _Run:
     def summary(self) -> str:
         """Say what it came to."""
         damage = sum(
-            len(each.log.skipped) + len(each.log.met)
-            for each in self._catalogue.partitions()
-            if each.is_open
+            each.log.damaged_count for each in self._catalogue.partitions() if each.is_open
         )
-        met = f"; {damage} damaged places were met" if damage else ""
+        met = f"; {_counted(damage, 'damaged place')} met" if damage else ""
         away = 0 if self._server is None else self._server.turned_away_count
-        more = f"; {away} were turned away" if away else ""
+        more = f"; {_counted(away, 'client')} turned away" if away else ""
         return (
-            f"served {size_text(self._sent_bytes)} over {self._clients_count}"
-            f" connections{more}{met}"
+            f"served {size_text(self._sent_bytes)} over"
+            f" {_counted(self._clients_count, 'connection')}{more}{met}"
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,11 @@ class Opened:
         if files is not None:
             files.let_go(self._key)
 
+    def __del__(self) -> None:
+        """Whoever is in the middle of something here may be interrupted by this: it has to wait."""
+        if self._files is not None:
+            self._files.dropped.append(self._key)
+
     def doubt(self) -> None:
         """Say that it is not any more what it was when it was verified."""
         if self._files is not None:
@@ -45,10 +51,12 @@ class OpenFiles:
 
     Attributes:
         is_doubted: one of them was not what was expected.
+        dropped: holds that nobody has closed, and that are gone.
     """
 
     def __init__(self) -> None:
         self.is_doubted = False
+        self.dropped: deque[Key] = deque()
         self._lock = Lock()
         self._held: dict[Key, tuple[PositionedFile, int]] = {}
 
@@ -60,6 +68,8 @@ class OpenFiles:
         """
         key = path, inode
         with self._lock:
+            while self.dropped:
+                self._drop(self.dropped.popleft())
             file, holders = self._held.get(key) or (PositionedFile(path), 0)
             if not holders and file.inode != inode:
                 file.close()
@@ -71,8 +81,11 @@ class OpenFiles:
     def let_go(self, key: Key) -> None:
         """Close a file when the last one who holds it does."""
         with self._lock:
-            file, holders = self._held.pop(key)
-            if holders > 1:
-                self._held[key] = file, holders - 1
-            else:
-                file.close()
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        file, holders = self._held.pop(key)
+        if holders > 1:
+            self._held[key] = file, holders - 1
+        else:
+            file.close()

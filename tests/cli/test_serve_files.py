@@ -12,6 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,10 @@ from eoctl.serve.api import answer
 from eoctl.serve.broker import Client, VirtualBroker
 from eoctl.serve.catalogue import Catalogue, ServeRules
 from eoctl.serve.members import Members
+from eoctl.serve.open_files import OpenFiles
 from eoctl.serve.server import Server
 from storage.dirs.discovery import discover
+from storage.errors import AccessError
 from storage.files.positioned_file import PositionedFile
 from storage.files.read_watch import BrokenOffError
 from tests import wire
@@ -33,7 +36,6 @@ from tests.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 DEADLINE_S = 60
 CORRUPT_MESSAGE, STORAGE_ERROR = 2, 56
@@ -297,6 +299,33 @@ async def fetched_from(catalogue: Catalogue, offset: int) -> tuple[int, bytes]:
     found.fetched.close()
     ((partition,),) = (each["partitions"] for each in found.fetched.value["responses"])
     return int(partition["errorCode"]), data
+
+
+def test_one_descriptor_for_all_who_are_given_a_file(tmp_path: Path) -> None:
+    """Until the last one has closed his, or has dropped it."""
+    path = tmp_path / "log"
+    path.write_bytes(b"data")
+    inode = path.stat().st_ino
+
+    def is_open() -> bool:
+        links = [*Path("/proc/self/fd").iterdir()]
+        return path in {each.readlink() for each in links if each.is_symlink()}
+
+    files = OpenFiles()
+    holds = [files.hold(str(path), inode) for _ in range(3)]
+    holds.pop().close()
+    holds[0].close()
+    holds[0].close()  # a second time
+    assert holds[1].read_at(0, 4).data == b"data"
+    assert is_open()
+    del holds  # one of them was not closed
+    other = tmp_path / "other"
+    other.write_bytes(b"x")
+    with pytest.raises(AccessError, match="replaced while it is served"):
+        files.hold(str(other), inode)
+    assert not is_open()
+    files.hold(str(path), inode).close()
+    assert not is_open()
 
 
 # --- its end

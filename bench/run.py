@@ -24,6 +24,7 @@ import numpy as np
 
 from bench.audit import audit_lines
 from bench.check import check_lines
+from bench.cluster_state import history_lines
 from bench.consume import consume_lines
 from bench.copy import copy_lines
 from bench.lease import lease_lines
@@ -253,6 +254,7 @@ def main() -> None:
             lines += ["", *produce_lines(chosen.mib // 2, chosen.runs, has_kafka=not reason)]
             lines += ["", *transaction_lines(40_000, chosen.runs)]
             lines += ["", *lease_lines(chosen.runs)]
+            lines += ["", *history_lines(32, chosen.runs)]
             lines += ["", *copy_lines(chosen.mib, chosen.runs)]
             lines += ["", *consume_lines(chosen.mib, chosen.runs, has_kafka=not reason)]
             lines += ["", *serve_lines(chosen.mib, chosen.runs, has_kafka=not reason)]

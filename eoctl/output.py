@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from errno import ENOENT
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from eoctl.face.columns import find_column, plain_text, printable
+from eoctl.face.columns import find_column, plain_line, printable
 from eoctl.face.style import Look, screen_size
+from eoctl.line_chunks import Lines
 from storage.errors import (
     EXIT_ACCESS,
     EXIT_FINDINGS,
@@ -412,11 +414,25 @@ def _instead_of_uri(fields: Mapping[str, Any]) -> str:
     return URI_READERS if is_remote else ""
 
 
-def json_text(value: Mapping[str, Any]) -> str:
-    """One JSON object on one line; bytes that are not UTF-8 become `NAME_base64`."""
+_BYTES = frozenset((bytes, bytearray, memoryview))
+
+
+@cache
+def _encoder() -> Callable[[Any], str]:
     import json
 
-    return json.dumps(_json_ready(value), ensure_ascii=False, separators=(",", ":"))
+    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """One JSON object on one line; bytes that are not UTF-8 become `NAME_base64`."""
+    encode = _encoder()
+    if _BYTES.isdisjoint(map(type, value.values())):
+        with suppress(TypeError):  # bytes, deeper within
+            text = encode(value)
+            if text.isascii():  # nothing that needs to be made ready
+                return text
+    return encode(_json_ready(value))
 
 
 def _json_ready(value: Any) -> Any:
@@ -443,12 +459,15 @@ def _json_item(name: str, value: Any) -> tuple[str, Any]:
         return f"{name}_base64", b64encode(raw).decode("ascii")
 
 
-def row_writer(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
+def row_writer(
+    output: OutputFormat, put_line: Callable[[str], None] | None = None
+) -> Callable[[Mapping[str, Any]], None]:
     """Return a function that writes one row to stdout as JSON Lines or msgpack.
 
     With `--columns` it has its kind and those; a row that has none of them is left out.
+    `put_line`: what writes a line; None: `line`.
     """
-    put = _json_or_msgpack(output)
+    put = _json_or_msgpack(output, put_line or line)
     if not _Mode.look.columns:
         return put
 
@@ -460,9 +479,11 @@ def row_writer(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
     return put_chosen
 
 
-def _json_or_msgpack(output: OutputFormat) -> Callable[[Mapping[str, Any]], None]:
+def _json_or_msgpack(
+    output: OutputFormat, put_line: Callable[[str], None]
+) -> Callable[[Mapping[str, Any]], None]:
     if output in (OutputFormat.JSONL, OutputFormat.JSON):
-        return lambda row: line(json_text(row))
+        return lambda row: put_line(json_text(row))
     from msgpack import Packer
 
     pack = Packer(use_bin_type=True, unicode_errors="surrogateescape").pack
@@ -498,8 +519,8 @@ def _with_known_surrogates(value: Any) -> Any:
     return _utf8(value).decode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def emit(report: Report, output: OutputFormat) -> None:
-    """Print a report."""
+def emit(report: Report, output: OutputFormat, *, is_long: bool = False) -> None:
+    """Print a report; `is_long`: of very many rows, which need not be seen as they come."""
     use_format(output)
     if _Mode.machine:
         put = row_writer(output)
@@ -508,20 +529,25 @@ def emit(report: Report, output: OutputFormat) -> None:
     elif output is OutputFormat.TABLE or draws_tables():
         _emit_table(report)
     else:
-        _emit_plain(report)
+        _emit_plain(report, is_long=is_long)
     for note in report.notes:
         message(note)
 
 
-def _emit_plain(report: Report) -> None:
+def _emit_plain(report: Report, *, is_long: bool) -> None:
     """Tab-separated with a header line, for cut and awk."""
     wanted = chosen_columns(report.columns)
     if not wanted:
         return
     line("\t".join(wanted))
-    places = {name: report.columns.index(name) for name in wanted}
+    lines = Lines(line)
+    put = lines.put if is_long else line
+    names = tuple(wanted)
+    places = [report.columns.index(name) for name in wanted]
+    is_all = names == tuple(report.columns)
     for row in report.rows:
-        line("\t".join(plain_text(name, row[place]) for name, place in places.items()))
+        put(plain_line(names, row if is_all else [row[place] for place in places]))
+    lines.flush()
 
 
 def _emit_table(report: Report) -> None:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bench.cluster_state import make_metadata_log
 from bench.make_log import CODECS, CONTENTS, SIZES, make_segment
 from bench.run import END_MARK, PERFORMANCE_PAGE, START_MARK
+from recovery.cluster.changes import PartitionChange
+from recovery.cluster.history import read_history
+from recovery.cluster.reasons import Why
+from storage.dirs.discovery import discover
+from storage.dirs.partition import Partition
 from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
@@ -46,6 +52,26 @@ def test_compressed_segments_can_be_read(tmp_path: Path, codec: str) -> None:
     with open_segment(path) as segment:
         counts = {len(list(segment.records(batch))) for batch in segment.scan()}
     assert 0 not in counts
+
+
+def test_a_made_metadata_log_is_whole(tmp_path: Path) -> None:
+    """Its offsets follow each other, its records are known, and each round ends as it began."""
+    path = tmp_path / "__cluster_metadata-0"
+    make_metadata_log(path, 1_200_000)
+    (selected,) = discover([path]).selected
+    history = read_history(Partition.of(selected))
+    reasons = {
+        why for change in history if isinstance(change, PartitionChange) for why in change.why
+    }
+    assert history.is_complete
+    assert history.went_back_offset is None
+    assert reasons >= {Why.CREATED, Why.ELECTION, Why.ISR_SHRINK, Why.ISR_EXPAND}
+    assert Why.UNCLEAN_ELECTION not in reasons
+    partitions = [
+        each for topic in history.image.topics.values() for each in topic.partitions.values()
+    ]
+    assert len(partitions) == 5000
+    assert all(each.leader in each.isr for each in partitions)
 
 
 def test_the_page_has_a_place_for_the_figures() -> None:

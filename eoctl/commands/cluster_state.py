@@ -154,7 +154,7 @@ def _tell_history(run: HistoryRun, limit: int | None) -> None:
     if is_for_people(output):
         limit = TERMINAL_ROWS if limit is None else limit
     if limit is None:
-        emit(Report("cluster_change", told.COLUMNS, _lines(run)), output)
+        emit(Report("cluster_change", told.COLUMNS, _lines(run)), output, is_long=True)
     else:
         rows = told.newest(run.changes(), run, limit)
         left = run.changes_count - len(rows)
@@ -181,11 +181,13 @@ def _lines(run: HistoryRun) -> Iterator[tuple[Any, ...]]:
 
 def _stream(run: HistoryRun, output: OutputFormat) -> None:
     """Write each change, and each span as it ends, then what has not ended, and the sums."""
-    from eoctl.output import row_writer
+    from eoctl.line_chunks import Lines
+    from eoctl.output import line, row_writer
     from eoctl.runs.reports.cluster_history import row_of, span_row
     from recovery.cluster.changes import PartitionChange
 
-    put = row_writer(output)
+    lines = Lines(line)
+    put = row_writer(output, lines.put)
     for change in run.changes():
         put(row_of(change))
         if isinstance(change, PartitionChange):
@@ -196,6 +198,7 @@ def _stream(run: HistoryRun, output: OutputFormat) -> None:
         put({"kind": "span", **span._asdict()})
     for found in run.sums:
         put({"kind": "history_sum", **found._asdict()})
+    lines.flush()
 
 
 def _in_sync(

@@ -112,6 +112,22 @@ def plain_text(name: str, value: Any) -> str:
     return printable(cell_text(value))
 
 
+def plain_line(names: tuple[str, ...], values: Sequence[Any]) -> str:
+    """Render a row of columns, separated by tabs."""
+    cells = [str(value) if type(value) is int else cell_text(value) for value in values]
+    text = "\t".join(cells)
+    is_plain = text.count("\t") < len(cells) and text.replace("\t", "").isprintable()
+    if is_plain and not has_commands(names):
+        return text
+    return "\t".join(map(plain_text, names, values))
+
+
+@cache
+def has_commands(names: tuple[str, ...]) -> bool:
+    """Whether some of the columns hold commands."""
+    return any(facts_of(each).kind is Kind.COMMAND for each in names)
+
+
 def cell_text(value: Any) -> str:
     """Render one value for cut and awk."""
     if value is None:

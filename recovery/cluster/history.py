@@ -219,11 +219,14 @@ class History:
         if header.is_control:
             yield from self._control(placed)
         else:
+            first = self.end_offset
+            last = MAX_OFFSET if self._until.offset is None else self._until.offset
             try:
                 for record in segment.records(batch):
-                    if record.offset < self.end_offset or self._until.is_before(record.offset, 0):
+                    offset = record.offset
+                    if not first <= offset <= last:
                         continue
-                    self._offset = record.offset
+                    self._offset = offset
                     self.records_count += 1
                     try:
                         parsed = records.parse_record(record.value)
@@ -466,18 +469,12 @@ class History:
         why: tuple[Why, ...],
     ) -> PartitionChange:
         needed = 0 if after is None else self._needed(topic.name, after)
+        is_under = after is not None and (after.leader < 0 or len(after.isr) < needed)
+        # By place: most of what is made here is of these.
         return PartitionChange(
-            offset=self._offset,
-            timestamp_ms=self.timestamp_ms,
-            topic=topic.name,
-            topic_id=topic.topic_id,
-            partition=number,
-            before=before,
-            after=after,
-            why=why,
-            min_insync_replicas=needed,
-            is_under_min_isr=after is not None and (after.leader < 0 or len(after.isr) < needed),
-        )
+            self._offset, self.timestamp_ms, topic.name, topic.topic_id, number, before, after, why,
+            needed, is_under,
+        )  # fmt: skip
 
     def _needed(self, topic: str, image: PartitionImage) -> int:
         key = topic, image.leader

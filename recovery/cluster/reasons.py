@@ -72,7 +72,7 @@ def partition_reasons(
     found = []
     if after.leader_epoch != before.leader_epoch or after.leader != before.leader:
         found.append(_election(before, after))
-    if after.isr != before.isr:
+    if after.isr is not before.isr and after.isr != before.isr:
         had, has = {*before.isr}, {*after.isr}
         if had - has:
             found.append(Why.ISR_SHRINK)

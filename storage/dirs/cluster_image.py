@@ -50,6 +50,11 @@ MAX_PROBLEMS_COUNT = 100
 TORN_TAIL = "SEG-6"  # of a crash, preallocated, or as a controller writes: no loss
 
 
+_TRANSACTION_KEYS = frozenset(
+    (records.BEGIN_TRANSACTION, records.END_TRANSACTION, records.ABORT_TRANSACTION)
+)
+
+
 class PartitionImage(NamedTuple):
     """Where a partition lies and who leads it. `directories` go with `replicas`.
 
@@ -197,6 +202,8 @@ class ClusterImage:
 
         Whoever wants to know what each of them changes applies them, one by one, before the next.
         """
+        if self._pending is None and record.api_key not in _TRANSACTION_KEYS:
+            return (record,)
         if record.api_key == records.BEGIN_TRANSACTION:
             self._pending = []
         elif record.api_key == records.ABORT_TRANSACTION:
@@ -206,8 +213,6 @@ class ClusterImage:
             return pending
         elif self._pending is not None:
             self._pending.append(record)
-        else:
-            return (record,)
         return ()
 
     def apply(self, record: records.MetadataRecord) -> None:
@@ -262,32 +267,32 @@ class ClusterImage:
         if topic is None or before is None:
             return
 
-        def changed(key: str, value: tuple[int, ...]) -> tuple[int, ...]:
-            told = data.get(key)
-            return value if told is None else tuple(told)
-
-        replicas = changed("replicas", before.replicas)
-        directories = data.get("directories")
+        replicas, directories = data["replicas"], data.get("directories")
+        isr, elr, last_known_elr = (
+            data["isr"], data.get("eligibleLeaderReplicas"), data.get("lastKnownElr"),
+        )  # fmt: skip
+        removing, adding = data["removingReplicas"], data["addingReplicas"]
         recovery_state = data["leaderRecoveryState"]
         has_new_leader = data["leader"] != LEADER_UNCHANGED
+        count = len(before.replicas if replicas is None else replicas)
+        is_placed = directories is None and len(before.directories) == count
+        # By place, in the order of the fields: most records of a metadata log are these.
         topic.partitions[data["partitionId"]] = PartitionImage(
-            replicas=replicas,
-            isr=changed("isr", before.isr),
-            removing_replicas=changed("removingReplicas", before.removing_replicas),
-            adding_replicas=changed("addingReplicas", before.adding_replicas),
-            leader=data["leader"] if has_new_leader else before.leader,
-            leader_epoch=before.leader_epoch + has_new_leader,
-            partition_epoch=before.partition_epoch + 1,
-            directories=_directories(
-                before.directories if directories is None else directories, len(replicas)
-            ),
-            elr=changed("eligibleLeaderReplicas", before.elr),
-            last_known_elr=changed("lastKnownElr", before.last_known_elr),
-            is_recovering=(
-                before.is_recovering
-                if recovery_state == RECOVERY_UNCHANGED
-                else recovery_state == RECOVERING
-            ),
+            before.replicas if replicas is None else tuple(replicas),
+            before.isr if isr is None else tuple(isr),
+            before.removing_replicas if removing is None else tuple(removing),
+            before.adding_replicas if adding is None else tuple(adding),
+            data["leader"] if has_new_leader else before.leader,
+            before.leader_epoch + has_new_leader,
+            before.partition_epoch + 1,
+            before.directories
+            if is_placed
+            else _directories(before.directories if directories is None else directories, count),
+            before.elr if elr is None else tuple(elr),
+            before.last_known_elr if last_known_elr is None else tuple(last_known_elr),
+            before.is_recovering
+            if recovery_state == RECOVERY_UNCHANGED
+            else recovery_state == RECOVERING,
         )
 
     def _clear_elr(self, data: dict[str, Any]) -> None:

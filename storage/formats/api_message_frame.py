@@ -50,6 +50,8 @@ def parse_header(buf: BytesLike | None) -> FrameHeader:
         UnsupportedError: FRM-2.
     """
     buf = b"" if buf is None else buf
+    if len(buf) > 2 and buf[0] == FRAME_VERSION and buf[1] < 0x80 and buf[2] < 0x80:
+        return FrameHeader(buf[1], buf[2], 3)  # one byte each, as of all that are known
     frame_version, pos = _parse_number(buf, 0, "frame version")
     if frame_version != FRAME_VERSION:
         raise UnsupportedError(

@@ -96,6 +96,9 @@ class MessageSchema:
 
         It reads an unknown version as the nearest one, and fails at the first struct inside.
         """
+        codec = self._codecs.get((version, True))
+        if codec is not None:  # it is known, and was asked for before
+            return codec
         nearest = self.nearest_version(version)
         return self._codec(nearest, known=nearest == version)
 

@@ -368,13 +368,16 @@ def struct_codec(
     in_order = sorted(tagged.items())
     # A value starts out with its tagged fields at their defaults, in the order of the schema.
     order = [(field.name, codec.default, field.tag >= 0) for field, codec in present]
+    begun = {name: default() if is_tag else None for name, default, is_tag in order if tagged}
+    # Values that can be changed are made anew for each.
+    made = [
+        (name, default) for name, default, _ in order if isinstance(begun.get(name), list | dict)
+    ]
 
     def read(buf: BytesLike, pos: int) -> tuple[dict[str, Any], int]:
-        value: dict[str, Any] = (
-            {name: default() if is_tag else None for name, default, is_tag in order}
-            if tagged
-            else {}
-        )
+        value = begun.copy()
+        for name, default in made:
+            value[name] = default()
         for name, read_field in plain:
             value[name], pos = read_field(buf, pos)
         if flexible:

@@ -167,54 +167,61 @@ class HistoryRun:
 
 def row_of(change: Change) -> dict[str, Any]:
     """Make a row for programs; each kind of change has its own columns."""
-    row: dict[str, Any] = {"kind": "", "timestamp_ms": change.timestamp_ms, "offset": change.offset}
+    time_ms, offset = change.timestamp_ms, change.offset
     if isinstance(change, PartitionChange):
-        after = change.after
-        row |= {
-            "kind": "partition_change",
-            "topic": change.topic,
-            "partition": change.partition,
-            "leader": None if after is None else after.leader,
-            "isr": None if after is None else after.isr,
-            "elr": None if after is None else after.elr,
-            "leader_epoch": None if after is None else after.leader_epoch,
-            "partition_epoch": None if after is None else after.partition_epoch,
-            "replicas": None if after is None else after.replicas,
-            "why": change.why,
-            "is_unclean": change.is_unclean,
-            "min_insync_replicas": change.min_insync_replicas,
-            "is_under_min_isr": change.is_under_min_isr,
-        }
-    elif isinstance(change, BrokerChange):
-        row |= {
-            "kind": "broker_change",
+        return _partition_row(change)
+    if isinstance(change, BrokerChange):
+        return {
+            "kind": "broker_change", "timestamp_ms": time_ms, "offset": offset,
             "broker": change.broker_id,
             "why": change.why,
             "is_fenced": None if change.after is None else change.after.is_fenced,
             "broker_epoch": None if change.after is None else change.after.broker_epoch,
-        }
-    elif isinstance(change, SettingChange):
-        row |= {
-            "kind": "setting_change",
+        }  # fmt: skip
+    if isinstance(change, SettingChange):
+        return {
+            "kind": "setting_change", "timestamp_ms": time_ms, "offset": offset,
             "resource_type": change.resource_type,
             "resource_name": change.resource_name,
             "setting": change.name,
             "before": shown_value(change.name, change.before),
             "after": shown_value(change.name, change.after),
-        }
-    elif isinstance(change, FeatureChange):
-        row |= {
-            "kind": "feature_change", "feature": change.name, "before": change.before,
-            "after": change.after,
         }  # fmt: skip
-    elif isinstance(change, QuorumLeaderChange):
-        row |= {
-            "kind": "quorum_leader_change", "leader": change.leader, "epoch": change.epoch,
-            "voters": change.voters,
+    if isinstance(change, FeatureChange):
+        return {
+            "kind": "feature_change", "timestamp_ms": time_ms, "offset": offset,
+            "feature": change.name, "before": change.before, "after": change.after,
         }  # fmt: skip
-    else:
-        row |= {"kind": "unread", "end_offset": change.end_offset, "reason": change.reason}
-    return row
+    if isinstance(change, QuorumLeaderChange):
+        return {
+            "kind": "quorum_leader_change", "timestamp_ms": time_ms, "offset": offset,
+            "leader": change.leader, "epoch": change.epoch, "voters": change.voters,
+        }  # fmt: skip
+    return {
+        "kind": "unread", "timestamp_ms": time_ms, "offset": offset,
+        "end_offset": change.end_offset, "reason": change.reason,
+    }  # fmt: skip
+
+
+def _partition_row(change: PartitionChange) -> dict[str, Any]:
+    after = change.after
+    return {
+        "kind": "partition_change",
+        "timestamp_ms": change.timestamp_ms,
+        "offset": change.offset,
+        "topic": change.topic,
+        "partition": change.partition,
+        "leader": None if after is None else after.leader,
+        "isr": None if after is None else after.isr,
+        "elr": None if after is None else after.elr,
+        "leader_epoch": None if after is None else after.leader_epoch,
+        "partition_epoch": None if after is None else after.partition_epoch,
+        "replicas": None if after is None else after.replicas,
+        "why": change.why,
+        "is_unclean": change.is_unclean,
+        "min_insync_replicas": change.min_insync_replicas,
+        "is_under_min_isr": change.is_under_min_isr,
+    }
 
 
 def line_of(change: Change) -> tuple[Any, ...]:

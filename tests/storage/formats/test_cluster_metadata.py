@@ -13,6 +13,7 @@ from storage.errors import FormatError, UnsupportedError, UsageError
 from storage.formats.cluster_metadata import (
     CONFIG,
     DELEGATION_TOKEN,
+    REGISTER_BROKER,
     USER_SCRAM_CREDENTIAL,
     MetadataRecord,
     describe_record,
@@ -214,3 +215,11 @@ def test_golden(golden: Callable[[str], Path], pattern: str) -> None:
             "PARTITION_CHANGE_RECORD", "PRODUCER_IDS_RECORD", "BROKER_REGISTRATION_CHANGE_RECORD",
             "NO_OP_RECORD", "BEGIN_TRANSACTION_RECORD", "END_TRANSACTION_RECORD",
         }  # fmt: skip
+
+
+def test_lists_of_two_records_are_two() -> None:
+    """A default that can be changed is made anew for each record."""
+    value = encode_record(REGISTER_BROKER, 4, {"brokerId": 1, "incarnationId": bytes(16)})
+    first, second = parse_record(value), parse_record(value)
+    first.data["logDirs"].append(bytes(16))
+    assert second.data["logDirs"] == parse_record(value).data["logDirs"] == []

@@ -38,6 +38,7 @@ from storage.dirs.topic_settings import MIN_INSYNC_REPLICAS, wanted_min_insync_r
 from storage.errors import AccessError, CorruptError, FormatError, UnsupportedError
 from storage.formats import cluster_metadata as records
 from storage.formats.control_record import ControlRecordType
+from storage.kernels.protocol import VerdictKind
 from storage.limits import MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     )
     from storage.dirs.log_dir import Problem
     from storage.formats.cluster_metadata import MetadataRecord
+    from storage.kernels.protocol import Verdict
 
 ALL = Moment()
 
@@ -114,6 +116,7 @@ class History:
         went_back_offset: the first record that is older than one before it: clocks of controllers
             differ. None: there is none.
         problems: what could not be read, complete at the end.
+        torn: what is said of a last batch that is cut short, as after a crash; None: there is none.
         is_past: what comes behind the moment was met, so that nothing before it is missing.
     """
 
@@ -133,6 +136,7 @@ class History:
         self.records_count = 0
         self.went_back_offset: int | None = None
         self.problems: list[Problem] = [*start.problems, *self.image.problems]
+        self.torn: Verdict | None = None
         self.is_past = False
         self._partition = partition
         self._until = until
@@ -185,6 +189,8 @@ class History:
             yield from self._tail(read, last)
         for problem in unread_of(self._partition, read):
             self._add(problem)
+        torn = [each for _, each in read.verdicts if each.kind is VerdictKind.TORN_TAIL]
+        self.torn = torn[-1] if torn else None
 
     def _tail(self, read: MetadataBatches, last: MetadataBatch | None) -> Iterator[Change]:
         """Tell what lies behind the last good batch: damage, or a snapshot ahead of the log."""
@@ -470,11 +476,18 @@ class History:
     ) -> PartitionChange:
         needed = 0 if after is None else self._needed(topic.name, after)
         is_under = after is not None and (after.leader < 0 or len(after.isr) < needed)
-        # By place: most of what is made here is of these.
         return PartitionChange(
-            self._offset, self.timestamp_ms, topic.name, topic.topic_id, number, before, after, why,
-            needed, is_under,
-        )  # fmt: skip
+            offset=self._offset,
+            timestamp_ms=self.timestamp_ms,
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=number,
+            before=before,
+            after=after,
+            why=why,
+            min_insync_replicas=needed,
+            is_under_min_isr=is_under,
+        )
 
     def _needed(self, topic: str, image: PartitionImage) -> int:
         key = topic, image.leader

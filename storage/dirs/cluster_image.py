@@ -276,23 +276,26 @@ class ClusterImage:
         has_new_leader = data["leader"] != LEADER_UNCHANGED
         count = len(before.replicas if replicas is None else replicas)
         is_placed = directories is None and len(before.directories) == count
-        # By place, in the order of the fields: most records of a metadata log are these.
         topic.partitions[data["partitionId"]] = PartitionImage(
-            before.replicas if replicas is None else tuple(replicas),
-            before.isr if isr is None else tuple(isr),
-            before.removing_replicas if removing is None else tuple(removing),
-            before.adding_replicas if adding is None else tuple(adding),
-            data["leader"] if has_new_leader else before.leader,
-            before.leader_epoch + has_new_leader,
-            before.partition_epoch + 1,
-            before.directories
+            replicas=before.replicas if replicas is None else tuple(replicas),
+            isr=before.isr if isr is None else tuple(isr),
+            removing_replicas=before.removing_replicas if removing is None else tuple(removing),
+            adding_replicas=before.adding_replicas if adding is None else tuple(adding),
+            leader=data["leader"] if has_new_leader else before.leader,
+            leader_epoch=before.leader_epoch + has_new_leader,
+            partition_epoch=before.partition_epoch + 1,
+            directories=before.directories
             if is_placed
             else _directories(before.directories if directories is None else directories, count),
-            before.elr if elr is None else tuple(elr),
-            before.last_known_elr if last_known_elr is None else tuple(last_known_elr),
-            before.is_recovering
-            if recovery_state == RECOVERY_UNCHANGED
-            else recovery_state == RECOVERING,
+            elr=before.elr if elr is None else tuple(elr),
+            last_known_elr=before.last_known_elr
+            if last_known_elr is None
+            else tuple(last_known_elr),
+            is_recovering=(
+                before.is_recovering
+                if recovery_state == RECOVERY_UNCHANGED
+                else recovery_state == RECOVERING
+            ),
         )
 
     def _clear_elr(self, data: dict[str, Any]) -> None:

@@ -100,8 +100,9 @@ def parse_record(value: BytesLike | None) -> MetadataRecord:
 
 def _parse(value: BytesLike | None, header: frame.FrameHeader) -> MetadataRecord:
     data = frame.parse_message(RECORDS, b"" if value is None else value, header)
-    api_key = header.api_key
-    return MetadataRecord(api_key, RECORD_NAMES[api_key], header.version, data)
+    return MetadataRecord(
+        api_key=header.api_key, name=RECORD_NAMES[header.api_key], version=header.version, data=data
+    )
 
 
 def encode_record(api_key: int, version: int, data: dict[str, Any]) -> bytes:

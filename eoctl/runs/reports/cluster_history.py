@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.runs.reports.cluster_metadata import (
     GivenMetadata,
+    moment_notes,
     newest_copy,
     parse_moment,
     parted_note,
     reading_notes,
+    require_reached,
     wanted_topics,
 )
 from eoctl.runs.reports.cluster_state import shown_value
@@ -92,8 +94,9 @@ class HistoryRun:
         self._spans = UnderIsrSpans()
         self._longest: list[tuple[int, int, UnderIsrSpan]] = []
         self._ended_count = 0
-        moment = parse_moment(at, given.end_time_ms())
+        self._moment = moment = parse_moment(at, given.end_time_ms())
         self.copy, self._passed_over = newest_copy(given, moment)
+        require_reached(self.copy, self.copy.end_offset, moment)
         self.history = read_history(self.copy.partition, until=moment, is_wanted=self._wanted)
         self.changes_count = 0
 
@@ -152,10 +155,12 @@ class HistoryRun:
                 f"changes from offset {known.end_offset} on may never have counted: how far the"
                 f" {len(voters) or 'unknown number of'} voters had agreed is not known"
             )
-        told.append(
-            f"metadata: {self.copy.partition.path}, offsets {history.start_offset} to"
-            f" {history.end_offset - 1}"
-        )
+        told += moment_notes(history, self._moment)
+        if history.end_offset:
+            told.append(
+                f"metadata: {self.copy.partition.path}, offsets {history.start_offset} to"
+                f" {history.end_offset - 1}"
+            )
         return told
 
     @property

@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from eoctl.clock import parse_time_ms
+from eoctl.clock import format_time_ms, parse_time_ms
 from eoctl.progress import Progress
 from eoctl.runs.in_cluster import doubts_of
 from recovery.cluster.history import ALL, read_through
@@ -14,6 +14,7 @@ from recovery.cluster.moments import Moment
 from recovery.cluster.quorum import metadata_copies, read_newest_whole
 from storage.dirs.cluster_image import load_bootstrap_image
 from storage.dirs.discovery import discover
+from storage.dirs.log_dir import StoppedState
 from storage.errors import UsageError
 from storage.file_names import BOOTSTRAP_NAME, METADATA_TOPIC, DirState
 
@@ -39,7 +40,9 @@ def parse_moment(text: str | None, end_time_ms: int | None) -> Moment:
     """
     if text is None or text == NOW:
         return Moment()
-    if text.isascii() and text.isdigit() and int(text) < FIRST_TIME_MS:
+    if not text.isascii() or text.startswith("-"):
+        raise UsageError(f"--at {text}: neither an offset nor a time")
+    if text.isdigit() and int(text) < FIRST_TIME_MS:
         return Moment(offset=int(text))
     if re.fullmatch(r"[0-2][0-9]:[0-5][0-9](:[0-5][0-9](\.[0-9]{1,3})?)?Z?", text):
         if end_time_ms is None or end_time_ms < 0:
@@ -172,10 +175,38 @@ def parted_note(copy: MetadataCopy, known: CountedTo, end_offset: int) -> Iterat
         )
 
 
+def require_reached(copy: MetadataCopy, end_offset: int, moment: Moment) -> None:
+    """Raise UsageError if a copy ends before the offset that was asked for."""
+    if moment.offset is not None and moment.offset >= end_offset:
+        raise UsageError(
+            f"--at {moment.offset}: {copy.partition.path} ends at {end_offset}",
+            next_step=f"--at {max(end_offset - 1, 0)}, or without",
+        )
+
+
+def moment_notes(history: History, moment: Moment) -> Iterator[str]:
+    """Say which record is the last one before a time that was asked for."""
+    if moment.timestamp_ms is None:
+        return
+    told = "nothing was recorded before it"
+    if history.timestamp_ms >= 0 and history.end_offset:
+        told = f"the last record before it is of {format_time_ms(history.timestamp_ms)}"
+    yield f"at {format_time_ms(moment.timestamp_ms)}: {told}"
+
+
 def reading_notes(copy: MetadataCopy, history: History) -> Iterator[str]:
     """Say what is doubtful of a reading."""
     path = copy.partition.path
     yield from doubts_of(path, history.problems, history.image)
+    if history.torn is not None:
+        yield (
+            f"{path}: ends in a batch that is cut short ({history.torn.reason}), as after a crash:"
+            " none of its records counts here"
+        )
+    if not history.end_offset:
+        yield f"{path}: no record is in it"
+    if copy.partition.stopped is StoppedState.LIVE:
+        yield f"{path}: a broker or controller has it open: it may have gone on since"
     if history.went_back_offset is not None:
         yield (
             f"{path}: times go back at offset {history.went_back_offset}: the clocks of"

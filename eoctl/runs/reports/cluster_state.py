@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.clock import format_time_ms
 from eoctl.progress import Progress
 from eoctl.runs.reports.cluster_metadata import (
     NOW,
     GivenMetadata,
+    moment_notes,
     parse_moment,
     parted_note,
     read_of_newest,
     reading_notes,
+    require_reached,
     wanted_topics,
 )
 from eoctl.runs.reports.cluster_rows import (
@@ -136,16 +137,8 @@ class StateRun:
     def _note_reading(self, copy: MetadataCopy, history: History, moment: Moment) -> None:
         self.notes += reading_notes(copy, history)
         self._is_short = self._is_short or not history.is_complete
-        if moment.offset is not None and moment.offset >= history.end_offset:
-            raise UsageError(
-                f"--at {moment.offset}: {copy.partition.path} ends at {history.end_offset}",
-                next_step=f"--at {max(history.end_offset - 1, 0)}, or without",
-            )
-        if moment.timestamp_ms is not None:
-            told = "nothing was recorded before it"
-            if history.timestamp_ms >= 0 and history.end_offset:
-                told = f"the last record before it is of {format_time_ms(history.timestamp_ms)}"
-            self.notes.append(f"at {format_time_ms(moment.timestamp_ms)}: {told}")
+        require_reached(copy, history.end_offset, moment)
+        self.notes += moment_notes(history, moment)
 
     def _cluster_row(
         self,

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.call import Lacking
-from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy, resolve_target
-from eoctl.replica_paths import require_one_topic, select_replicas
-from eoctl.runs.txn.commit_copies import CopiesWriter, WrittenCopy
-from recovery.changes.plans.plan import absolute_path, source_of
-from recovery.transactions.planned_append import PlannedAppends, with_recovery
-from storage.dirs.partition import Partition
-from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC, DirState
+from eoctl.clients.partitions.open_partition import WriteOptions
+from eoctl.clients.partitions.target import TargetOptions, lacking_single_copy
+from eoctl.runs.txn.written_copies import (
+    CopiesWriter,
+    WrittenCopy,
+    notes_of,
+    open_copies,
+    recovered,
+    sources_of,
+)
+from storage.file_names import GROUPS_TOPIC, DirState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,28 +77,13 @@ class HomePartition:
         Raises:
             RefusedError, UsageError, AccessError: one must not be written to, or cannot be.
         """
-        partitions = [Partition.of(each) for each in select_replicas(self.paths)]
-        require_one_topic(partitions)
         options = TargetOptions(
             metadata_dir=metadata_dir,
             single_copy=True,
             may_be_internal=True,
             keeps_directory=True,
         )
-        copies = []
-        for path, partition in zip(self.paths, partitions, strict=True):
-            opened = open_partition(resolve_target(path, options), WriteOptions(), now, None)
-            appends = PlannedAppends(
-                path,
-                opened.tail,
-                opened.config,
-                leader_epoch=opened.writer.leader_epoch,
-                now_ms=now.ms,
-            )
-            copies.append(
-                WrittenCopy(path=path, partition=partition, opened=opened, appends=appends)
-            )
-        self._copies = tuple(copies)
+        self._copies = tuple(open_copies(self.paths, lambda _: options, WriteOptions(), now))
 
     @property
     def copies(self) -> tuple[WrittenCopy, ...]:
@@ -111,24 +99,14 @@ class HomePartition:
         CopiesWriter(self._copies).require_alike()
         steps: list[Step] = []
         for each in self._copies:
-            appended = [step for group in each.appends.steps(REASON) for step in group]
-            recovery = () if each.opened.recovery is None else each.opened.recovery.steps
-            kept = (e for e in recovery if not e.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}"))
-            steps += with_recovery(kept, appended)
+            steps += recovered(
+                each, (step for group in each.appends.steps(REASON) for step in group)
+            )
         return steps
 
     def sources(self, steps: Sequence[Step]) -> dict[str, PlanSource]:
         """The `.log` files that the steps depend on and do not touch."""
-        touched = {each.path for each in steps}
-        found: dict[str, PlanSource] = {}
-        for each in self._copies:
-            if each.opened.recovery is not None:
-                found |= {source.path: source for source in each.opened.recovery.sources}
-            if each.partition.segments:
-                path = absolute_path(each.partition.segments[-1].log.path)
-                if path not in touched and path not in found:
-                    found[path] = source_of(path)
-        return {path: each for path, each in found.items() if path not in touched}
+        return sources_of(self._copies, steps)
 
     @property
     def cut_bytes(self) -> int:
@@ -139,8 +117,4 @@ class HomePartition:
     @property
     def notes(self) -> list[str]:
         """What a person should know of what was opened."""
-        return [
-            note
-            for each in self._copies
-            for note in (*each.opened.target.notes, *each.opened.notes)
-        ]
+        return notes_of(self._copies)

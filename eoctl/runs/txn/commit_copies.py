@@ -7,27 +7,30 @@ starts there is told by the first what it has to finish.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.call import Lacking, LackingError
-from eoctl.clients.partitions.open_partition import WriteOptions, open_partition
-from eoctl.clients.partitions.target import TargetOptions, resolve_target
-from eoctl.replica_paths import require_one_topic, select_replicas
-from recovery.changes.plans.plan import absolute_path, source_of
-from recovery.transactions.planned_append import PlannedAppends, with_recovery
-from storage.dirs.partition import Partition
+from eoctl.clients.partitions.target import TargetOptions
+from eoctl.runs.txn.written_copies import (
+    CopiesWriter,
+    notes_of,
+    open_copies,
+    recovered,
+    sources_of,
+)
 from storage.errors import RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, COORDINATOR_TOPICS, TRANSACTION_STATE_TOPIC
+from storage.file_names import COORDINATOR_TOPICS, TRANSACTION_STATE_TOPIC
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from eoctl.clients.partitions.open_partition import OpenPartition
+    from eoctl.clients.partitions.open_partition import OpenPartition, WriteOptions
+    from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clock import Now
+    from eoctl.runs.txn.written_copies import WrittenCopy
     from recovery.changes.plans.plan import PlanSource, Step
-    from storage.producers.producer_state import Origin
-    from storage.writing.writer import Appended
+    from storage.dirs.partition import Partition
 
     Place = tuple[str, int]
 
@@ -41,68 +44,6 @@ class CopiesOptions(NamedTuple):
     single_copy: bool
     write: WriteOptions
     moment: Now
-
-
-class WrittenCopy(NamedTuple):
-    """One directory of a partition, and what is appended to it."""
-
-    path: str
-    partition: Partition
-    opened: OpenPartition
-    appends: PlannedAppends
-
-
-class CopiesWriter:
-    """Writes the same to all copies of a partition.
-
-    Attributes:
-        copies: of the partition.
-        marker_offsets: by producer id, in the first copy.
-    """
-
-    def __init__(self, copies: Sequence[WrittenCopy]) -> None:
-        self.copies = copies
-        self.marker_offsets: dict[int, int] = {}
-
-    @property
-    def leader_epoch(self) -> int:
-        """Of the first copy: they are compared when all is written."""
-        return self.copies[0].appends.writer.leader_epoch
-
-    def append(self, batch: bytes, *, origin: Origin) -> Appended:
-        """Append a batch to each; returns where the first one has it."""
-        first, *_ = [each.appends.writer.append(batch, origin=origin) for each in self.copies]
-        return first
-
-    def end_transaction(self, producer_id: int, producer_epoch: int, **marker: Any) -> Appended:
-        """Append an end marker to each; returns where the first one has it."""
-        first, *_ = [
-            each.appends.writer.end_transaction(producer_id, producer_epoch, **marker)
-            for each in self.copies
-        ]
-        self.marker_offsets[producer_id] = first.base_offset
-        return first
-
-    def roll_next(self) -> None:
-        """Have what comes next go into another segment."""
-        for each in self.copies:
-            each.appends.writer.roll_next()
-
-    def require_alike(self) -> None:
-        """All copies get the same batches at the same offsets.
-
-        Raises:
-            RefusedError: they have diverged, or one lags behind.
-        """
-        first, *others = self.copies
-        for each in others:
-            if each.appends.logs != first.appends.logs:
-                paths = " ".join(pasted(copy.path) for copy in self.copies)
-                raise RefusedError(
-                    f"{each.path}: ends differently: what is written would not be the same as in"
-                    f" {first.path}",
-                    next_step=f"eoctl replicas compare {paths}, then eoctl replicas rejoin",
-                )
 
 
 class PartitionCopies:
@@ -135,42 +76,30 @@ class PartitionCopies:
         """
         place = topic, partition
         if place not in self._opened:
-            paths = self._paths[place]
-            partitions = [Partition.of(each) for each in select_replicas(paths)]
-            require_one_topic(partitions)
-            copies = [
-                self._open(path, found) for path, found in zip(paths, partitions, strict=True)
-            ]
-            self._opened[place] = CopiesWriter(copies)
+            self._opened[place] = CopiesWriter(self._open(place))
         return self._opened[place]
 
-    def _open(self, path: str, partition: Partition) -> WrittenCopy:
-        name, options = partition.directory.name, self._options
-        count = len(self._paths[name.topic, name.partition])
-        metadata_dir = None
-        if partition.log_dir is not None:
-            metadata_dir = options.metadata_dirs.get(partition.log_dir.path)
-        target = resolve_target(
-            path,
-            TargetOptions(
+    def _open(self, place: Place) -> list[WrittenCopy]:
+        paths, options = self._paths[place], self._options
+
+        def target_of(partition: Partition) -> TargetOptions:
+            metadata_dir = None
+            if partition.log_dir is not None:
+                metadata_dir = options.metadata_dirs.get(partition.log_dir.path)
+            return TargetOptions(
                 metadata_dir=metadata_dir,
                 single_copy=True,  # how many there have to be is told below
-                may_be_internal=name.topic in COORDINATOR_TOPICS,
-            ),
-        )
-        if not options.single_copy:
-            _require_all(path, target.replication_factor, count)
-        opened = open_partition(target, options.write, options.moment, None)
-        _require_all_there(path, opened)
-        appends = PlannedAppends(
-            target.path,
-            opened.tail,
-            opened.config,
-            leader_epoch=opened.writer.leader_epoch,
-            now_ms=options.moment.ms,
-            expiration_ms=options.write.expiration_ms,
-        )
-        return WrittenCopy(path=path, partition=partition, opened=opened, appends=appends)
+                may_be_internal=place[0] in COORDINATOR_TOPICS,
+            )
+
+        def check(target: WriteTarget) -> None:
+            if not options.single_copy:
+                _require_all(target.path, target.replication_factor, len(paths))
+
+        copies = open_copies(paths, target_of, options.write, options.moment, check)
+        for each in copies:
+            _require_all_there(each.path, each.opened)
+        return copies
 
     # -- what comes of it
 
@@ -189,52 +118,19 @@ class PartitionCopies:
             is_state = topic == TRANSACTION_STATE_TOPIC
             for each in writer.copies:
                 *firsts, last = each.appends.steps(REASON)  # a list for each new segment
-                (decisions if is_state else markers).extend(_recovered(each, firsts, last))
+                before = recovered(each, (step for first in firsts for step in first), last)
+                (decisions if is_state else markers).extend(before)
                 (ends if is_state else markers).extend(last)
         return [*decisions, *markers, *ends]
 
     def sources(self, steps: Sequence[Step]) -> dict[str, PlanSource]:
         """The `.log` files that the steps depend on and do not touch."""
-        touched = {each.path for each in steps}
-        found: dict[str, PlanSource] = {}
-        for writer in self:
-            for each in writer.copies:
-                recovery = each.opened.recovery
-                known = () if recovery is None else recovery.sources
-                found |= {source.path: source for source in known}
-                if each.partition.segments:
-                    path = absolute_path(each.partition.segments[-1].log.path)
-                    if path not in found:
-                        found[path] = source_of(path)
-        return {path: each for path, each in found.items() if path not in touched}
+        return sources_of((each for writer in self for each in writer.copies), steps)
 
     @property
     def notes(self) -> list[str]:
         """What a person should know of what was opened."""
-        return [
-            note
-            for writer in self
-            for each in writer.copies
-            for note in (*each.opened.target.notes, *each.opened.notes)
-        ]
-
-
-def _recovered(
-    copy: WrittenCopy, firsts: Iterable[Sequence[Step]], last: Sequence[Step]
-) -> list[Step]:
-    """The recovery of a copy, and all but its last new segment; a file is changed once.
-
-    The clean-shutdown markers are left out, which every plan adds itself.
-    """
-    recovery = copy.opened.recovery
-    steps = () if recovery is None else recovery.steps
-    touched = {each.path for each in last}
-    before = (
-        each
-        for each in steps
-        if each.path not in touched and not each.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}")
-    )
-    return [*with_recovery(before, [step for first in firsts for step in first])]
+        return notes_of(each for writer in self for each in writer.copies)
 
 
 def _require_all(path: str, factor: int | None, given_count: int) -> None:

@@ -82,6 +82,20 @@ Topics = Annotated[
     list[str] | None,
     option("--topic", metavar="TOPIC", help="Only partitions of this topic; repeatable."),
 ]
+TopicPatterns = Annotated[
+    list[str] | None,
+    option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
+]
+TERMINAL_ROWS = 20  # of each kind, on a terminal, unless told otherwise
+Limit = Annotated[
+    int | None,
+    option(
+        min=0,
+        metavar="N",
+        help="Print at most N rows of each kind.",
+        show_default=f"{TERMINAL_ROWS} on a terminal",
+    ),
+]
 Offsets = Annotated[str | None, option(metavar="A..B", help="Only offsets A to B, both included.")]
 Times = Annotated[
     str | None,
@@ -181,6 +195,11 @@ IndexMaxBytes = Annotated[
         help="segment.index.bytes of the topic.",
         show_default="the topic's",
     ),
+]
+# Of what is made for a new cluster.
+ClusterId = Annotated[str | None, option(metavar="ID", help="cluster.id; a new one without it.")]
+DirectoryId = Annotated[
+    str | None, option(metavar="ID", help="directory.id; a new one without it.")
 ]
 TopicId = Annotated[str | None, option(metavar="ID", help="Topic id for a directory without one.")]
 SingleCopy = Annotated[bool, option("--single-copy", help="This is the only replica that counts.")]

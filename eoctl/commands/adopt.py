@@ -59,12 +59,8 @@ def command(
         int | None,
         option(min=0, max=INT32_MAX, metavar="N", help="node.id.", show_default="a source's"),
     ] = None,
-    cluster_id: Annotated[
-        str | None, option(metavar="ID", help="cluster.id; a new one without it.")
-    ] = None,
-    directory_id: Annotated[
-        str | None, option(metavar="ID", help="directory.id; a new one without it.")
-    ] = None,
+    cluster_id: options.ClusterId = None,
+    directory_id: options.DirectoryId = None,
     broker_version: Annotated[
         str | None,
         option(metavar="X.Y", help="The release that will start there.", show_default="as before"),

@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.declared import argument, option
-from eoctl.options import MetadataDir, Now, Output, ProducerExpiryMs
+from eoctl.options import (
+    TERMINAL_ROWS,
+    Limit,
+    MetadataDir,
+    Now,
+    Output,
+    ProducerExpiryMs,
+    TopicPatterns,
+)
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
     from eoctl.output import Report
     from eoctl.runs.reports.advise import AdvisedRow, AdviseRun, SettingsRun
-
-TERMINAL_ROWS = 20  # of each kind, unless told otherwise
 
 
 def command(
@@ -24,10 +30,7 @@ def command(
     settings: Annotated[
         bool, option("--settings", help="What each topic claims to survive, and what it does.")
     ] = False,
-    topic: Annotated[
-        list[str] | None,
-        option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
-    ] = None,
+    topic: TopicPatterns = None,
     running: Annotated[
         list[int] | None,
         option(min=0, metavar="ID", help="A broker that runs; repeatable."),
@@ -37,15 +40,7 @@ def command(
         option(min=0, metavar="ID", help="A broker that does not come back; repeatable."),
     ] = None,
     metadata_dir: MetadataDir = None,
-    limit: Annotated[
-        int | None,
-        option(
-            min=0,
-            metavar="N",
-            help="Print at most N rows of each kind.",
-            show_default="20 on a terminal",
-        ),
-    ] = None,
+    limit: Limit = None,
     now: Now = None,
     producer_expiry_ms: ProducerExpiryMs = None,
     output: Output = OutputFormat.TEXT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from eoctl.declared import argument, option
-from eoctl.options import MetadataDir, Output
+from eoctl.options import TERMINAL_ROWS, Limit, MetadataDir, Output, TopicPatterns
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from eoctl.output import Report
     from eoctl.runs.reports.cluster_history import HistoryRun
     from eoctl.runs.reports.cluster_state import StateRun
-
-TERMINAL_ROWS = 20  # of each kind, unless told otherwise
 
 
 def command(
@@ -42,23 +40,12 @@ def command(
             metavar="TOPIC-N:OFFSET", help="Who was in the ISR when that offset was acknowledged."
         ),
     ] = None,
-    topic: Annotated[
-        list[str] | None,
-        option("--topic", metavar="TOPIC", help="Only these topics, by name or pattern."),
-    ] = None,
+    topic: TopicPatterns = None,
     settings: Annotated[
         bool, option("--settings", help="Also settings that nobody has set.")
     ] = False,
     metadata_dir: MetadataDir = None,
-    limit: Annotated[
-        int | None,
-        option(
-            min=0,
-            metavar="N",
-            help="Print at most N rows of each kind.",
-            show_default="20 on a terminal",
-        ),
-    ] = None,
+    limit: Limit = None,
     output: Output = OutputFormat.TEXT,
 ) -> int:
     """Say what the cluster's metadata say, now or then: leaders, ISR, brokers, settings.

@@ -29,12 +29,8 @@ def command(
     node_id: Annotated[
         int, option(min=0, max=INT32_MAX, metavar="N", help="node.id of the broker.")
     ] = 1,
-    cluster_id: Annotated[
-        str | None, option(metavar="ID", help="cluster.id; a new one without it.")
-    ] = None,
-    directory_id: Annotated[
-        str | None, option(metavar="ID", help="directory.id; a new one without it.")
-    ] = None,
+    cluster_id: options.ClusterId = None,
+    directory_id: options.DirectoryId = None,
     broker_version: Annotated[
         str | None,
         option(metavar="X.Y", help="The release that will start there, from 3.3 on."),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from eoctl.declared import option
-from eoctl.options import Output, Paths, ServerProperties, Topics, given_paths
+from eoctl.options import (
+    TERMINAL_ROWS,
+    Limit,
+    Output,
+    Paths,
+    ServerProperties,
+    Topics,
+    given_paths,
+)
 from eoctl.output import OutputFormat
 from storage.errors import UsageError
 
@@ -14,7 +22,6 @@ if TYPE_CHECKING:
     from eoctl.runs.reports.loss_against import AgainstRun
 
 TERMINAL_KEY = 16  # characters of a key
-TERMINAL_ROWS = 20  # of each kind, unless told otherwise
 
 
 def command(
@@ -25,15 +32,7 @@ def command(
         str | None,
         option(metavar="DIR|JOURNAL", help="Another copy, or before a change: by record."),
     ] = None,
-    limit: Annotated[
-        int | None,
-        option(
-            min=0,
-            metavar="N",
-            help="Print at most N rows of each kind.",
-            show_default="20 on a terminal",
-        ),
-    ] = None,
+    limit: Limit = None,
     spill_dir: Annotated[
         str | None, option(metavar="DIR", help="Directory for what does not fit into memory.")
     ] = None,

@@ -133,7 +133,8 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None) -> Lane:
     known = [each for _, each in marks if each is not None]
     notes = [] if row.broker is None else [f"broker {row.broker}"]
     if held is not None and held.held_offsets_count is not None:
-        notes.append(f"{held.held_offsets_count:,} offsets held")
+        count = held.held_offsets_count
+        notes.append(f"{count:,} offset{'s' * (count != 1)} held")
         if held.since_timestamp_ms is not None and held.until_timestamp_ms is not None:
             held_ms = max(held.until_timestamp_ms - held.since_timestamp_ms, 0)
             notes[-1] += f" for {duration_text(held_ms)}"

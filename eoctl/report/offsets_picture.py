@@ -124,7 +124,7 @@ class _OffsetDrawing:
 
     def elsewhere(self) -> None:
         """What is wrong with a log dir itself."""
-        if self._findings[""]:
+        if any(each.severity != "note" for each in self._findings[""]):
             self._canvas.add(("beside the partitions", HEADING))
             self._tell(self._findings[""], "")
 

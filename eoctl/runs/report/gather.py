@@ -404,7 +404,7 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
     unclean = [each for each in every if each not in alone]
     for each in unclean[-TOLD_COUNT:]:
         text = (
-            f"{each.topic}-{each.partition}: broker {each.leader} leads{_since(each)} by an"
+            f"{each.topic}-{each.partition}: broker {each.leader} leads{_when('since', each)} by an"
             f" election that was not clean ({each.text}): it may lack what others had"
         )
         yield VerdictMark("Election", str(Severity.WARNING), text)
@@ -415,13 +415,13 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
         names = {(each.topic, each.partition) for each in alone}
         text = (
             f"{len(names):,} partition{'s' * (len(names) != 1)} without another replica came back"
-            f" after a stop that was not clean, the last{_since(alone[-1])}: no copy has more"
+            f" after a stop that was not clean, the last{_when('at', alone[-1])}: no copy has more"
         )
         yield VerdictMark("Election", RANKS[0], text)
 
 
-def _since(change: ChangeMark) -> str:
-    return "" if change.timestamp_ms is None else f" since {format_time_ms(change.timestamp_ms)}"
+def _when(word: str, change: ChangeMark) -> str:
+    return "" if change.timestamp_ms is None else f" {word} {format_time_ms(change.timestamp_ms)}"
 
 
 def _verdict_rows(verdict: DirectoryVerdict) -> Iterator[VerdictMark]:

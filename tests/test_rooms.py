@@ -72,7 +72,7 @@ ROOMS: dict[str, set[str]] = {
     "recovery.look": {"recovery.replay"},
     "recovery.rebuild": {"recovery.changes.plans", "recovery.replay", "recovery.work"},
     "recovery.timeline": {"recovery.replay"},
-    "recovery.summaries": {"recovery.replay"},
+    "recovery.summaries": {"recovery.replay", "recovery.timeline"},
     "recovery.truncate": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.cluster",
         "recovery.replay",
@@ -93,7 +93,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "recovery.duplicates": {"recovery.summaries", "recovery.transactions"},
     # What is made of all that: repairs, records, reports.
-    "recovery.audit": {"recovery.summaries", "recovery.work"},
+    "recovery.audit": {"recovery.summaries", "recovery.timeline", "recovery.work"},
     "recovery.records": {"recovery.summaries", "recovery.transactions"},
     "recovery.repair": {
         "recovery.changes.plans", "recovery.checks", "recovery.rebuild", "recovery.replay",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from errno import EACCES
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.summaries.codec import COLUMN_DTYPES, PACKED_VERSION, pack_piece, unpack_piece
@@ -17,16 +18,23 @@ from recovery.summaries.partition import ReadPiece, join_segment
 from recovery.summaries.read_findings import GONE, ReadFinding
 from recovery.summaries.segment import PieceSummary
 from recovery.summaries.summary import Counts, Extent, Summary
+from recovery.timeline.codec import COLUMN_NAMES, LAYOUTS, ROW_DTYPES
+from recovery.timeline.piece import Timeline
+from recovery.timeline.reading import ReadTimeline
+from recovery.timeline.spans import Spans
 from storage.dirs.state_file import StateFile, StateSchema
 from storage.errors import AccessError, FormatError, UsageError
 from storage.files import fsio
 from storage.files.uris import is_uri
-from storage.places.splits import Split
+from storage.places.splits import Split, TimelineStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from storage.places.listing import SegmentPlace
+
+
+_NONE: Mapping[str, TimelineStart] = MappingProxyType({})
 
 
 class Key(NamedTuple):
@@ -40,7 +48,10 @@ class Key(NamedTuple):
 
 
 class KnownPiece(NamedTuple):
-    """A row of the file: the fields of a `Key`, and what `pack_piece` made."""
+    """A row of the file: the fields of a `Key`, and what `pack_piece` made.
+
+    `timeline_from`: the log start that its timeline goes by; None: it has none.
+    """
 
     path: str
     file_bytes: int
@@ -48,11 +59,18 @@ class KnownPiece(NamedTuple):
     is_active: bool
     has_sequences: bool
     packed: bytes
+    timeline_from: int | None
 
 
 _PIECE = (PieceSummary, ReadFinding, Summary, Counts, Extent)
 _COLUMNS = tuple(each.descr for each in COLUMN_DTYPES)
-SCHEMA = StateSchema("eoctl-audit-state", PACKED_VERSION, (KnownPiece, *_PIECE, *_COLUMNS))
+_TIMELINE = (ReadTimeline, Timeline, Spans, *(each.descr for each in ROW_DTYPES))
+_BINS = tuple((COLUMN_NAMES[each], each.max_bins) for each in dict.fromkeys(LAYOUTS))
+SCHEMA = StateSchema(
+    "eoctl-audit-state",
+    PACKED_VERSION,
+    (KnownPiece, *_PIECE, *_COLUMNS, *_TIMELINE, *_BINS),
+)
 
 
 class AuditState:
@@ -70,29 +88,36 @@ class AuditState:
             raise UsageError("--state: no file is named")
         self.path = path
         self._file = StateFile(SCHEMA, "a state of an audit", path, program)
-        self._known = {_key(each): each.packed for each in self._file.load(KnownPiece)}
+        self._known = {_key(each): each for each in self._file.load(KnownPiece)}
 
     @property
     def notes(self) -> list[str]:
         """What of the file was not used, for people."""
         return self._file.notes
 
-    def take(self, places: Iterable[SegmentPlace]) -> tuple[list[ReadPiece], list[SegmentPlace]]:
-        """Return what is known of some segments, and which have to be read."""
+    def take(
+        self, places: Iterable[SegmentPlace], timelines: Mapping[str, TimelineStart] = _NONE
+    ) -> tuple[list[ReadPiece], list[SegmentPlace]]:
+        """Return what is known of some segments, and which have to be read.
+
+        `timelines`: of the directories that one is wanted of.
+        """
         known, unknown = [], []
         for place in places:
-            packed = self._known.get(_key(place)) if place.modified_ns else None
+            row = self._known.get(_key(place)) if place.modified_ns else None
+            wanted = timelines.get(place.directory)
             piece = None
-            if packed is not None:
+            if row is not None and (wanted is None or row.timeline_from == wanted.log_start_offset):
                 try:
-                    piece = unpack_piece(packed)
+                    piece = unpack_piece(row.packed)
                 except FormatError as exc:
                     self._file.pass_over(f"damaged ({exc})")
             if piece is None:
                 unknown.append(place)
             else:
-                split = Split(place, 0, place.file_bytes, is_last=True)
-                known.append(ReadPiece(split, piece))
+                if wanted is None and row is not None and row.timeline_from is not None:
+                    wanted = TimelineStart(row.timeline_from)  # kept for the next run
+                known.append(ReadPiece(Split(place, 0, place.file_bytes, True, wanted), piece))
         return known, unknown
 
     def require_writable(self) -> None:
@@ -115,8 +140,15 @@ class AuditState:
             split, piece = join_segment(group)
             # What failed to be read, or was not there, may be there the next time.
             if not any(each.is_unreadable or each.kind == GONE for each in piece.findings):
-                rows.append(KnownPiece(**_key(split.place)._asdict(), packed=pack_piece(piece)))
-        self._file.save(sorted(rows))
+                wanted = split.timeline
+                rows.append(
+                    KnownPiece(
+                        **_key(split.place)._asdict(),
+                        packed=pack_piece(piece),
+                        timeline_from=None if wanted is None else wanted.log_start_offset,
+                    )
+                )
+        self._file.save(sorted(rows, key=_key))
 
 
 def _key(place: SegmentPlace | KnownPiece) -> Key:

@@ -15,7 +15,7 @@ from recovery.replay.end_markers import (
 from recovery.replay.producer_columns import MarkerColumns
 from recovery.replay.segment_walk import MIN_TABLE_ROWS
 from recovery.summaries.read_findings import FindingsList
-from storage.dirs.lookup import OFFSET_CHECK_IDS, DoubtfulOffsets, LostRecords
+from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.errors import FormatError
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
 from storage.kernels.protocol import HeaderTable, ScannedBatch
@@ -105,8 +105,7 @@ class CheckWalk:
             end_offset=self._end_offset,
         )
         found, lost = FindingsList(segment.path, segment.base_offset), LostRecords(scan)
-        # One that is only too high for its segment is where the log ends: checkpoints follow it.
-        self._doubtful = DoubtfulOffsets(scan, OFFSET_CHECK_IDS - {"SEG-3"})
+        self._doubtful = DoubtfulOffsets(scan, ENDED_CHECK_IDS)
         told = read_pos = 0
         for part in scan.parts():
             found.look_at(scan)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from recovery.fsck.one_pass import CheckResult, check_one
-from recovery.timeline.piece import Timeline, TimelineBuilder, no_timeline
-from storage.dirs.lookup import put_right
-from storage.errors import AccessError, FormatError
-from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
+from recovery.timeline.piece import Timeline, no_timeline
+from recovery.timeline.reading import TimelineReading, kind_by_key, marker_kinds
+from storage.errors import FormatError
 from storage.formats.producer_snapshot import parse_snapshot
-from storage.log.markers import marker_is_commit
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
@@ -53,9 +49,14 @@ class PartitionLook(NamedTuple):
     facts: PartitionFacts
 
 
-def look_at_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None) -> PartitionLook:
-    """Check one partition directory, as `check_one` does, and keep what happened in it."""
-    watch = TimelineWatch()
+def look_at_one(
+    job: CheckJob, *, on_bytes: Callable[[int], None] | None = None, has_timeline: bool = True
+) -> PartitionLook:
+    """Check one partition directory, as `check_one` does, and keep what happened in it.
+
+    `has_timeline`: False where somebody else has read it; it is left empty here.
+    """
+    watch = TimelineWatch(has_timeline=has_timeline)
     result = check_one(job, on_bytes=on_bytes, watch=watch)
     return PartitionLook(result, watch.timeline(), watch.facts(result.row.end_offset))
 
@@ -63,18 +64,18 @@ def look_at_one(job: CheckJob, *, on_bytes: Callable[[int], None] | None = None)
 class TimelineWatch:
     """Builds a timeline of what a check reads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_timeline: bool = True) -> None:
+        self._has_timeline = has_timeline
         self._partition: Partition | None = None
-        self._builder: TimelineBuilder | None = None
+        self._reading: TimelineReading | None = None
         self._transactions: OpenTransactions | None = None
         self._by_key: dict[tuple[str, int], int] = {}  # markers that a broker cannot read, by place
-        self._floor_offset = -1  # one above the last good batch
 
     def begin(self, partition: Partition) -> None:
         """Go on with a partition."""
         self._partition = partition
         log_start = partition.local_log_start_offset or 0
-        self._builder = TimelineBuilder(log_start)
+        self._reading = TimelineReading(log_start, is_built=self._has_timeline)
         self._transactions = OpenTransactions(
             log_start_offset=partition.log_start_offset or 0,
             high_watermark=partition.high_watermark,
@@ -84,34 +85,22 @@ class TimelineWatch:
         self, table: HeaderTable, markers: MarkerColumns, files: SegmentFiles, doubtful: set[int]
     ) -> None:
         """Take batches with right checksums."""
-        assert self._builder is not None
+        assert self._reading is not None
         assert self._transactions is not None
-        is_placed = np.ones(table.row_count, np.bool_)
-        if doubtful:
-            is_placed = ~np.isin(table.pos, list(doubtful))
-            table = put_right(table, doubtful, self._floor_offset)
-        if is_placed.any():
-            self._floor_offset = int(table.last_offset[is_placed][-1]) + 1
-        marker = np.full(table.row_count, NO_MARKER, np.int8)
-        marker[markers.row] = np.where(markers.is_commit, COMMIT, ABORT)
+        kinds = marker_kinds(table.row_count, markers)
         for (path, pos), kind in self._by_key.items():
             if path == files.log.path:
-                marker[table.pos == pos] = kind
+                kinds[table.pos == pos] = kind
+        table = self._reading.take(table, kinds, files.base_offset, doubtful)
         self._transactions.add_table(table)
-        self._builder.take(table, marker, files.base_offset)
 
     def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
-        """Go by the key alone, as a consumer does."""
-        try:
-            is_commit = marker_is_commit(segment, batch)
-        except (AccessError, FormatError):
-            return
-        if is_commit is not None:
-            self._by_key[segment.path, batch.pos] = COMMIT if is_commit else ABORT
+        """Go by the key alone."""
+        self._by_key[segment.path, batch.pos] = kind_by_key(segment, batch)
 
     def timeline(self) -> Timeline:
         """Return what was read comes to."""
-        return no_timeline() if self._builder is None else self._builder.finish()
+        return no_timeline() if self._reading is None else self._reading.finish().timeline
 
     def facts(self, end_offset: int | None) -> PartitionFacts:
         """Return what is said of the partition; `end_offset`: of its log."""

@@ -17,6 +17,8 @@ from recovery.summaries.sequence_ranges import RANGES_DTYPES, SequenceRanges
 from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, SettledEpochs
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.summaries.violations import VIOLATION_DTYPE
+from recovery.timeline.codec import pack_timeline, unpack_timeline
+from recovery.timeline.reading import ReadTimeline
 from storage.dirs.state_file import read_as
 from storage.errors import CorruptError, UnsupportedError
 from storage.places.splits import Split
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PACKED_VERSION = 2
+PACKED_VERSION = 3
 FINGERPRINT_DTYPES = (np.int64, np.uint64, np.int64)
 COLUMN_DTYPES = [
     np.dtype(each).newbyteorder("<")
@@ -56,6 +58,7 @@ class _PackedPiece(NamedTuple):
     walked_end_pos: int
     lowest_leader_epoch: int
     highest_leader_epoch: int
+    timeline: bytes | None
 
 
 class _PackedPartition(NamedTuple):
@@ -64,6 +67,7 @@ class _PackedPartition(NamedTuple):
     summary: bytes
     findings: tuple[ReadFinding, ...]
     findings_count: int
+    timeline: bytes | None
 
 
 def pack_summary(summary: Summary) -> bytes:
@@ -100,14 +104,17 @@ def pack_piece(piece: PieceSummary) -> bytes:
     """Encode what was found in a split."""
     from msgpack import packb
 
-    packed = {**piece._asdict(), "summary": pack_summary(piece.summary)}.values()
-    return bytes(packb([*packed], use_bin_type=True, unicode_errors="surrogateescape"))
+    timeline = None if piece.timeline is None else pack_timeline(piece.timeline)
+    packed = {**piece._asdict(), "summary": pack_summary(piece.summary), "timeline": timeline}
+    return bytes(packb([*packed.values()], use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_piece(data: bytes) -> PieceSummary:
     """Decode what `pack_piece` made. Raises as `unpack_summary`."""
     packed = _packed_row(_PackedPiece, data)
-    return PieceSummary(**{**packed._asdict(), "summary": unpack_summary(packed.summary)})
+    timeline = None if packed.timeline is None else unpack_timeline(packed.timeline)
+    whole = {"summary": unpack_summary(packed.summary), "timeline": timeline}
+    return PieceSummary(**{**packed._asdict(), **whole})
 
 
 def pack_split(split: Split) -> bytes:
@@ -126,14 +133,20 @@ def pack_partition(found: PartitionSummary) -> bytes:
     """Encode what was found in a partition directory; not what its log dir says of it."""
     from msgpack import packb
 
-    packed = [pack_summary(found.summary), found.findings, found.findings_count]
+    timeline = None
+    if found.timeline is not None:
+        timeline = pack_timeline(ReadTimeline(found.timeline, -1, needs_floor=False))
+    packed = [pack_summary(found.summary), found.findings, found.findings_count, timeline]
     return bytes(packb(packed, use_bin_type=True, unicode_errors="surrogateescape"))
 
 
 def unpack_partition(data: bytes) -> PartitionSummary:
     """Decode what `pack_partition` made. Raises as `unpack_summary`."""
     packed = _packed_row(_PackedPartition, data)
-    return PartitionSummary(unpack_summary(packed.summary), packed.findings, packed.findings_count)
+    timeline = None if packed.timeline is None else unpack_timeline(packed.timeline).timeline
+    return PartitionSummary(
+        unpack_summary(packed.summary), packed.findings, packed.findings_count, timeline=timeline
+    )
 
 
 def _packed_row(kind: type[Row], data: bytes) -> Row:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.summaries.read_findings import GONE, ReadFinding, not_there
 from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
 from recovery.summaries.summary import Before, Piece, Summary, merge, merge_all
+from recovery.timeline.piece import Timeline, with_fewer_bins
+from recovery.timeline.reading import ReadTimeline, join_read
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
-from storage.places.splits import Split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from storage.dirs.acknowledged import Acknowledged
     from storage.places.listing import SegmentPlace
+    from storage.places.splits import Split
 
     ReadSplit = Callable[[Split, Before | None], PieceSummary]
 
@@ -35,12 +38,14 @@ class PartitionSummary(NamedTuple):
         findings: the first bad stretches, in log order; also of files that have gone meanwhile.
         findings_count: all bad stretches.
         stopped: how its broker left it; known from `against` on.
+        timeline: None where none was wanted.
     """
 
     summary: Summary
     findings: tuple[ReadFinding, ...]
     findings_count: int
     stopped: StoppedState = StoppedState.UNKNOWN
+    timeline: Timeline | None = None
 
     @property
     def is_corrupt(self) -> bool:
@@ -88,13 +93,41 @@ def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) ->
     findings: list[ReadFinding] = []
     findings_count = 0
     segments = []
+    timeline: ReadTimeline | None = None
     for _, group in groupby(ordered, key=lambda each: each.split.place.path):
         segment = join_segment([*group], read)
         segments.append(_piece_of(segment, read))
         findings += segment.piece.findings
         findings_count += segment.piece.findings_count
+        timeline = _join_timelines(timeline, segment, read)
     summary = merge_all(segments)
-    return PartitionSummary(summary, tuple(findings[:MAX_FINDINGS_COUNT]), findings_count)
+    return PartitionSummary(
+        summary,
+        tuple(findings[:MAX_FINDINGS_COUNT]),
+        findings_count,
+        timeline=_whole_timeline(timeline, ordered),
+    )
+
+
+def _join_timelines(
+    before: ReadTimeline | None, segment: ReadPiece, read: ReadSplit
+) -> ReadTimeline | None:
+    """Add that of a segment, which is read again if its first offsets were not known."""
+    split, found = segment.split, segment.piece.timeline
+    if before is None or found is None or split.timeline is None:
+        return found
+    if found.needs_floor and before.floor_offset >= 0:
+        wanted = split.timeline._replace(floor_offset=before.floor_offset)
+        again = read(split._replace(timeline=wanted), None)
+        if not any(each.kind == GONE or each.is_unreadable for each in again.findings):
+            found = again.timeline or found
+    return join_read(before, found)
+
+
+def _whole_timeline(read: ReadTimeline | None, pieces: Sequence[ReadPiece]) -> Timeline | None:
+    if read is None or not pieces or pieces[0].split.timeline is None:
+        return None if read is None else read.timeline
+    return with_fewer_bins(read.timeline, pieces[0].split.timeline.max_bins)
 
 
 def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> ReadPiece:
@@ -106,9 +139,7 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
     first, last = pieces[0].split, pieces[-1].split
     if len(pieces) == 1:
         return pieces[0]
-    whole = Split(
-        place=first.place, start_pos=first.start_pos, end_pos=last.end_pos, is_last=last.is_last
-    )
+    whole = first._replace(end_pos=last.end_pos, is_last=last.is_last)
     if not _fit_together(pieces):
         return ReadPiece(whole, read(whole, None))
     joined = _piece_of(pieces[0], read)
@@ -123,8 +154,14 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
         walked_end_pos=found[-1].walked_end_pos,
         lowest_leader_epoch=min(lowest, default=-1),
         highest_leader_epoch=max(each.highest_leader_epoch for each in found),
+        timeline=_joined_timeline(found),
     )
     return ReadPiece(whole, piece)
+
+
+def _joined_timeline(pieces: Sequence[PieceSummary]) -> ReadTimeline | None:
+    read = [each.timeline for each in pieces if each.timeline is not None]
+    return reduce(join_read, read) if read else None
 
 
 def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
@@ -133,6 +170,8 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
     for place, (split, piece) in enumerate(pieces):
         extent, epoch = piece.summary.extent, piece.lowest_leader_epoch
         if 0 <= extent.first_offset <= top_offset or 0 <= epoch < highest_epoch:
+            return False
+        if place and piece.timeline is not None and piece.timeline.needs_floor:
             return False
         top_offset = max(top_offset, extent.top_offset)
         highest_epoch = max(highest_epoch, piece.highest_leader_epoch)
@@ -148,7 +187,7 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
 
 def _piece_of(read_piece: ReadPiece, read: ReadSplit) -> Piece:
     def reread(before: Before) -> Summary | None:
-        again = read(read_piece.split, before)
+        again = read(read_piece.split._replace(timeline=None), before)
         if any(each.kind == GONE or each.is_unreadable for each in again.findings):
             return None
         return again.summary

@@ -11,12 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.replay.end_markers import marker_rows, read_good_markers, read_marker
+from recovery.replay.end_markers import (
+    has_marker,
+    marker_rows,
+    read_good_markers,
+    read_marker,
+)
 from recovery.summaries.read_findings import FindingsList, ReadFinding, gone
 from recovery.summaries.summary import Before, Summarizer, Summary, SummaryRows
-from storage.dirs.lookup import DoubtfulOffsets, LostRecords
+from recovery.timeline.piece import no_timeline
+from recovery.timeline.reading import (
+    ReadTimeline,
+    TimelineReading,
+    kind_by_key,
+    marker_kinds,
+)
+from storage.dirs.lookup import ENDED_CHECK_IDS, DoubtfulOffsets, LostRecords
 from storage.errors import AccessError, FormatError
-from storage.formats.control_record import ABORT, COMMIT
+from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
 from storage.log.decoded_records import decoded_records
@@ -28,10 +40,11 @@ if TYPE_CHECKING:
     from recovery.replay.producer_columns import MarkerColumns
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
-    from storage.places.splits import Split
+    from storage.places.splits import Split, TimelineStart
 
 MAX_SINGLES_COUNT = 16_384
 MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
+_NOTHING = ReadTimeline(no_timeline(), floor_offset=-1, needs_floor=False)
 
 
 class PieceSummary(NamedTuple):
@@ -44,6 +57,7 @@ class PieceSummary(NamedTuple):
         findings_count: all of them.
         walked_end_pos: end of the last batch: where the next piece must begin.
         lowest_leader_epoch, highest_leader_epoch: of its batches; -1 if none has one.
+        timeline: of its batches; None where none was wanted.
     """
 
     summary: Summary
@@ -52,6 +66,7 @@ class PieceSummary(NamedTuple):
     walked_end_pos: int
     lowest_leader_epoch: int
     highest_leader_epoch: int
+    timeline: ReadTimeline | None = None
 
 
 def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
@@ -96,6 +111,9 @@ class _Reading:
         self._floor_offset: int | None = None  # behind the batch before the first of them
         self._walked_end_pos = split.start_pos
         self._epochs = (-1, -1)
+        self._timeline: _PieceTimeline | None = None
+        if split.timeline is not None:
+            self._timeline = _PieceTimeline(segment, scan, split.timeline)
 
     def take_window(self, window: BulkWindow) -> None:
         """Take healthy batches."""
@@ -108,6 +126,9 @@ class _Reading:
         _note_markers(marker, markers)
         for row, error in failures:
             self._notes.add_error(batch_at(table, row), error)
+        if self._timeline is not None:
+            bad = [row for row, _ in failures]
+            self._timeline.take_window(table, markers, bad)
         self._take(table, marker, np.maximum(table.records_count, 0).astype(np.int64))
 
     def take_batch(self, batch: ScannedBatch) -> None:
@@ -133,6 +154,7 @@ class _Reading:
             walked_end_pos=self._walked_end_pos,
             lowest_leader_epoch=lowest,
             highest_leader_epoch=highest,
+            timeline=None if self._timeline is None else self._timeline.finish(),
         )
 
     def _take_singles(self) -> None:
@@ -140,6 +162,8 @@ class _Reading:
             return
         singles, self._singles = self._singles, []
         table = table_of(singles)
+        if self._timeline is not None:
+            self._timeline.take_singles(table, singles)
         marker = np.zeros(len(singles), np.int8)
         records_count = np.where(table.magic >= MAGIC_V2, np.maximum(table.records_count, 0), 1)
         for row in np.flatnonzero(table.crc_ok).tolist():
@@ -197,6 +221,44 @@ class _Reading:
         return np.asarray(is_doubtful | (table.base_offset <= tops[:-1]))
 
 
+class _PieceTimeline:
+    """Hands the good batches of one scan to a timeline, as the check of a directory does."""
+
+    def __init__(self, segment: Segment, scan: BulkScan, wanted: TimelineStart) -> None:
+        assert segment.base_offset is not None
+        self._base_offset = segment.base_offset
+        self._segment = segment
+        self._doubtful = DoubtfulOffsets(scan, ENDED_CHECK_IDS)
+        self._reading = TimelineReading(wanted.log_start_offset, wanted.floor_offset)
+
+    def take_window(self, table: HeaderTable, markers: MarkerColumns, bad_rows: list[int]) -> None:
+        kinds = marker_kinds(table.row_count, markers)
+        for row in bad_rows:
+            kinds[row] = kind_by_key(self._segment, batch_at(table, row))
+        self._take(table, kinds)
+
+    def take_singles(self, table: HeaderTable, singles: list[ScannedBatch]) -> None:
+        kinds = np.full(table.row_count, NO_MARKER, np.int8)
+        for row, batch in enumerate(singles):
+            if batch.crc_ok is False or not has_marker(batch.header):
+                continue
+            try:
+                is_commit = read_marker(self._segment, batch).is_commit
+                kinds[row] = COMMIT if is_commit else ABORT
+            except (FormatError, AccessError):
+                kinds[row] = kind_by_key(self._segment, batch)
+        self._take(table, kinds)
+
+    def _take(self, table: HeaderTable, kinds: NDArray[np.int8]) -> None:
+        if not table.crc_ok.all():
+            kinds = kinds[table.crc_ok]
+            table = type(table)._make(column[table.crc_ok] for column in table)
+        self._reading.take(table, kinds, self._base_offset, self._doubtful.positions)
+
+    def finish(self) -> ReadTimeline:
+        return self._reading.finish()
+
+
 def _note_markers(marker: NDArray[np.int8], found: MarkerColumns) -> None:
     marker[found.row] = np.where(found.is_commit, COMMIT, ABORT)
 
@@ -220,4 +282,5 @@ def read_split(split: Split, before: Before | None = None) -> PieceSummary:
             walked_end_pos=split.end_pos,
             lowest_leader_epoch=-1,
             highest_leader_epoch=-1,
+            timeline=None if split.timeline is None else _NOTHING,
         )

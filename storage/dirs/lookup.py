@@ -38,6 +38,8 @@ END_KINDS = frozenset({VerdictKind.TORN_TAIL, VerdictKind.PREALLOCATED})
 # Rules that a batch with a right checksum breaks when its offset, length or magic, which the
 # checksum does not cover, is wrong.
 OFFSET_CHECK_IDS = frozenset({"BAT-2", "BAT-3", "SEG-1", "SEG-2", "SEG-3"})
+# One that is only too high for its segment is where the log ends: checkpoints follow it.
+ENDED_CHECK_IDS = OFFSET_CHECK_IDS - {"SEG-3"}
 # Rules without which nobody can take the records of a batch, whatever its checksum says: its magic
 # or its codec does not exist, or it counts more records than it has offsets, or fewer than none.
 RECORDS_CHECK_IDS = frozenset({"BAT-1", "BAT-2", "BAT-4", "BAT-7"})

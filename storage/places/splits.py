@@ -38,17 +38,33 @@ CHAIN_BYTES = 1 << 20  # about the largest value that brokers take unless told o
 MAX_PROOF_BYTES = 64 << 20  # as far as a chain is followed
 
 
+class TimelineStart(NamedTuple):
+    """That a timeline of a piece is wanted, and what it depends on beside the file.
+
+    Attributes:
+        log_start_offset: of its directory; what ends below it is of no transaction.
+        floor_offset: one above the last good batch before the piece; -1: not known yet.
+        max_bins: of each axis of the directory's timeline.
+    """
+
+    log_start_offset: int = 0
+    floor_offset: int = -1
+    max_bins: int = 1 << 30
+
+
 class Split(NamedTuple):
     """A contiguous piece of one segment: the batches that begin in [start_pos, end_pos).
 
     `end_pos` is the start of the next split; of the last one the size when it was listed, and it is
     then to be read to the end that the file has by now. Positions are in bytes.
+    `timeline`: None where no timeline is wanted.
     """
 
     place: SegmentPlace
     start_pos: int
     end_pos: int
     is_last: bool
+    timeline: TimelineStart | None = None
 
 
 def split_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recovery.summaries.summary
-from recovery.summaries.codec import pack_summary, unpack_summary
+from recovery.summaries.codec import PACKED_VERSION, pack_summary, unpack_summary
 from recovery.summaries.fingerprint import MAX_BUCKETS, fingerprint, join_fingerprints
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import PieceSummary, read_split, summarize_split
@@ -395,7 +395,8 @@ def test_what_is_no_packed_summary() -> None:
     good = pack_summary(Summary())
     with pytest.raises(UnsupportedError):
         unpack_summary(zlib.compress(b"\x92\x63\x00"))
-    for data in (b"", b"\xc1", zlib.compress(b"\x01"), zlib.compress(b"\x92\x02\x00"), good[:-1]):
+    no_columns = zlib.compress(bytes([0x92, PACKED_VERSION, 0]))
+    for data in (b"", b"\xc1", zlib.compress(b"\x01"), no_columns, good[:-1]):
         with pytest.raises(CorruptError):
             unpack_summary(data)
 

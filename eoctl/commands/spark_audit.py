@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from eoctl.declared import argument, option
 from eoctl.options import (
@@ -13,14 +13,19 @@ from eoctl.options import (
     FailOn,
     Jobs,
     Master,
+    Now,
     Output,
     ServerProperties,
     Topics,
     given_paths,
+    process_count,
 )
 from eoctl.output import OutputFormat
 from recovery.rules.findings import Severity
 from storage.errors import UsageError
+
+if TYPE_CHECKING:
+    from eoctl.runs.reports.audit import AuditResult
 
 
 class ReportName(StrEnum):
@@ -52,6 +57,10 @@ def command(
     to: Annotated[
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
+    report_html: Annotated[
+        str | None, option(metavar="FILE", help="Also write the page of eoctl report to this file.")
+    ] = None,
+    force: Annotated[bool, option("--force", help="Replace the page if it is there.")] = False,
     state: Annotated[
         str | None,
         option(metavar="FILE", help="Save what was read in FILE, and read only what is new."),
@@ -68,6 +77,7 @@ def command(
         int | None,
         option(min=1, metavar="N", help="Size of the pieces that are read in parallel."),
     ] = None,
+    now: Now = None,
     fail_on: FailOn = Severity.WARNING,
     output: Output = OutputFormat.TEXT,
 ) -> int:
@@ -76,11 +86,9 @@ def command(
     Every batch is read and its checksum verified, by processes on this machine or by Spark, which
     needs Java 17 or later and pyspark 4.
     """
-    from eoctl.output import Report, emit, message
     from eoctl.runs.reports.audit import AuditOptions, exit_status, run_audit
-    from eoctl.runs.reports.engine import EngineOptions
+    from eoctl.runs.reports.engine import EngineOptions, EngineRun
     from eoctl.spark.session import parse_settings
-    from recovery.audit.reports import COLUMNS
 
     wanted = given_paths(paths, server_properties, topic)
     if not wanted:
@@ -97,7 +105,42 @@ def command(
         from eoctl.report_files import require_target
 
         require_target(to)
-    result = run_audit(wanted, options)
+    page = None
+    if report_html is not None:
+        from eoctl.runs.report.audited import AuditedReport
+        from eoctl.runs.report.request import ReportRequest
+
+        page = AuditedReport(
+            ReportRequest(
+                given_paths(paths, server_properties),
+                to=report_html,
+                is_forced=force,
+                coordinator_dirs=options.coordinator_dirs,
+                topics=tuple(topic or ()),
+                jobs=process_count(jobs),
+                now=now,
+                is_one_node=server_properties is not None,
+            )
+        )
+        options = options._replace(timelines=page.starts)
+    elif force or now is not None:
+        raise UsageError("--force and --now go with --report-html")
+    with EngineRun(options.engine) as run:
+        result = run_audit(wanted, options, run)
+        _tell(result, report, output, to)
+        if page is not None:
+            page.write(result, run)
+    result.save_state()
+    return exit_status(result, fail_on)
+
+
+def _tell(
+    result: AuditResult, report: list[ReportName] | None, output: OutputFormat, to: str | None
+) -> None:
+    """Print what was asked for, and write all reports."""
+    from eoctl.output import Report, emit, message
+    from recovery.audit.reports import COLUMNS
+
     names = list(dict.fromkeys(report or [ReportName.PARTITIONS]))
     if ReportName.ALL in names:
         names = [each for each in ReportName if each is not ReportName.ALL]
@@ -109,8 +152,6 @@ def command(
         from eoctl.report_files import write_reports
 
         write_reports(to, {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS})
-    result.save_state()
-    return exit_status(result, fail_on)
 
 
 # The kind of a row, where it is not the name of the report.

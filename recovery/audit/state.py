@@ -117,7 +117,14 @@ class AuditState:
             else:
                 if wanted is None and row is not None and row.timeline_from is not None:
                     wanted = TimelineStart(row.timeline_from)  # kept for the next run
-                known.append(ReadPiece(Split(place, 0, place.file_bytes, True, wanted), piece))
+                split = Split(
+                    place=place,
+                    start_pos=0,
+                    end_pos=place.file_bytes,
+                    is_last=True,
+                    timeline=wanted,
+                )
+                known.append(ReadPiece(split, piece))
         return known, unknown
 
     def require_writable(self) -> None:

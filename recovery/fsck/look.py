@@ -12,10 +12,11 @@ from storage.formats.producer_snapshot import parse_snapshot
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from recovery.fsck.one_pass import CheckJob
     from recovery.replay.producer_columns import MarkerColumns
+    from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.partition import Partition
     from storage.dirs.partition_files import SegmentFiles
     from storage.kernels.protocol import HeaderTable, ScannedBatch
@@ -59,6 +60,21 @@ def look_at_one(
     watch = TimelineWatch(has_timeline=has_timeline)
     result = check_one(job, on_bytes=on_bytes, watch=watch)
     return PartitionLook(result, watch.timeline(), watch.facts(result.row.end_offset))
+
+
+def look_without_timeline(
+    job: CheckJob, *, on_bytes: Callable[[int], None] | None = None
+) -> PartitionLook:
+    """Do it where an audit has read the timeline."""
+    return look_at_one(job, on_bytes=on_bytes, has_timeline=False)
+
+
+def look_with_image(
+    images: Sequence[ClusterImage | None], numbered: tuple[int, CheckJob]
+) -> PartitionLook:
+    """Do it in a task that was sent what is known of clusters once, and the number of one."""
+    number, job = numbered
+    return look_without_timeline(job._replace(image=images[number]))
 
 
 class TimelineWatch:

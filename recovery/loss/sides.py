@@ -118,7 +118,7 @@ class SideRecords:
         if side is None:
             return
         for place in side.places:
-            split = Split(place, 0, place.file_bytes, is_last=True)
+            split = Split(place=place, start_pos=0, end_pos=place.file_bytes, is_last=True)
             reader = PieceReader(
                 split, self._options, ContentBuilder(), opener=side.opener, listed=side.places
             )

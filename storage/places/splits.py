@@ -93,7 +93,7 @@ def splits_at(place: SegmentPlace, positions: Sequence[int]) -> list[Split]:
     ends = [*positions[1:], place.file_bytes]
     last = len(positions) - 1
     return [
-        Split(place, start_pos, end_pos, is_last=index == last)
+        Split(place=place, start_pos=start_pos, end_pos=end_pos, is_last=index == last)
         for index, (start_pos, end_pos) in enumerate(zip(positions, ends, strict=True))
     ]
 

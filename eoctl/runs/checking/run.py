@@ -137,6 +137,14 @@ class CheckRun:
         result: CheckResult = found
         return result
 
+    def arriving(self, jobs: Sequence[CheckJob], jobs_count: int) -> Iterator[tuple[int, Any]]:
+        """Give number and what `read` gives of each partition, as they come from processes."""
+        return map_unordered(self.read, jobs, jobs_count)
+
+    def is_apart(self, jobs_count: int, partitions_count: int) -> bool:
+        """Whether partitions are read by other processes."""
+        return jobs_count > 1 and partitions_count > 1
+
     def findings(self) -> Iterator[Finding]:
         """Check; give findings as they come, those of one directory together and in order."""
         for each in self._of_log_dirs():
@@ -194,12 +202,12 @@ class CheckRun:
         jobs_count = self._jobs_count
         if jobs:  # without what an earlier run found
             jobs_count = _paying_jobs(jobs_count, sizes_bytes, jobs[0].options)
-        is_parallel = jobs_count > 1 and len(jobs) > 1
+        is_parallel = self.is_apart(jobs_count, len(jobs))
         next_number = 0
         with Progress("checking", sum(sizes_bytes)) as progress:
             if is_parallel:
                 flush()
-                arrived = map_unordered(self.read, jobs, jobs_count)
+                arrived = self.arriving(jobs, jobs_count)
             else:
                 one = partial(self.read, on_bytes=progress.advance)
                 arrived = ((place, one(job)) for place, job in enumerate(jobs))

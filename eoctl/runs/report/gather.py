@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from eoctl import __version__
 from eoctl.clock import format_time_ms
@@ -47,7 +47,7 @@ from storage.places.listing import UNSEQUENCED_TOPICS
 from storage.producers.producer_state import AppendError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from eoctl.report.model import (
         ChangeMark,
@@ -94,19 +94,25 @@ class LookRun(CheckRun):
         looks: by directory, in the order of the check.
     """
 
-    read = staticmethod(look_at_one)
+    read: Callable[..., Any] = staticmethod(look_at_one)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.looks: dict[str, PartitionLook] = {}
 
+    def most_bins(self) -> int:
+        """Of each axis of a partition."""
+        return max(MAX_BINS // max(len(self.jobs), 1), LEAST_BINS)
+
     def arrived(self, found: Any) -> CheckResult:
         """Keep the timeline."""
-        most = max(MAX_BINS // max(len(self.jobs), 1), LEAST_BINS)
-        timeline = with_fewer_bins(found.timeline, most)
+        timeline = with_fewer_bins(found.timeline, self.most_bins())
         self.looks[found.check.row.path] = found._replace(timeline=timeline)
         result: CheckResult = found.check
         return result
+
+
+Run = TypeVar("Run", bound=LookRun)
 
 
 def gather(request: ReportRequest) -> Model:
@@ -116,11 +122,18 @@ def gather(request: ReportRequest) -> Model:
         UsageError: nothing is there of what was asked for.
         AccessError, NotKafkaError: a path cannot be read at all.
     """
-    return _Gathering(request).model()
+    return ReportGathering(request, LookRun).model()
 
 
-class _Gathering:
-    def __init__(self, request: ReportRequest) -> None:
+class ReportGathering(Generic[Run]):
+    """Reads what a report is made of, step by step.
+
+    Attributes:
+        run: the check of the directories; it may be told more before `model`.
+    """
+
+    def __init__(self, request: ReportRequest, kind: type[Run]) -> None:
+        """Find what there is to read. Raises as `gather`."""
         if not request.is_picture:
             tell_utc()
         self._request = request
@@ -134,7 +147,7 @@ class _Gathering:
             expiration_ms=request.expiration_ms,
             is_one_node=request.is_one_node,
         )
-        self._run, _ = prepared(self._check_request, LookRun, keeps=True)
+        self.run, _ = prepared(self._check_request, kind, keeps=True)
         self._options = TxnOptions(
             coordinator_dirs=request.coordinator_dirs,
             metadata_dir=request.metadata_dir,
@@ -143,12 +156,13 @@ class _Gathering:
         )
         self._states = StatesSeen()
         # Before the partitions: what has ended meanwhile would look forgotten otherwise.
-        self._world = TxnWorld(self._run.found, self._options, self._states.add)
-        self._selected = {each.partition.path: each for each in self._run.found.selected}
+        self._world = TxnWorld(self.run.found, self._options, self._states.add)
+        self._selected = {each.partition.path: each for each in self.run.found.selected}
         self._notes: list[str] = []
 
     def model(self) -> Model:
-        run, request, world = self._run, self._request, self._world
+        """Read, and make the rows."""
+        run, request, world = self.run, self._request, self._world
         for _ in run.findings():
             pass
         verdict = verdict_of_run(run, self._check_request)
@@ -202,7 +216,7 @@ class _Gathering:
         )
 
     def _around(self, stories: dict[str, PartitionStory]) -> _Around:
-        request, run = self._request, self._run
+        request, run = self._request, self.run
         duplicates = self._duplicates(stories)
         commits, commit_notes = commit_rows(run.found, request)
         copies = copies_of(run.found, request, self._world.moment)
@@ -314,7 +328,7 @@ class _Gathering:
     # --- how it was made
 
     def _sources(self) -> Iterator[SourceMark]:
-        request, run = self._request, self._run
+        request, run = self._request, self.run
         yield SourceMark("eoctl", __version__)
         for each in request.paths:
             yield SourceMark("path", each)

@@ -66,7 +66,7 @@ def write_page(to: str, model: Model, *, max_lanes: int) -> None:
         message(f"{said.label}: {said.text}")
 
 
-def require_target(to: str, *, is_forced: bool) -> None:
+def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
     """See that a file may be put there, before the work begins.
 
     Raises:
@@ -75,11 +75,13 @@ def require_target(to: str, *, is_forced: bool) -> None:
         AccessError: nothing can be written there.
     """
     if not to or to.endswith("/"):
-        raise UsageError("--to: no file is named", next_step="--to report.html")
+        raise UsageError(f"{option}: no file is named", next_step=f"{option} report.html")
     require_outside_log_dirs(to, "name a file elsewhere")
     if os.path.lexists(to):
         if Path(to).is_dir():
-            raise UsageError(f"--to {pasted(to)}: is a directory", next_step="--to report.html")
+            raise UsageError(
+                f"{option} {pasted(to)}: is a directory", next_step=f"{option} report.html"
+            )
         if not is_forced:
             raise RefusedError(f"{to}: is there already", next_step="--force, or another name")
     fsio.require_replaceable(to)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl import __version__
 from eoctl.progress import Progress
 from eoctl.runs.notes import first_of
 from eoctl.runs.reports.engine import (
-    ChosenEngine,
     EngineOptions,
+    EngineRun,
     anywhere,
-    choose_engine,
     jobs_of,
-    open_session,
     split_bytes_for,
 )
 from recovery.audit.reports import Audit, Audited
@@ -32,9 +32,10 @@ from storage.places.find import list_places
 from storage.places.splits import split_places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
+    from storage.places.splits import Split, TimelineStart
 
 PIECES_PER_JOB = 8
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
@@ -50,16 +51,21 @@ class AuditOptions(NamedTuple):
         split_bytes: see `storage.places.splits`; None: what suits the engine.
         state_path: of an earlier run, None to read everything.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
+        timelines: of the directories that one is wanted of, by absolute path.
     """
 
     engine: EngineOptions = EngineOptions()
     split_bytes: int | None = None
     state_path: str | None = None
     coordinator_dirs: tuple[str, ...] = ()
+    timelines: Mapping[str, TimelineStart] = MappingProxyType({})
 
 
 class AuditResult(NamedTuple):
-    """The reports, sentences for people, what the exit status depends on, and what to keep."""
+    """The reports, sentences for people, what the exit status depends on, and what to keep.
+
+    `audited` are the directories that the reports are of.
+    """
 
     audit: Audit
     notes: list[str]
@@ -68,6 +74,7 @@ class AuditResult(NamedTuple):
     has_wrong_end: bool
     state: AuditState | None
     pieces: Sequence[ReadPiece]
+    audited: Sequence[Audited]
 
     def save_state(self) -> None:
         """Keep what was found for the next run, if that was asked for. Raises AccessError."""
@@ -75,8 +82,12 @@ class AuditResult(NamedTuple):
             self.state.save(self.pieces)
 
 
-def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
+def run_audit(
+    paths: Sequence[str], options: AuditOptions, engine: EngineRun | None = None
+) -> AuditResult:
     """Audit all partitions behind the PATHs.
+
+    `engine`: of the options, where it is wanted for more than this.
 
     Raises:
         EoctlError: nothing can be read at all, Spark does not start, or it gave the job up.
@@ -87,15 +98,20 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         state.require_writable()
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
-    known, wanted = ([], list(listing.places)) if state is None else state.take(listing.places)
-    engine = choose_engine(options.engine)
-    notes.append(engine.why)
+    known: list[ReadPiece] = []
+    wanted = list(listing.places)
+    if state is not None:
+        known, wanted = state.take(listing.places, options.timelines)
+    engine_place = len(notes)
     notes += () if state is None else state.notes
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
     pieces = list(known)
-    found = _summarize(listing, pieces, wanted, engine, options)
+    with ExitStack() as stack:
+        engine = engine or stack.enter_context(EngineRun(options.engine))
+        notes.insert(engine_place, engine.choose().why)
+        found = _summarize(listing, pieces, wanted, engine, options)
     ids = _transactional_ids(listing, options, notes)
     segments: dict[str, list[SegmentPlace]] = {}
     for place in listing.places:
@@ -121,6 +137,7 @@ def run_audit(paths: Sequence[str], options: AuditOptions) -> AuditResult:
         has_wrong_end=any(each.has_wrong_end for each in summaries),
         state=state,
         pieces=pieces,
+        audited=audited,
     )
 
 
@@ -140,7 +157,7 @@ def _summarize(
     listing: Listing,
     pieces: list[ReadPiece],
     wanted: Sequence[SegmentPlace],
-    engine: ChosenEngine,
+    engine: EngineRun,
     options: AuditOptions,
 ) -> dict[str, PartitionSummary | None]:
     """Return what was found by directory; None for those that could not be listed.
@@ -149,25 +166,25 @@ def _summarize(
     """
     total_bytes = sum(each.file_bytes for each in wanted)
     joined: dict[str, PartitionSummary] = {}
-    if engine.is_spark and wanted:
-        with open_session(options.engine, {each.directory for each in wanted}) as session:
-            from eoctl.spark.audit import read_pieces as read_on_spark
-            from eoctl.spark.audit import summarize_directories
+    if engine.choose().is_spark and wanted:
+        session = engine.session({each.directory for each in wanted})
+        from eoctl.spark.audit import read_pieces as read_on_spark
+        from eoctl.spark.audit import summarize_directories
 
-            cores_count = session.sparkContext.defaultParallelism
-            size = options.split_bytes or split_bytes_for(total_bytes, cores_count)
-            splits = split_places(wanted, size)
-            if options.state_path is None:
-                joined = summarize_directories(session, splits)
-            else:
-                pieces += read_on_spark(session, splits)
+        cores_count = session.sparkContext.defaultParallelism
+        size = options.split_bytes or split_bytes_for(total_bytes, cores_count)
+        splits = [*_with_timelines(split_places(wanted, size), options)]
+        if options.state_path is None:
+            joined = summarize_directories(session, splits)
+        else:
+            pieces += read_on_spark(session, splits)
     elif wanted:
         from recovery.audit.local import read_pieces
 
         # All processes then have work to the end: a cut costs some milliseconds.
         jobs = jobs_of(options.engine)
         size = max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs))
-        splits = split_places(wanted, options.split_bytes or size)
+        splits = [*_with_timelines(split_places(wanted, options.split_bytes or size), options)]
         with Progress("reading", total_bytes) as progress:
             pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
     joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
@@ -178,6 +195,13 @@ def _summarize(
         )
         for each in listing.directories
     }
+
+
+def _with_timelines(splits: Iterable[Split], options: AuditOptions) -> Iterator[Split]:
+    """Ask for those that are wanted."""
+    for each in splits:
+        wanted = options.timelines.get(each.place.directory)
+        yield each if wanted is None else each._replace(timeline=wanted)
 
 
 def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:

@@ -141,15 +141,26 @@ class EngineRun:
         Raises:
             EoctlError: the function did, Spark does not start, or gave up.
         """
-        if self.chosen is None:
-            self.chosen = choose_engine(self._options)
         if not values:
             return
-        if not self.chosen.is_spark:
+        if not self.choose().is_spark:
             yield from map_unordered(anywhere(function), values, jobs_of(self._options))
             return
         from eoctl.spark.mapping import map_on_spark
 
+        yield from map_on_spark(self.session(), function, values)
+
+    def choose(self) -> ChosenEngine:
+        """Return the engine, once and for all."""
+        if self.chosen is None:
+            self.chosen = choose_engine(self._options)
+        return self.chosen
+
+    def session(self, directories: Iterable[str] = ()) -> Any:
+        """Return the SparkSession, which lasts as long as this.
+
+        Raises as `open_session`, whose `directories` count in the first call alone.
+        """
         if self._session is None:
-            self._session = self._stack.enter_context(open_session(self._options))
-        yield from map_on_spark(self._session, function, values)
+            self._session = self._stack.enter_context(open_session(self._options, directories))
+        return self._session

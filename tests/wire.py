@@ -138,6 +138,17 @@ def batches_in(data: bytes) -> list[Batch]:
     return found
 
 
+def whole(data: bytes) -> bytes:
+    """Without the piece of a batch that a broker's answer may end with."""
+    pos = 0
+    while pos + 12 <= len(data):
+        end_pos = pos + 12 + int.from_bytes(data[pos + 8 : pos + 12], "big")
+        if end_pos > len(data):
+            break
+        pos = end_pos
+    return data[:pos]
+
+
 def fetch_all(
     wire: Wire, topic: str, partition: int, *, is_committed: bool = False, max_bytes: int = 1 << 20
 ) -> tuple[list[Batch], set[tuple[int, int]], dict[str, Any]]:

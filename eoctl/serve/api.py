@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 LARGE_REQUEST_BYTES = 1 << 16
 OF_ALL_TOPICS = (3, 75)  # may be answered with everything that there is
 Result = TypeVar("Result")
+METADATA_VERSION, LOWEST_METADATA_VERSION = "metadata.version", 7
+FEATURES_OF_ZERO_SINCE = 4
+PRODUCE = 0  # versions that are gone are told, for old clients that look for them
+STABLE = {22: 5}  # the last version of an API that a broker offers by itself
 
 
 class BadRequestError(Exception):
@@ -41,31 +45,39 @@ class Response(NamedTuple):
     fetched: Fetched | None = None
 
 
-def api_versions(broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+def api_versions(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer ApiVersions: what is answered here, refusals included, and the features."""
     image = broker.catalogue.image
     features = {} if image is None else image.features
+    # Clients of before version 4 fail at a feature that may be 0.
+    supported = [
+        {"name": name, "minVersion": _lowest(name, level), "maxVersion": level}
+        for name, level in sorted(features.items())
+        if name == METADATA_VERSION or request.version >= FEATURES_OF_ZERO_SINCE
+    ]
     answered = [apis()[key] for key in sorted({*ANSWERS} - {*UNOFFERED})]
     return {
         "errorCode": ErrorCode.NONE,
         "apiKeys": [
             {
                 "apiKey": each.key,
-                "minVersion": each.first_version,
-                "maxVersion": each.last_version,
+                "minVersion": 0 if each.key == PRODUCE else each.first_version,
+                "maxVersion": STABLE.get(each.key, each.last_version),
             }
             for each in answered
         ],
-        "supportedFeatures": [
-            {"name": name, "minVersion": 0, "maxVersion": level}
-            for name, level in sorted(features.items())
-        ],
+        "supportedFeatures": supported,
         "finalizedFeaturesEpoch": -1 if image is None else max(image.end_offset - 1, -1),
         "finalizedFeatures": [
             {"name": name, "maxVersionLevel": level, "minVersionLevel": level}
             for name, level in sorted(features.items())
         ],
     }
+
+
+def _lowest(feature: str, level: int) -> int:
+    """A broker of Kafka 4 knows no metadata version below 3.3-IV3."""
+    return min(level, LOWEST_METADATA_VERSION) if feature == METADATA_VERSION else 0
 
 
 def _apart(

@@ -7,24 +7,27 @@ committed itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.serve.broker import GROUP_OPERATIONS, NOT_ASKED_FOR
 from eoctl.serve.errors import ErrorCode
-from recovery.groups.members import GroupKind, assigned_names
+from recovery.groups.members import GroupKind, names_of
 from storage.formats.message_codec import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from eoctl.serve.broker import Request, VirtualBroker
     from eoctl.serve.members import Group
-    from recovery.groups.members import GroupState, Member
+    from recovery.groups.members import Assigned, GroupState, Member
 
 GROUPS_SINCE = 8  # several groups in one OffsetFetch
 BY_ID_SINCE = 10
 NOT_FOUND_SINCE = 6
 NO_OFFSET = -1
+DEFAULT_ASSIGNOR = "uniform"
+OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
 
 
 class KnownOffset(NamedTuple):
@@ -248,6 +251,11 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
     groups = []
     for name in request.body["groupIds"]:
         group = log.groups.get(name)
+        if not name:
+            groups.append(
+                {"errorCode": ErrorCode.INVALID_GROUP_ID, "errorMessage": None, "groupId": name}
+            )
+            continue
         if group is None or group.kind is not GroupKind.CONSUMER:
             what = "not found" if group is None else "is not a consumer group"
             groups.append(
@@ -264,7 +272,7 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
                 "groupState": group.state or "Unknown",
                 "groupEpoch": group.epoch or 0,
                 "assignmentEpoch": group.target_epoch or 0,
-                "assignorName": "uniform",
+                "assignorName": _assignor(group.members.values()),
                 "members": [_member(broker, each) for each in group.members.values()],
                 "authorizedOperations": GROUP_OPERATIONS if wants else NOT_ASKED_FOR,
             }
@@ -272,17 +280,39 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
     return {"groups": groups}
 
 
+def _assignor(members: Iterable[Member]) -> str:
+    """Tell what most members want to be assigned by, else what a broker takes."""
+    wanted = Counter(each.server_assignor for each in members if each.server_assignor)
+    return str(wanted.most_common(1)[0][0]) if wanted else DEFAULT_ASSIGNOR
+
+
 def _member(broker: VirtualBroker, member: Member) -> dict[str, Any]:
+    return {
+        "memberId": member.member_id,
+        "instanceId": member.instance_id,
+        "rackId": member.rack_id,
+        "memberEpoch": member.epoch or 0,
+        "clientId": member.client_id or "",
+        "clientHost": member.host or "",
+        "subscribedTopicNames": list(member.topic_names),
+        "subscribedTopicRegex": member.topic_regex,
+        "assignment": _assignment(broker, member.assigned),
+        "targetAssignment": _assignment(broker, member.planned),
+        "memberType": OLDER_PROTOCOL if member.is_classic else NEWER_PROTOCOL,
+    }
+
+
+def _assignment(broker: VirtualBroker, assigned: Iterable[Assigned]) -> dict[str, Any]:
     by_name: dict[str, list[int]] = {}
 
     def name_of(topic_id: bytes) -> str | None:
         found = broker.catalogue.topic_by_id(topic_id)
         return None if found is None else found.name
 
-    for topic, number in assigned_names(member, name_of):
+    for topic, number in names_of(assigned, name_of):
         by_name.setdefault(topic, []).append(number)
     topics = broker.catalogue.topics
-    assignment = {
+    return {
         "topicPartitions": [
             {
                 "topicId": topics[name].topic_id if name in topics else ZERO_UUID,
@@ -291,13 +321,4 @@ def _member(broker: VirtualBroker, member: Member) -> dict[str, Any]:
             }
             for name, numbers in by_name.items()
         ]
-    }
-    return {
-        "memberId": member.member_id,
-        "instanceId": member.instance_id,
-        "memberEpoch": member.epoch or 0,
-        "clientId": member.client_id or "",
-        "clientHost": member.host or "",
-        "assignment": assignment,
-        "targetAssignment": assignment,
     }

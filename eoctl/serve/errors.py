@@ -47,6 +47,7 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     TRANSACTIONAL_ID_NOT_FOUND = 105
     MISMATCHED_ENDPOINT_TYPE = 114
+    INVALID_REGULAR_EXPRESSION = 128
 
 
 class RequestError(Exception):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.log.log_damage import DamageError
 from eoctl.serve.errors import ErrorCode, RequestError
+from eoctl.serve.metadata import node
 from eoctl.serve.offsets import READ_COMMITTED, partition_of, require_epoch
 from storage.errors import AccessError
 from storage.formats.message_codec import Elsewhere
@@ -29,6 +30,8 @@ MAX_RESPONSE_BYTES = 57_671_680  # fetch.max.bytes of a broker
 BY_ID_SINCE = 13
 WAIT_STEP_S = 1.0  # how soon it is noticed that a waiting client is gone
 NO_SESSION = 0
+LEADER_SINCE = 16
+NOT_KNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Fetched(NamedTuple):
@@ -93,6 +96,7 @@ def _fetch(broker: VirtualBroker, request: Request) -> Fetched:
     is_committed = body["isolationLevel"] == READ_COMMITTED
     reader = _Fetching(broker, is_committed=is_committed)
     is_follower = max(body.get("replicaId", UNKNOWN), _replica_of(body)) >= 0
+    has_leader = False
     try:
         for topic in body["topics"]:
             answers = []
@@ -102,20 +106,25 @@ def _fetch(broker: VirtualBroker, request: Request) -> Fetched:
                     is_needed=not records,
                 )  # fmt: skip
                 answers.append(answer)
+                has_leader = has_leader or "currentLeader" in answer
                 is_final = is_final or answer["errorCode"] != ErrorCode.NONE
                 if given is not None and given.size_bytes:
                     place = Elsewhere(given.size_bytes)
                     answer["records"] = place
                     records.append((place, given))
                     names.append((reader.name_of(topic, request.version), asked["partition"]))
-                    left -= given.size_bytes
+                    left -= given.cut_bytes
             topics.append({**topic, "partitions": answers})
     except BaseException:
         for _, given in records:
             given.close()
         raise
     return Fetched(
-        value={"sessionId": NO_SESSION, "responses": topics},
+        value={
+            "sessionId": NO_SESSION,
+            "responses": topics,
+            "nodeEndpoints": [node(broker, request)] if has_leader else [],
+        },
         records=tuple(records),
         size_bytes=sum(each.size_bytes for each, _ in records),
         is_final=is_final,
@@ -126,6 +135,19 @@ def _fetch(broker: VirtualBroker, request: Request) -> Fetched:
 def _replica_of(body: dict[str, Any]) -> int:
     state = body.get("replicaState")
     return UNKNOWN if state is None else int(state["replicaId"])
+
+
+def _empty(number: int, code: ErrorCode = ErrorCode.NONE) -> dict[str, Any]:
+    """Make the answer about a partition of which nothing is known."""
+    return {
+        "partitionIndex": number,
+        "errorCode": code,
+        "highWatermark": UNKNOWN,
+        "lastStableOffset": UNKNOWN,
+        "logStartOffset": UNKNOWN,
+        "abortedTransactions": None,
+        "records": b"",
+    }
 
 
 class _Fetching:
@@ -156,22 +178,18 @@ class _Fetching:
         is_needed: bool,
     ) -> tuple[dict[str, Any], Given | None]:
         """Answer about one; the records are put in by the caller."""
-        answer: dict[str, Any] = {
-            "partitionIndex": asked["partition"],
-            "errorCode": ErrorCode.NONE,
-            "highWatermark": UNKNOWN,
-            "lastStableOffset": UNKNOWN,
-            "logStartOffset": UNKNOWN,
-            "abortedTransactions": None,
-            "records": b"",
-        }
+        answer = _empty(asked["partition"])
         name = self.name_of(topic, version)
         try:
             served = self._served(name, asked["partition"], is_follower=is_follower)
             require_epoch(served, asked.get("currentLeaderEpoch", UNKNOWN))
             return answer, self._read(served, asked, answer, left, is_needed=is_needed)
         except RequestError as exc:
-            answer["errorCode"] = exc.code
+            answer = _empty(asked["partition"], exc.code)
+            if exc.code in NOT_KNOWN:
+                answer["abortedTransactions"] = []
+            elif exc.code is ErrorCode.FENCED_LEADER_EPOCH and version >= LEADER_SINCE:
+                answer["currentLeader"] = self._leader(name, asked["partition"])
         except DamageError as exc:
             is_unreadable = exc.damage.kind == VerdictKind.UNREADABLE
             answer["errorCode"] = (
@@ -182,6 +200,11 @@ class _Fetching:
             answer["errorCode"] = ErrorCode.KAFKA_STORAGE_ERROR
             self._broker.catalogue.tell_once(str(exc))
         return answer, None
+
+    def _leader(self, name: str, number: int) -> dict[str, int]:
+        found = self._broker.catalogue.find(name, number)
+        epoch = UNKNOWN if found is None else found.leader_epoch
+        return {"leaderId": self._broker.node_id, "leaderEpoch": epoch}
 
     def _served(self, name: str, number: int, *, is_follower: bool) -> ServedPartition:
         if not name:
@@ -218,13 +241,11 @@ class _Fetching:
         answer["abortedTransactions"] = [] if self._is_committed else None
         if offset >= end_offset:
             return None
-        given = log.read(
-            offset,
-            end_offset,
-            max(min(asked["partitionMaxBytes"], left), 0),
-            is_needed=is_needed,
-        )
-        if self._is_committed and not self._hides:
+        max_bytes = max(min(asked["partitionMaxBytes"], left), 0)
+        given = log.read(offset, end_offset, max_bytes, is_needed=is_needed)
+        if max_bytes and not given.size_bytes:
+            answer["abortedTransactions"] = None
+        elif self._is_committed and not self._hides:
             answer["abortedTransactions"] = [
                 {"producerId": producer_id, "firstOffset": first}
                 for producer_id, first in log.view().aborted_within(offset, log.upper_bound(given))

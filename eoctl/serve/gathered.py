@@ -20,14 +20,20 @@ class FilePiece(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a read gives. `next_offset` is behind it, `at` its place: segment, end position."""
+    """What a read gives. `next_offset` is behind it.
+
+    A broker's piece of a segment ends where the limit is, in the middle of a batch: what it counts,
+    and lists aborted transactions for, are `cut_bytes`, up to `cut_pos` in the segment with that
+    base offset.
+    """
 
     pieces: tuple[FilePiece, ...]
     size_bytes: int
     batches_count: int
     next_offset: int
     base_offset: int
-    end_pos: int
+    cut_pos: int
+    cut_bytes: int
 
     def close(self) -> None:
         """Close the files."""
@@ -53,6 +59,7 @@ class Gathering:
         self._count = 0
         self._base_offset = -1
         self._end_pos = 0
+        self._is_cut = False
 
     def take(self, run: VerifiedRun) -> bool:
         """Take what may be had of a run; False: nothing more is to be taken.
@@ -69,7 +76,10 @@ class Gathering:
         if within <= first and self._is_needed and not self.size_bytes:
             within = first + 1
         end = min(below, within)
+        self._is_cut = within < min(below, len(run.ends))
         if end <= first:
+            if not self.size_bytes:
+                self._base_offset, self._end_pos = run.base_offset, run.starts[first]
             self.is_full = True
             return False
         self._add(run, first, end)
@@ -96,11 +106,13 @@ class Gathering:
 
     def given(self) -> Given:
         """Return what was gathered."""
+        cut_bytes = max(self._max_bytes, self.size_bytes) if self._is_cut else self.size_bytes
         return Given(
             pieces=tuple(self._pieces),
             size_bytes=self.size_bytes,
             batches_count=self._count,
             next_offset=self.next_offset,
             base_offset=self._base_offset,
-            end_pos=self._end_pos,
+            cut_pos=self._end_pos + cut_bytes - self.size_bytes,
+            cut_bytes=cut_bytes,
         )

@@ -32,6 +32,7 @@ def find_coordinator(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     keys = body.get("coordinatorKeys", ())
     return {
         "errorCode": code,
+        "errorMessage": code.name,
         **where,
         "coordinators": [{"key": each, **where, "errorCode": code} for each in keys],
     }

@@ -46,7 +46,7 @@ def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         )
     wants = body.get("includeClusterAuthorizedOperations")
     return {
-        "brokers": [_node(broker, request)],
+        "brokers": [node(broker, request)],
         "clusterId": catalogue.cluster_id,
         "controllerId": broker.node_id,
         "topics": topics,
@@ -54,7 +54,8 @@ def metadata(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     }
 
 
-def _node(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+def node(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Tell of this broker, as its clients reach it."""
     return {"nodeId": broker.node_id, "host": request.client.host, "port": request.client.port}
 
 
@@ -113,7 +114,8 @@ def describe_cluster(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     if body.get("endpointType", ENDPOINT_OF_BROKERS) != ENDPOINT_OF_BROKERS:
         return {
             "errorCode": ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            "errorMessage": "a broker, not a controller",
+            "errorMessage": "The request was sent to an endpoint of type BROKER, but we wanted an"
+            " endpoint of type CONTROLLER",
         }
     return {
         "clusterId": broker.catalogue.cluster_id or "",
@@ -142,6 +144,11 @@ def describe_topic_partitions(broker: VirtualBroker, request: Request) -> dict[s
         names = [each for each in names if each >= cursor["topicName"]]
     topics: list[dict[str, Any]] = []
     for name in names:
+        first = 0
+        if cursor is not None and cursor["topicName"] == name:
+            first = cursor["partitionIndex"]
+        if not left:
+            return _with_cursor(topics, name, first)
         topic = catalogue.topics.get(name)
         if topic is None:
             code = (
@@ -151,12 +158,7 @@ def describe_topic_partitions(broker: VirtualBroker, request: Request) -> dict[s
             )
             topics.append({"errorCode": code, "name": name, "partitions": []})
             continue
-        first = 0
-        if cursor is not None and cursor["topicName"] == name:
-            first = cursor["partitionIndex"]
         numbers = [each for each in topic.partitions if each >= first]
-        if not left:
-            return _with_cursor(topics, name, first)
         described = _described(broker, topic)
         wanted = set(numbers[:left])
         described["partitions"] = [

@@ -49,7 +49,8 @@ def partition_of(broker: VirtualBroker, topic: str, number: int) -> ServedPartit
     known = broker.catalogue.topics.get(topic)
     if known is not None and number in known.partitions:
         raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    words = "This server does not host this topic-partition." if known is None else ""
+    raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, words)
 
 
 def list_offsets(broker: VirtualBroker, request: Request) -> dict[str, Any]:
@@ -101,11 +102,13 @@ def _find(served: ServedPartition, timestamp: int, *, is_committed: bool) -> Fou
     end_offset = log.stable_end_offset() if is_committed else bounds.end_offset
     if timestamp == LATEST:
         return FoundOffset(end_offset, leader_epoch=served.leader_epoch)
+    min_offset = bounds.start_offset
     if timestamp == MAX_TIMESTAMP:
-        timestamp = log.max_timestamp_ms()
+        # A broker does not mind that a log may begin in the middle of that batch.
+        timestamp, min_offset = log.max_timestamp_ms(), 0
         if timestamp < 0:
             return FoundOffset()
-    place = log.find_timestamp(timestamp)
+    place = log.find_timestamp(timestamp, min_offset)
     if place is None or place.offset >= end_offset:
         return FoundOffset()
     epoch = place.place.batch.header.partition_leader_epoch

@@ -252,12 +252,14 @@ def alter_user_scram_credentials(_broker: VirtualBroker, request: Request) -> di
     }
 
 
-def _no_acls(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
-    return {"resources": []}
+def describe_acls(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
+    """Tell that nobody asks for rights here, as a broker without an authorizer."""
+    code = ErrorCode.SECURITY_DISABLED
+    return {"errorCode": code, "errorMessage": "No Authorizer is configured", "resources": []}
 
 
 def _no_reassignments(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
-    return {"topics": []}
+    return {"errorMessage": None, "topics": []}
 
 
 def _no_quotas(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
@@ -279,7 +281,7 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     26: _top(_TRANSACTION, producerId=-1, producerEpoch=-1),
     27: write_txn_markers,
     28: txn_offset_commit,
-    29: _no_acls,
+    29: describe_acls,
     30: create_acls,
     31: delete_acls,
     33: alter_configs,

@@ -204,10 +204,10 @@ class ServedLog:
 
     # --- times
 
-    def find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
-        """Find the first record that is as late as that. Raises AccessError."""
+    def find_timestamp(self, timestamp_ms: int, min_offset: int) -> TimePlace | None:
+        """Find the first record from an offset on that is as late as that. Raises AccessError."""
         with self._lock:
-            return self.partition.find_timestamp(timestamp_ms)
+            return self.partition.find_timestamp(timestamp_ms, min_offset)
 
     def max_timestamp_ms(self) -> int:
         """Return the latest time of all batches, whose headers are read for it; -1: none.
@@ -371,7 +371,9 @@ class ServedLog:
                 self._indexes[given.base_offset] = entries
                 while len(self._indexes) > MAX_WALKS:
                     del self._indexes[next(iter(self._indexes))]
-            at = bisect_left(entries, given.end_pos, key=lambda each: each.segment_pos)
+            at = bisect_left(entries, given.cut_pos, key=lambda each: each.segment_pos)
+            if at == 0 and entries and entries[0].segment_pos == given.cut_pos:
+                at = 1  # a broker's search never meets the first one
             if at < len(entries):
                 bound = given.base_offset + entries[at].relative_offset
             else:

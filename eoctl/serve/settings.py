@@ -10,15 +10,21 @@ import os
 import re
 from contextlib import suppress
 from enum import IntEnum
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode
-from storage.dirs.cluster_image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
+from eoctl.serve.errors import ErrorCode, RequestError
+from storage.dirs.cluster_image import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ClusterImage,
+)
 from storage.dirs.partition_files import list_partition
 from storage.dirs.setting_values import SETTING_VALUES, Fraction, Numbers, Text
-from storage.dirs.topic_settings import SETTINGS, SettingSource, topic_setting
+from storage.dirs.topic_settings import FACTORS, SETTINGS, SettingSource, topic_setting
 from storage.errors import AccessError
-from storage.file_names import DirState
+from storage.file_names import DirState, is_topic_name
 from storage.limits import INT64_MAX
 
 if TYPE_CHECKING:
@@ -37,6 +43,8 @@ class Source(IntEnum):
     BROKER = 2
     ALL_BROKERS = 3
     DEFAULT = 5
+    CLIENT_METRICS = 7
+    GROUP = 8
 
 
 class SettingKind(IntEnum):
@@ -59,23 +67,30 @@ SOURCES = {
 }
 
 
+LOGGERS, CLIENT_METRICS, GROUPS = 8, 16, 32  # types of resources, beside topics and brokers
+# A broker's setting -> that of topics.
+TOPIC_NAMES = {other: name for name, each in SETTINGS.items() for other in each.broker_names}
+OF_BROKERS = (BROKER_RESOURCE, LOGGERS)
+OF_NAMES = {CLIENT_METRICS: Source.CLIENT_METRICS, GROUPS: Source.GROUP}
+KINDS = {TOPIC_RESOURCE, *OF_BROKERS, *OF_NAMES}
+
+
 def describe_configs(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer DescribeConfigs, of topics and brokers; of other resources nothing is known."""
     results = []
+    kinds = {each["resourceType"] for each in request.body["resources"]}
     for each in request.body["resources"]:
         kind, name, keys = each["resourceType"], each["resourceName"], each["configurationKeys"]
-        code, configs = ErrorCode.NONE, []
-        if kind == TOPIC_RESOURCE:
-            if name in broker.catalogue.topics:
-                configs = list(_of_topic(broker, name))
-            else:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif kind == BROKER_RESOURCE:
-            configs = list(_of_broker(broker, name))
+        code, message, configs = ErrorCode.NONE, "", []
+        try:
+            _require_known(kinds)
+            configs = list(_configs(broker, kind, name))
+        except RequestError as exc:
+            code, message = exc.code, exc.message
         results.append(
             {
                 "errorCode": code,
-                "errorMessage": "" if code is ErrorCode.NONE else None,
+                "errorMessage": message,
                 "resourceType": kind,
                 "resourceName": name,
                 "configs": [
@@ -88,27 +103,90 @@ def describe_configs(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     return {"results": results}
 
 
+def _require_known(kinds: set[int]) -> None:
+    """See that all kinds of resources are known: a broker answers none of them otherwise."""
+    if not kinds <= KINDS:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "Unsupported resource type")
+
+
+def _configs(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
+    """Settings of a resource. Raises RequestError: there is none."""
+    if kind == TOPIC_RESOURCE:
+        if not is_topic_name(name):
+            raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"not a topic's name: {name!r}")
+        if name not in broker.catalogue.topics:
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _of_topic(broker, name)
+    if kind in OF_BROKERS and name not in (str(broker.node_id), ""):
+        words = f"expected {broker.node_id} or empty string, but received {name}"
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, {words}")
+    if kind == BROKER_RESOURCE:
+        return _of_broker(broker, name)
+    if kind in OF_NAMES:
+        return _of_name(broker, kind, name)
+    return iter(())
+
+
 def _of_topic(broker: VirtualBroker, topic: str) -> Iterator[dict[str, Any]]:
     image = broker.catalogue.image or ClusterImage()
     for name in SETTINGS:
         found = topic_setting(image, topic, name, broker_id=broker.node_id)
-        source = SOURCES[found.source]
-        synonyms = [{"name": found.source_name, "value": found.value, "source": source}]
-        if source is not Source.DEFAULT:
-            own = SETTINGS[name]
-            default_name = own.broker_names[0] if own.broker_names else name
-            synonyms.append({"name": default_name, "value": own.default, "source": Source.DEFAULT})
-        elif SETTINGS[name].broker_names:
-            synonyms[0]["name"] = SETTINGS[name].broker_names[0]
-        yield {
-            "name": name,
-            "value": found.value,
-            "readOnly": False,
-            "configSource": source,
-            "isSensitive": False,
-            "synonyms": synonyms,
-            "configType": _kind(name),
-        }
+        yield _told(
+            name,
+            found.value,
+            SOURCES[found.source],
+            kind=_kind(name),
+            synonyms=list(_synonyms(image, topic, name, broker.node_id)),
+        )
+
+
+def _told(
+    name: str,
+    value: str | None,
+    source: Source,
+    *,
+    kind: SettingKind,
+    synonyms: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """A setting, as clients are told of it."""
+    return {
+        "name": name,
+        "value": value,
+        "readOnly": False,
+        "configSource": source,
+        "isSensitive": False,
+        "synonyms": synonyms,
+        "configType": kind,
+        "documentation": None,
+    }
+
+
+def _synonyms(image: ClusterImage, topic: str, name: str, node_id: int) -> Iterator[dict[str, Any]]:
+    """All that set it, the first one that counts in front."""
+    own = image.topic_config(topic, name)
+    if own is not None:
+        yield {"name": name, "value": own, "source": Source.TOPIC}
+    if SETTINGS[name].broker_names:
+        yield from _broker_synonyms(image, name, node_id)
+
+
+def _broker_synonyms(image: ClusterImage, name: str, node_id: int) -> Iterator[dict[str, Any]]:
+    """What sets it for brokers, by source; as a broker's, it begins with its first name."""
+    known = SETTINGS[name]
+    last = known.broker_names[-1]  # has the default of all, in its own unit
+    default = str(int(known.default) // FACTORS[last]) if last in FACTORS else known.default
+    places = (
+        (Source.BROKER, image.configs.get((BROKER_RESOURCE, str(node_id)), {})),
+        (Source.ALL_BROKERS, image.configs.get((BROKER_RESOURCE, ALL_BROKERS), {})),
+        (Source.DEFAULT, {last: default}),
+    )
+    found = (
+        {"name": other, "value": values[other], "source": source}
+        for source, values in places
+        for other in known.broker_names
+        if other in values
+    )
+    return dropwhile(lambda each: each["name"] != known.broker_names[0], found)
 
 
 def _kind(name: str) -> SettingKind:
@@ -134,26 +212,42 @@ def _of_broker(broker: VirtualBroker, name: str) -> Iterator[dict[str, Any]]:
     for key in sorted({**for_all, **own}):
         is_own = key in own and name != ""
         is_secret = SECRET.search(key) is not None
-        yield {
-            "name": key,
-            "value": None if is_secret else {**for_all, **own}[key],
-            "readOnly": False,
-            "configSource": Source.BROKER if is_own else Source.ALL_BROKERS,
-            "isSensitive": is_secret,
-            "synonyms": [],
-            "configType": SettingKind.UNKNOWN,
-        }
+        places = ((Source.BROKER, own if name else {}), (Source.ALL_BROKERS, for_all))
+        synonyms = [
+            {"name": key, "value": None if is_secret else values[key], "source": source}
+            for source, values in places
+            if key in values
+        ]
+        if name and key in TOPIC_NAMES:
+            synonyms = list(_broker_synonyms(image, TOPIC_NAMES[key], broker.node_id))
+        value = None if is_secret else {**for_all, **own}[key]
+        source = Source.BROKER if is_own else Source.ALL_BROKERS
+        kind = _kind(TOPIC_NAMES[key]) if key in TOPIC_NAMES else SettingKind.UNKNOWN
+        yield {**_told(key, value, source, kind=kind, synonyms=synonyms), "isSensitive": is_secret}
+
+
+def _of_name(broker: VirtualBroker, kind: int, name: str) -> Iterator[dict[str, Any]]:
+    """What the metadata have of a group, or of clients' metrics; its defaults are not known."""
+    image = broker.catalogue.image
+    for key, value in ({} if image is None else image.configs.get((kind, name), {})).items():
+        source = OF_NAMES[kind]
+        synonyms = [{"name": key, "value": value, "source": source}]
+        yield _told(key, value, source, kind=SettingKind.UNKNOWN, synonyms=synonyms)
 
 
 def list_config_resources(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer ListConfigResources."""
-    wanted = request.body.get("resourceTypes") or (TOPIC_RESOURCE, BROKER_RESOURCE)
+    is_any = request.version >= 1
+    every = (TOPIC_RESOURCE, *OF_BROKERS, *OF_NAMES) if is_any else (CLIENT_METRICS,)
+    wanted = request.body.get("resourceTypes") or every
+    if not {*wanted} <= {*every}:
+        return {"errorCode": ErrorCode.UNSUPPORTED_VERSION, "configResources": []}
     found = []
-    if request.version >= 1:
-        if TOPIC_RESOURCE in wanted:
-            found += [(name, TOPIC_RESOURCE) for name in broker.catalogue.topics]
-        if BROKER_RESOURCE in wanted:
-            found.append((str(broker.node_id), BROKER_RESOURCE))
+    if TOPIC_RESOURCE in wanted:
+        found += [(name, TOPIC_RESOURCE) for name in broker.catalogue.topics]
+    found += [(str(broker.node_id), each) for each in OF_BROKERS if each in wanted]
+    image = broker.catalogue.image or ClusterImage()
+    found += [(name, kind) for kind, name in image.configs if kind in OF_NAMES and kind in wanted]
     return {
         "configResources": [{"resourceName": name, "resourceType": kind} for name, kind in found]
     }

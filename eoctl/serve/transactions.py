@@ -16,6 +16,7 @@ from eoctl.serve.offsets import partition_of
 from recovery.replay.recover_state import recover_state
 from recovery.replay.snapshots import Clock
 from storage.errors import EoctlError
+from storage.file_names import is_topic_name
 from storage.formats.transaction_state import TransactionStatus
 
 if TYPE_CHECKING:
@@ -36,15 +37,22 @@ def describe_producers(broker: VirtualBroker, request: Request) -> dict[str, Any
         for number in topic["partitionIndexes"]:
             answer: dict[str, Any] = {"partitionIndex": number, "activeProducers": []}
             try:
+                _require_topic_name(topic["name"])
                 served = partition_of(broker, topic["name"], number)
                 answer["activeProducers"] = list(_producers(served.log.partition))
             except RequestError as exc:
-                answer["errorCode"] = exc.code
+                answer |= {"errorCode": exc.code, "errorMessage": exc.message}
             except EoctlError as exc:
                 answer |= {"errorCode": ErrorCode.KAFKA_STORAGE_ERROR, "errorMessage": str(exc)}
             answers.append(answer)
         topics.append({"name": topic["name"], "partitions": answers})
     return {"topics": topics}
+
+
+def _require_topic_name(name: str) -> None:
+    if not is_topic_name(name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        raise RequestError(code, f"Topic name is invalid: {name!r}")
 
 
 def _producers(partition: Any) -> Iterator[dict[str, Any]]:
@@ -77,12 +85,14 @@ def list_transactions(broker: VirtualBroker, request: Request) -> dict[str, Any]
     try:
         wanted = re.compile(pattern)
     except re.error:
-        return {"errorCode": ErrorCode.INVALID_REQUEST}
+        return {"errorCode": ErrorCode.INVALID_REGULAR_EXPRESSION}
     now_ms = time.time() * 1000
     found = []
     for record, state in _known(broker):
         label = state.status.label
-        age_ms = now_ms - state.start_timestamp_ms if state.start_timestamp_ms >= 0 else -1
+        age_ms = (
+            now_ms - state.start_timestamp_ms
+        )  # -1: never started, and so old, as a broker says
         if (
             (states and label not in states)
             or (producer_ids and state.producer_id not in producer_ids)
@@ -107,7 +117,7 @@ def describe_transactions(broker: VirtualBroker, request: Request) -> dict[str, 
     for name in request.body["transactionalIds"]:
         record = ids.get(name)
         if record is None or record.state is None:
-            code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+            code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
             found.append({"transactionalId": name, "errorCode": code})
             continue
         state = record.state

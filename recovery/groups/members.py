@@ -5,6 +5,7 @@ type     kind      what it says
 3        consumer  epoch of the group (11: of a share group, 17: of a streams group)
 5        consumer  a member: its client, what it subscribes to (10: share, 19: streams)
 6        consumer  epoch of the target assignment (12: share, 20: streams)
+7        consumer  what a member shall have
 8        consumer  what a member has now (14: share, 22: streams)
 A tombstone takes away what a record said. The other types change neither members nor states.
 
@@ -40,20 +41,21 @@ class GroupKind(StrEnum):
 
 
 class RecordNumbers(NamedTuple):
-    """Which record types tell what of a kind of group."""
+    """Which record types tell what of a kind of group; 0: what is not looked at."""
 
     group: int
     member: int
     target: int
     current: int
+    planned: int = 0
 
 
 LAYOUTS = {
-    GroupKind.CONSUMER: RecordNumbers(group=3, member=5, target=6, current=8),
+    GroupKind.CONSUMER: RecordNumbers(group=3, member=5, target=6, current=8, planned=7),
     GroupKind.SHARE: RecordNumbers(group=11, member=10, target=12, current=14),
     GroupKind.STREAMS: RecordNumbers(group=17, member=19, target=20, current=22),
 }
-KIND_OF = {number: kind for kind, numbers in LAYOUTS.items() for number in numbers}
+KIND_OF = {number: kind for kind, numbers in LAYOUTS.items() for number in numbers if number}
 
 
 class Assigned(NamedTuple):
@@ -70,7 +72,8 @@ class Assigned(NamedTuple):
 class Member:
     """A member; `epoch` is the generation of a classic group; what is not recorded is None.
 
-    Of a classic group `subscription` and `assignment` are the clients' own bytes.
+    Of a classic group `subscription` and `assignment` are the clients' own bytes. Of a consumer
+    group `planned` is what the member shall have; one that `is_classic` speaks the older protocol.
     """
 
     member_id: str
@@ -82,6 +85,12 @@ class Member:
     assigned: tuple[Assigned, ...] = ()
     subscription: bytes = b""
     assignment: bytes = b""
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    rack_id: str | None = None
+    server_assignor: str | None = None
+    is_classic: bool = False
+    planned: tuple[Assigned, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -143,13 +152,18 @@ class GroupState:
         else:
             name = key["memberId"]
             member = self.members.setdefault(name, Member(member_id=name))
-            (_describe if number == numbers.member else _place)(member, value)
+            if number == numbers.planned:
+                member.planned = _topics(value["topicPartitions"])
+            else:
+                (_describe if number == numbers.member else _place)(member, value)
 
     def _forget(self, numbers: RecordNumbers, number: int, key: Mapping[str, Any]) -> None:
         if number == numbers.group:
             self._become(GroupKind.CLASSIC)
         elif number == numbers.member:
             self.members.pop(key["memberId"], None)
+        elif number == numbers.planned and key["memberId"] in self.members:
+            self.members[key["memberId"]].planned = ()
 
     def _become(self, kind: GroupKind) -> None:
         self.kind = kind
@@ -188,6 +202,11 @@ def _describe(member: Member, value: Mapping[str, Any]) -> None:
     member.instance_id = value.get("instanceId")
     member.client_id = value["clientId"]
     member.host = value["clientHost"]
+    member.rack_id = value.get("rackId")
+    member.topic_names = tuple(value.get("subscribedTopicNames") or ())
+    member.topic_regex = value.get("subscribedTopicRegex")
+    member.server_assignor = value.get("serverAssignor")
+    member.is_classic = value.get("classicMemberMetadata") is not None
 
 
 def _place(member: Member, value: Mapping[str, Any]) -> None:
@@ -195,12 +214,15 @@ def _place(member: Member, value: Mapping[str, Any]) -> None:
     member.is_stable = value["state"] == STABLE
     tasks = value.get("activeTasks")
     if tasks is not None:
-        found: Iterable[tuple[str | bytes, list[int]]] = (
-            (each["subtopologyId"], each["partitions"]) for each in tasks
+        member.assigned = tuple(
+            Assigned(each["subtopologyId"], tuple(each["partitions"])) for each in tasks
         )
     else:
-        found = ((each["topicId"], each["partitions"]) for each in value["assignedPartitions"])
-    member.assigned = tuple(Assigned(topic, tuple(numbers)) for topic, numbers in found)
+        member.assigned = _topics(value["assignedPartitions"])
+
+
+def _topics(found: Iterable[Mapping[str, Any]]) -> tuple[Assigned, ...]:
+    return tuple(Assigned(each["topicId"], tuple(each["partitions"])) for each in found)
 
 
 def _opaque_assignment(data: bytes) -> tuple[Assigned, ...]:
@@ -214,8 +236,15 @@ def _opaque_assignment(data: bytes) -> tuple[Assigned, ...]:
 
 def assigned_names(member: Member, name_of: Callable[[bytes], str | None]) -> list[tuple[str, int]]:
     """Return what a member has, by topic and number; a topic id without a name stays one."""
+    return names_of(member.assigned, name_of)
+
+
+def names_of(
+    assigned: Iterable[Assigned], name_of: Callable[[bytes], str | None]
+) -> list[tuple[str, int]]:
+    """Return topics and numbers; a topic id without a name stays one."""
     found = []
-    for each in member.assigned:
+    for each in assigned:
         topic = each.topic
         if isinstance(topic, bytes):
             topic = name_of(topic) or format_uuid(topic)

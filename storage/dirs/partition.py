@@ -359,19 +359,21 @@ class Partition:
                 return Place(files, found.batch, found.via_index)
         return None
 
-    def find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
-        """Find the first record at or above the log start with a timestamp >= the given one.
+    def find_timestamp(self, timestamp_ms: int, min_offset: int | None = None) -> TimePlace | None:
+        """Find the first record at or above an offset with a timestamp >= the given one.
 
-        This is what a broker answers to a ListOffsets request when its time indexes are right.
-        Closed segments are passed over if their time index ends below the time and holds.
+        None: the log start. This is what a broker answers to a ListOffsets request when its time
+        indexes are right. Closed segments are passed over if their time index ends below the time
+        and holds.
 
         Raises:
             AccessError: a `.log` cannot be opened.
         """
-        return self._retrying(lambda: self._find_timestamp(timestamp_ms))
+        return self._retrying(lambda: self._find_timestamp(timestamp_ms, min_offset))
 
-    def _find_timestamp(self, timestamp_ms: int) -> TimePlace | None:
-        min_offset = self.local_log_start_offset or 0
+    def _find_timestamp(self, timestamp_ms: int, min_offset: int | None) -> TimePlace | None:
+        if min_offset is None:
+            min_offset = self.local_log_start_offset or 0
         for files in self.segments:
             is_active = self.is_active(files)
             times, entries = self.time_index_entries(files), self.index_entries(files)

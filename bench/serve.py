@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -83,7 +82,7 @@ class Serving:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.send_signal(signal.SIGINT)
+        self._process.terminate()  # an interrupt would be ignored below nohup
         self._process.communicate()
 
     @property

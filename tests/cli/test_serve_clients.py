@@ -217,6 +217,20 @@ def test_a_partition_that_is_named_twice(served: Served) -> None:
         assert wire.fetch(connection, "txn", 0, 0)["records"]
 
 
+def test_no_session_is_kept_for_a_client(served: Served) -> None:
+    """Each request names all that it wants: who asks for a session is answered that there is none."""
+    where = {"partition": 0, "fetchOffset": 0, "partitionMaxBytes": 1000}
+    topics = [{"topic": each, "partitions": [where]} for each in ("txn", "plain")]
+    with Wire(served.bootstrap) as connection:
+        for _ in range(2):
+            body = {"minBytes": 0, "sessionId": 0, "sessionEpoch": 0, "topics": topics}
+            found = connection.ask("Fetch", 12, body)
+            assert (found["errorCode"], found["sessionId"]) == (0, 0)
+            assert [each["topic"] for each in found["responses"]] == ["txn", "plain"]
+        body = {"minBytes": 0, "sessionId": 5, "sessionEpoch": 1, "topics": []}
+        assert connection.ask("Fetch", 12, body)["errorCode"] == 70
+
+
 # --- clients that go, and too many of them
 
 

@@ -308,8 +308,7 @@ def test_credentials_are_nobodys_business(clean: Path) -> None:
         assert (users["errorCode"], users["results"]) == (31, [])
         tokens = connection.ask("DescribeDelegationToken", 3, {"owners": None})
         assert (tokens["errorCode"], tokens["tokens"]) == (61, [])
-        acls = connection.ask("DescribeAcls", 3, {})
-        assert (acls["errorCode"], acls["resources"]) == (0, [])
+        assert connection.ask("DescribeAcls", 3, {})["resources"] == []
         for name in ("SaslHandshake", "SaslAuthenticate"):
             assert connection.ask(name, 1, {"mechanism": "PLAIN"})["errorCode"] != 0
 

@@ -102,6 +102,7 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("append", (*PLACE, "applied", "records", "bytes", "base_offset", "last_offset")),
     ("copy", (*PLACE, "applied", "records", "bytes", "base_offset", "last_offset", "compared")),
     ("transform", (*PLACE, "applied", "records_in", "records_out", "next_offset")),
+    ("sink", (*PLACE, "records", "path")),
     ("export", (*PLACE, "records", "bytes", "skipped", "lost_offsets", "path")),
     # what is changed
     ("derived_file", ("partition", "file", "state", "written", "reason")),

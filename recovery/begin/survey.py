@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.begin.taken_files import swaps_of
 from recovery.fsck.one_pass import CheckJob, check_one
+from recovery.rebuild.segment_pass import PassEnd, SegmentJob, pass_over
 from recovery.rules.findings import Severity
 from recovery.start.changes import StartAction
 from recovery.transactions.open_transactions import find_open
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, EoctlError, FormatError
-from storage.file_names import FileSuffix
+from storage.file_names import FileKind
 from storage.formats.producer_id_record import FIRST_ID as FIRST_LEASED_ID
 from storage.formats.producer_snapshot import parse_snapshot
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recovery.checks.partition_check import CheckOptions
     from recovery.rules.findings import Finding
     from storage.dirs.discovery import Selected
+    from storage.dirs.partition_files import FileEntry
     from storage.kernels.protocol import HeaderTable, ScannedBatch
     from storage.log.segment import Segment
 
@@ -52,6 +53,7 @@ class Survey(NamedTuple):
         has_gaps: compaction has been here.
         has_unkeyed: with gaps: a record has no key, which a cleaner would remove.
         holes: offsets between segments that are not there, in words; a cleaner was not here.
+        swapped_count: new segments that a start puts in the place of others.
         damage: broken rules, one in words, and what could not be read; none: it is sound.
         recovered_bytes: of `.log` that a start verifies.
         cut_bytes: of `.log` that it cuts off.
@@ -67,6 +69,7 @@ class Survey(NamedTuple):
     has_gaps: bool
     has_unkeyed: bool
     holes: tuple[str, ...]
+    swapped_count: int
     damage: tuple[str, ...]
     log_bytes: int
     recovered_bytes: int
@@ -89,12 +92,12 @@ def survey_copy(job: SurveyJob) -> Survey:
     """
     checked = check_one(CheckJob(job.selected, None, job.options))
     partition = Partition.of(job.selected)
-    walk = _HeaderWalk(partition)
+    walk, swaps = _HeaderWalk(partition), _Swaps(partition)
     epochs = [each.epoch for each in partition.leader_epochs() or ()]
     has_gaps = walk.has_gaps or _was_cleaned(partition)
     damage = [_in_words(each) for each in checked.findings if _is_damage(each)]
     damage += checked.problems
-    damage += _left_by_a_cleaner(partition)
+    damage += swaps.damage
     sizes = {each.log.path: each.log.file_bytes for each in partition.segments}
     cut_bytes = sum(
         sizes.get(each.path, 0) - (each.size_bytes or 0)
@@ -104,14 +107,15 @@ def survey_copy(job: SurveyJob) -> Survey:
     row = checked.row
     return Survey(
         path=partition.path,
-        start_offset=partition.local_log_start_offset or 0,
+        start_offset=swaps.start_offset(partition),
         end_offset=row.end_offset or 0,
         start_end_offset=row.start_end_offset,
         last_epoch=max([walk.last_epoch, *epochs]),
         last_producer_id=max(walk.last_producer_id, _of_snapshots(partition)),
         has_gaps=has_gaps,
         has_unkeyed=has_gaps and not is_sure_of_keys(partition),
-        holes=() if has_gaps else tuple(walk.holes),
+        holes=() if has_gaps else tuple(str(each) for each in walk.holes if not swaps.has(each)),
+        swapped_count=len(swaps.paths),
         damage=tuple(dict.fromkeys(damage)),
         log_bytes=partition.files.log_bytes,
         recovered_bytes=row.recovered_bytes or 0,
@@ -135,11 +139,56 @@ def _in_words(finding: Finding) -> str:
     return f"{finding.path}{place}: {finding.message} [{finding.check_id}]"
 
 
-def _left_by_a_cleaner(partition: Partition) -> Iterator[str]:
-    """What of such files counts is decided at a start, by all that lies beside them (REC-4)."""
-    for each in partition.files.others:
-        if each.name.suffix is FileSuffix.SWAP:
-            yield f"{each.path}: left by a compaction that did not end"
+class _Swaps:
+    """New segments of a compaction that did not end; no check looks at them.
+
+    Attributes:
+        ranges: of offsets that they are for, up to the next one.
+        damage: in words.
+    """
+
+    def __init__(self, partition: Partition) -> None:
+        logs = [each for each in swaps_of(partition) if each.name.kind is FileKind.LOG]
+        self.paths = {each.path: each.name.offset or 0 for each in logs}
+        self.ranges: list[tuple[int, int]] = []
+        self.damage: list[str] = []
+        for path, base_offset in self.paths.items():
+            try:
+                *_, end = pass_over(SegmentJob(path, base_offset, is_last=False))
+            except (AccessError, FormatError) as error:
+                self.damage.append(str(error))
+                continue
+            assert isinstance(end, PassEnd), "it comes last"
+            self.ranges.append((base_offset, end.next_offset))
+            if end.is_cut:
+                self.damage.append(
+                    f"{path}: position {end.valid_bytes}: left by a compaction that did not end,"
+                    f" and damaged there [{end.verdict.check_id}]"
+                )
+
+    def has(self, hole: _Hole) -> bool:
+        """Whether what is missing is in one of them."""
+        return any(
+            start <= hole.start_offset and hole.end_offset <= end for start, end in self.ranges
+        )
+
+    def start_offset(self, partition: Partition) -> int:
+        """Where the log begins once they have their names."""
+        found = partition.local_log_start_offset or 0
+        known = None if partition.log_dir is None else partition.log_dir.log_start_offsets
+        noted = (known or {}).get(partition.directory.topic_partition, 0)
+        return max(noted, min([found, *(start for start, _ in self.ranges)]))
+
+
+class _Hole(NamedTuple):
+    """Offsets that are missing before a segment."""
+
+    path: str
+    start_offset: int
+    end_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: offsets {self.start_offset} to {self.end_offset - 1} before it"
 
 
 def _of_snapshots(partition: Partition) -> int:
@@ -171,7 +220,7 @@ class _HeaderWalk:
         self.last_epoch = NO_ID
         self.last_producer_id = NO_ID
         self.has_gaps = False
-        self.holes: list[str] = []
+        self.holes: list[_Hole] = []
         self._next_offset: int | None = None  # of the next batch in this segment
         self._end_offset: int | None = None  # of what was read
         for files in partition.segments:
@@ -183,12 +232,25 @@ class _HeaderWalk:
                         self._take(table)
             except AccessError:
                 continue  # the check has told of it
+        for each in swaps_of(partition):
+            if each.name.kind is FileKind.LOG:
+                self._take_ids(each)
+
+    def _take_ids(self, swap: FileEntry) -> None:
+        """Whose segments are gone already that it replaces, it alone knows."""
+        try:
+            with open_segment(swap.path, base_offset=swap.name.offset or 0) as segment:
+                for table in segment.scan_tables(verify_crc=False):
+                    self._next_offset = None
+                    self._take(table)
+        except (AccessError, FormatError):
+            return  # told of as damage
 
     def _begin_segment(self, path: str, base_offset: int) -> None:
         """What is missing between two segments is no work of a cleaner."""
         end_offset = self._end_offset
         if end_offset is not None and end_offset < base_offset:
-            self.holes.append(f"{path}: offsets {end_offset} to {base_offset - 1} before it")
+            self.holes.append(_Hole(path, end_offset, base_offset))
         self._end_offset, self._next_offset = base_offset, None
 
     def _take(self, table: HeaderTable) -> None:

@@ -7,8 +7,10 @@
                                 preallocated are left out: a broker makes room again
   leader-epoch-checkpoint       as it is
   partition.metadata            with the id that the topic has
-  files of a compaction or a    left out: a broker would remove them
-  deletion (`.deleted`, ...)
+  `.swap` of a compaction or    as it is: the first start puts them in the place of what they
+  a split that did not end      replace, as that of the source would have (REC-4)
+  `.cleaned`, `.deleted`        left out: a broker would remove them, and any `.swap` that a
+                                `.cleaned` says is not all there (REC-3)
 
 Where a copy is repaired, what the repair would make of its files is written in their place: the
 source stays as it is.
@@ -23,7 +25,7 @@ from recovery.changes.plans.file_facts import data_bytes_of
 from recovery.changes.plans.plan import Action, Step, absolute_path, remove_step, replace_step
 from recovery.changes.plans.spliced_content import LogSlice, take_pieces
 from storage.errors import AccessError
-from storage.file_names import LEADER_EPOCHS_NAME, FileKind
+from storage.file_names import LEADER_EPOCHS_NAME, FileKind, FileSuffix
 from storage.formats.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from storage.formats.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
@@ -86,11 +88,23 @@ def _as_they_are(partition: Partition) -> Iterator[TakenFile]:
         for entry in (each.offset_index, each.time_index, each.txn_index):
             if entry is not None:
                 yield _index(entry)
-    for entry in partition.files.snapshots:
+    for entry in (*partition.files.snapshots, *swaps_of(partition)):
         yield _sliced(entry.path, entry.file_bytes)
     epochs = partition.files.other(LEADER_EPOCHS_NAME)
     if epochs is not None:
         yield TakenFile(LEADER_EPOCHS_NAME, (), _read(epochs.path))
+
+
+def swaps_of(partition: Partition) -> list[FileEntry]:
+    """The new segments that a start puts in the place of others (REC-3)."""
+    others = partition.files.others
+    unfinished = [e.name.offset or 0 for e in others if e.name.suffix is FileSuffix.CLEANED]
+    return [
+        each
+        for each in others
+        if each.name.suffix is FileSuffix.SWAP
+        and all((each.name.offset or 0) < least for least in unfinished)
+    ]
 
 
 def _sliced(path: str, end_bytes: int) -> TakenFile:
@@ -158,7 +172,8 @@ def removal_steps(partition: Partition) -> Iterator[Step]:
         )
         if each is not None
     }  # fmt: skip
-    names = [*entries, *(each.name.name for each in partition.files.snapshots)]
+    names = [each.name.name for each in swaps_of(partition)]
+    names += [*entries, *(each.name.name for each in partition.files.snapshots)]
     if partition.files.other(LEADER_EPOCHS_NAME) is not None:
         names.append(LEADER_EPOCHS_NAME)
     for name in names:

@@ -248,3 +248,26 @@ def test_a_damaged_source(strategy: str, golden: Golden, eoctl: Cli, tmp_path: P
         after = [*range(lost.last_offset + 1, batches[-1].header.last_offset + 1)]
         assert offsets == (before if strategy == "as-broker" else before + after)
     assert strays(new) == []
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+def test_a_compaction_that_did_not_end(
+    *, has_old: bool, golden: Golden, eoctl: Cli, tmp_path: Path
+) -> None:
+    """The broker ends it, as it would have where the files were: nothing is lost either way."""
+    whole = golden("kafka-4.3.1") / "clean"
+    dead = copy_log_dir(whole, tmp_path / "dead")
+    for path in (dead / "rolled-0").glob("000000000000000000*"):
+        if path.suffix in {".log", ".index", ".timeindex"} and "50" not in path.stem:
+            shutil.copy(path, f"{path}.swap")
+            if not has_old:
+                path.rename(f"{path}.deleted")
+    new = tmp_path / "new"
+    rows = adopt(eoctl, dead, "--to", new, "--link")
+    [row] = [each for each in rows if each["topic"] == "rolled"]
+    assert (row["log_start_offset"], row["log_end_offset"]) == (0, 60)
+    assert [*(new / "rolled-0").glob("*.log.swap")] != []
+    with Broker(new, overrides=EAGER) as broker:
+        require_served(broker, [row | {"source": str(whole / "rolled-0")}])
+    assert [*(new / "rolled-0").glob("*.swap")] == []
+    assert strays(new) == []

@@ -572,6 +572,58 @@ def test_a_segment_without_its_bytes(dead: Path, eoctl: Cli) -> None:
     assert "rolled-0/00000000000000000025.log: offsets 0 to 24 before it are lost" in outcome.errors
 
 
+def leave_swaps(partition: Path, *, old: str) -> None:
+    """New segments for the first two, as a compaction leaves them that was cut short."""
+    for base in ("00000000000000000000", "00000000000000000025"):
+        for kind in ("log", "index", "timeindex"):
+            path = partition / f"{base}.{kind}"
+            shutil.copy(path, f"{path}.swap")
+            if old == "none" or (old == "second" and base.endswith("0")):
+                path.rename(f"{path}.deleted")
+
+
+@pytest.mark.parametrize("way", ["--copy", "--link", "--move"])
+@pytest.mark.parametrize("old", ["all", "second", "none"])
+def test_a_compaction_that_did_not_end(old: str, way: str, dead: Path, eoctl: Cli) -> None:
+    """What it made is taken as it is, for the first start to end it; and it goes back."""
+    leave_swaps(dead / "rolled-0", old=old)
+    before = tree_of(dead)
+    done = eoctl("adopt", dead, "--to", "new", way, "--apply", "-o", "jsonl")
+    assert done.status == 0, done.errors
+    [row] = [each for each in rows_of(done, "adopted") if each["topic"] == "rolled"]
+    assert (row["log_start_offset"], row["log_end_offset"]) == (0, 60)
+    assert "rolled-0: a compaction did not end there: a start puts 2 new segments" in done.errors
+    assert "are lost" not in done.errors
+    for name, entry in before.items():
+        if name.startswith("rolled-0/") and name.endswith(".swap"):
+            assert (Path("new") / name).read_bytes() == entry.data
+            assert (dead / name).exists() == (way != "--move")
+    assert [*Path("new/rolled-0").glob("*.deleted")] == []
+    [journal] = Path("new.eoctl").iterdir()
+    assert eoctl("undo", journal).status == 0
+    assert difference(before, tree_of(dead)) == []
+
+
+def test_what_a_compaction_had_not_made_whole(dead: Path, eoctl: Cli) -> None:
+    """By a `.cleaned` a broker throws the `.swap` files from there on away; a damaged one is told."""
+    leave_swaps(dead / "rolled-0", old="all")
+    cleaned = dead / "rolled-0/00000000000000000025.log.cleaned"
+    cleaned.touch()
+    assert eoctl("adopt", dead, "--to", "new", "--apply").status == 0
+    names = {each.name for each in Path("new/rolled-0").iterdir() if each.suffix != ".index"}
+    assert "00000000000000000000.log.swap" in names
+    assert not names & {"00000000000000000025.log.swap", cleaned.name}
+    cleaned.unlink()
+    swap = dead / "rolled-0/00000000000000000000.log.swap"
+    data = bytearray(swap.read_bytes())
+    data[read_batches(bytes(data))[1].pos + 70] ^= 1
+    swap.write_bytes(data)
+    refused = eoctl("adopt", dead, "--to", "other")
+    assert refused.status == 4
+    assert f"{swap}: position" in refused.errors
+    assert "left by a compaction that did not end, and damaged there" in refused.errors
+
+
 def test_nothing_is_known_of_a_topic(dead: Path, eoctl: Cli) -> None:
     for number in (0, 2):
         (dead / f"bare-{number}").mkdir()

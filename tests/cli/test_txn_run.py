@@ -448,6 +448,9 @@ def test_several_topics_in_one_transaction(kafka: Path, eoctl: Callable[..., Out
     found = {
         name: [e[:2] for e in records(eoctl, f"kafka/{name}")[known[name] :]] for name in sinks
     }
+    given = {f"{e['topic']}-{e['partition']}": e["records"] for e in rows_of(outcome, "sink")}
+    assert given == {name: len(each) for name, each in found.items()}
+    assert sum(given.values()) == row["records_out"]
     # The filter begins anew with each transaction of an even number of records.
     assert found["ctp-out-0"] == wanted[::2]
     assert sorted([*found["plain-0"], *found["plain-1"]], key=str) == sorted(wanted[1::2], key=str)
@@ -460,6 +463,8 @@ def test_several_topics_in_one_transaction(kafka: Path, eoctl: Callable[..., Out
     assert len(epochs["plain"] & epochs["ctp-out"] & epochs["__consumer_offsets"]) >= 5
     again = eoctl(*SEVERAL, "--exec", IN_TURN, "--apply", "--output", "jsonl")
     assert rows_of(again, "transform")[0]["records_in"] == 0
+    assert {each["records"] for each in rows_of(again, "sink")} == {0}
+    assert rows_of(eoctl(*SEVERAL, "--exec", IN_TURN, "--output", "jsonl"), "sink") == []
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def describe(
 ) -> int:
     """Show what the coordinator knows of one id, and all its transactions in the partitions."""
     from eoctl.output import Report, emit, line
-    from eoctl.runs.txn.readers import LIST_COLUMNS, list_rows
+    from eoctl.runs.txn.readers import LIST_COLUMNS, how_to_commit, list_rows
     from eoctl.runs.txn.reports import ID_COLUMNS, find_ids, id_row, where_it_would_be, who_has_it
 
     if (transactional_id is None) == (producer_id is None):
@@ -102,6 +102,15 @@ def describe(
         world.notes.append(where_it_would_be(world, transactional_id))
     if producer_id is not None and not found:
         world.notes.append(who_has_it(world, producer_id))
+    states = [(name.transactional_id, name.state) for _, name in found]
+    world.notes += how_to_commit(
+        world,
+        (
+            (name, state.producer_id, state.producer_epoch, state.status.label)
+            for name, state in states
+            if state is not None
+        ),
+    )
     if output is OutputFormat.TEXT:
         line("")
     rows = list_rows(
@@ -126,7 +135,13 @@ def hanging(
 ) -> int:
     """Find transactions that are open longer than any may be, and say why."""
     from eoctl.output import Report, draws_tables, emit, line
-    from eoctl.runs.txn.readers import HANGING_COLUMNS, HOW_TO_END, hanging_lines, hanging_row
+    from eoctl.runs.txn.readers import (
+        HANGING_COLUMNS,
+        HOW_TO_END,
+        hanging_lines,
+        hanging_row,
+        how_to_commit,
+    )
 
     clock = now, transaction_max_timeout_ms
     world = world_of(paths, server_properties, topic, coordinator_dir, metadata_dir, *clock)
@@ -138,6 +153,13 @@ def hanging(
         )
     if found:
         world.notes.append(HOW_TO_END)
+        world.notes += how_to_commit(
+            world,
+            (
+                (e.transactional_id, e.producer_id, e.producer_epoch, e.coordinator_status)
+                for e in found
+            ),
+        )
     if output is OutputFormat.TEXT and draws_tables():
         for told in hanging_lines(world, found):
             line(told)

@@ -92,7 +92,13 @@ def run(
     from eoctl.clients.partitions.target import TargetOptions
     from eoctl.output import Report
     from eoctl.runs.appended import AppendedRows, show_appended
-    from eoctl.runs.txn.run import TransformOptions, TransformReport, answer_of, transform
+    from eoctl.runs.txn.run import (
+        SinkReport,
+        TransformOptions,
+        TransformReport,
+        answer_of,
+        transform,
+    )
     from storage.writing.partition_store import FlushPolicy
 
     wanted = TransformOptions(
@@ -114,10 +120,12 @@ def run(
         write=WriteOptions(flush=FlushPolicy(fsync), change=change),
     )
     result = transform(sources, target, wanted)
-    report = Report("transform", TransformReport._fields, result.reports)
+    reports = [Report("transform", TransformReport._fields, result.reports)]
+    if result.sinks:
+        reports.append(Report("sink", SinkReport._fields, result.sinks))
     show_appended(
         AppendedRows(
-            reports=[report],
+            reports=reports,
             recoveries=result.recoveries,
             changes=result.changes,
             notes=result.notes,

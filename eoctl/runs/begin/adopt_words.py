@@ -103,6 +103,16 @@ def _told_of_start(found: FoundCopies) -> Iterator[str]:
         ],
         "partitions that a start cuts",
     )
+    yield from first_of(
+        [
+            f"{each.key}: a compaction did not end there: a start puts"
+            f" {counted(each.survey.swapped_count, 'new segment')} in the place of what"
+            " they replace"
+            for each in found.taken
+            if each.survey.swapped_count
+        ],
+        "partitions with a compaction that did not end",
+    )
     unloaded = [each for each in found.taken if each.survey.start_end_offset is None]
     yield from (
         f"{each.key}: a broker would not load it as it is; see eoctl check {pasted(each.copy.path)}"
@@ -177,7 +187,7 @@ def _told_of_sources(adoption: Adoption, found: FoundCopies, way: str) -> Iterat
     elif way == "move":
         yield (
             "the sources keep their directories with partition.metadata; what was in them stays in"
-            " the backup until it is pruned"
+            " the backup, if one is kept, until it is pruned"
         )
     others = other_owners(
         adoption.log_dir, [str(Path(each.copy.path).parent) for each in found.taken]

@@ -40,7 +40,7 @@ from storage.producers.transactions import DEFAULT_MAX_TIMEOUT_MS
 from storage.shell_words import as_argument, call_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from recovery.cluster.coordinator_log import IdRecord
     from recovery.replay.recover_state import RecoveredState
@@ -367,6 +367,31 @@ def hanging_lines(world: TxnWorld, found: Sequence[OpenTransactionReport]) -> It
         yield f"  {call or f'not to be ended from here: {each.reason}'}"
     if len(oldest) > TOLD_COUNT:
         yield f"and {len(oldest) - TOLD_COUNT:,} more"
+
+
+UNDECIDED = frozenset({TransactionStatus.ONGOING.label, TransactionStatus.PREPARE_COMMIT.label})
+
+
+def how_to_commit(
+    world: TxnWorld, found: Iterable[tuple[str | None, int, int, str | None]]
+) -> Iterator[str]:
+    """Name the call for one whose commit is decided elsewhere, if any of these may be.
+
+    Args:
+        world: where they are.
+        found: transactional id, producer id, producer epoch, status by the coordinator.
+    """
+    for name, producer_id, producer_epoch, status in found:
+        if name is not None and status in UNDECIDED:
+            log_dirs = [each.path for each in world.found.log_dirs]
+            ids = ["--producer-id", str(producer_id), "--producer-epoch", str(producer_epoch)]
+            call = ["eoctl", "txn", "commit", *map(as_argument, log_dirs)]
+            call += ["--transactional-id", name, *ids]
+            yield (
+                "what a checkpoint elsewhere (of Flink, for one) has as prepared is to be"
+                f" committed, with the ids that it has there: {call_text(call)}"
+            )
+            return
 
 
 def offline_command(found: OpenTransactionReport, options: TxnOptions) -> str | None:

@@ -10,6 +10,7 @@ finishes or aborts when the next run opens it, and the committed offset says whe
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -45,7 +46,7 @@ from storage.shell_words import pasted
 from storage.writing.record_builder import DEFAULT_BATCH_BYTES, BatchBuilder, ProducerIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from eoctl.clients.partitions.target import WriteTarget
     from eoctl.clients.text.inputs import InputRecord
@@ -96,13 +97,24 @@ class TransformReport(NamedTuple):
     path: str
 
 
+class SinkReport(NamedTuple):
+    """A row of a run with several topics: a target partition, and how many records it was given."""
+
+    topic: str
+    partition: int
+    records: int
+    path: str
+
+
 class TransformResult(NamedTuple):
     """What came of a run; `error` ended it early, and what the rows say was committed.
 
+    `sinks`: of several topics, once they are written to; else the sources have it.
     `status`: what it ends with if there is no error: as `consume` of the same sources.
     """
 
     reports: tuple[TransformReport, ...]
+    sinks: tuple[SinkReport, ...]
     recoveries: tuple[Plan, ...]
     changes: tuple[FileChange, ...]
     notes: tuple[str, ...]
@@ -306,6 +318,8 @@ class _TransformRun:
         for each in self.sources:
             each.start(self.offsets.committed(each.place), options.group)
         self.places = [(each.target.name.topic, each.target.name.partition) for each in opened]
+        self.paths = [each.target.path for each in opened]
+        self.counts = Counter[int]()  # committed records by target partition
         self.producer_ids = [self.transactional.producer.producer_id]
         first = ProducerIdentity(*self.transactional.producer, base_sequence=0)
         self.producers = [
@@ -356,12 +370,22 @@ class _TransformRun:
         notes = notes_of(opened, self.now, is_applied=is_applied, more=self.notes)
         return TransformResult(
             reports=tuple(each.report(is_applied=is_applied) for each in self.sources),
+            sinks=tuple(self._sink_reports()) if is_applied and len(self.sinks) > 1 else (),
             recoveries=self.partitions.recoveries,
             changes=self.partitions.changes,
             notes=tuple(dict.fromkeys(notes)),
             error=error,
             status=status,
         )
+
+    def _sink_reports(self) -> Iterator[SinkReport]:
+        for number, (topic, partition) in enumerate(self.places):
+            yield SinkReport(
+                topic=topic,
+                partition=partition,
+                records=self.counts[number],
+                path=self.paths[number],
+            )
 
     def _pass(self, source: _SourcePartition, interrupts: Interrupts) -> None:
         is_applied, limit = self.options.write.change.apply, self.options.max_transactions
@@ -406,14 +430,16 @@ class _TransformRun:
         transactional.end(is_commit=True)
         for each in self.producers:
             each.next_transaction()
+        self.counts += touched
         for number in touched:
             self.producers[number].note_end(is_commit=True)
         if self.producers[0].identities.lacks_id(self.producers[0].transaction):
             self.producer_ids.append(transactional.producer.producer_id)
 
-    def _send(self, records: Sequence[tuple[str, InputRecord]]) -> set[int]:
+    def _send(self, records: Sequence[tuple[str, InputRecord]]) -> Counter[int]:
+        """Send them; returns how many each target partition was given."""
         numbers = [self.sinks[topic].choose(each) for topic, each in records]
-        touched = set(numbers)
+        touched = Counter(numbers)
         for number in sorted(touched):
             who = self.producers[number].identities.at(self.producers[number].transaction, 0)
             sender = ProducerIdAndEpoch(who.producer_id, who.producer_epoch)

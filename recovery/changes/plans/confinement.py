@@ -68,7 +68,8 @@ def why_not_confined(
     is_ours = name.kind in LOG_FILE_KINDS
     if name.kind is FileKind.PARTITION_METADATA:
         is_ours = not is_removed and (content is None or _is_topic_id(content))
-    if not is_ours or name.suffix is not FileSuffix.NONE:
+    # A `.swap` is taken over as it is; what else has a suffix, a broker would remove.
+    if not is_ours or name.suffix not in {FileSuffix.NONE, FileSuffix.SWAP}:
         return "which is no file that a plan may change"
     return why_no_partition(str(file.parent), log_dirs)
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from recovery.changes.journals.unfinished import require_finished
 from recovery.cluster.clusters import Clusters, find_metadata
 from storage.dirs.discovery import discover, duplicate_partitions, is_foreign
-from storage.dirs.log_dir import StoppedState
+from storage.dirs.log_dir import MAX_FILE_BYTES, StoppedState
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC, PARTITION_METADATA_NAME, DirState
+from storage.files.small_file import read_small_file
 from storage.formats.partition_metadata import parse_partition_metadata
 
 if TYPE_CHECKING:
@@ -142,12 +143,13 @@ def _cluster_id(log_dirs: Iterable[LogDir]) -> str | None:
 
 
 def _topic_id(path: str) -> bytes | None:
+    name = str(Path(path, PARTITION_METADATA_NAME))
     try:
-        data = Path(path, PARTITION_METADATA_NAME).read_bytes()
+        data = read_small_file(name, MAX_FILE_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise AccessError(error, str(Path(path, PARTITION_METADATA_NAME))) from error
+        raise AccessError(error, name) from error
     try:
         return parse_partition_metadata(data).topic_id
     except FormatError:

@@ -354,6 +354,17 @@ def test_all_that_is_missing_is_named_at_once(dead: Path, eoctl: Cli) -> None:
     assert eoctl("check", "new", "--fail-on", "error").status == 0
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(dead: Path, eoctl: Cli) -> None:
+    (dead / "txn-0/partition.metadata").unlink()
+    os.mkfifo(dead / "txn-0/partition.metadata")
+    outcome = eoctl("adopt", dead, "--to", "new")
+    assert outcome.status == 3
+    assert "dead/txn-0/partition.metadata: Not a regular file" in outcome.errors
+    outcome = eoctl("produce", dead / "txn-0", os.devnull, "--single-copy")
+    assert outcome.status == 3, outcome.errors
+    assert "dead/txn-0/partition.metadata: Not a regular file" in outcome.errors
+
+
 def test_two_ids_of_one_name(dead: Path, eoctl: Cli) -> None:
     """The one that is named counts; copies with the other are left out."""
     right, wrong = topic_id_of(dead / "txn-1"), bytes(range(16))

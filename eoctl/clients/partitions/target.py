@@ -17,7 +17,7 @@ from recovery.changes.plans.changeable import require_live
 from recovery.changes.plans.confinement import require_in_reach
 from recovery.cluster.clusters import image_around
 from storage.dirs.log_config import read_log_config
-from storage.dirs.log_dir import PartitionDir, read_log_dir
+from storage.dirs.log_dir import MAX_FILE_BYTES, PartitionDir, read_log_dir
 from storage.dirs.partition import Partition
 from storage.dirs.partition_files import list_partition
 from storage.errors import AccessError, FormatError, RefusedError, UsageError
@@ -29,6 +29,7 @@ from storage.file_names import (
     parse_partition_name,
 )
 from storage.files.broker_lock import LockHeldError
+from storage.files.small_file import read_small_file
 from storage.formats.meta_properties import RESERVED_DIRECTORY_IDS
 from storage.formats.partition_metadata import (
     ZERO_UUID,
@@ -283,7 +284,7 @@ def read_topic_id(directory: Path) -> bytes | None:
     """Read the id in `partition.metadata`; None without one. Raises AccessError, FormatError."""
     path = directory / PARTITION_METADATA_NAME
     try:
-        return parse_partition_metadata(path.read_bytes()).topic_id
+        return parse_partition_metadata(read_small_file(path, MAX_FILE_BYTES)).topic_id
     except FileNotFoundError:
         return None
     except OSError as exc:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from struct import Struct
@@ -42,6 +43,7 @@ VERSION = 1  # of KafkaCommittableSerializer
 MAX_FILE_BYTES = 64 << 20
 NAMES = Committable._fields
 _ZERO_WITHIN_BYTES = 10
+_WHOLE = re.compile(r"-?[0-9]+")  # Python takes 4_0 for 40, and digits of all scripts
 
 
 def read_committables(path: str) -> tuple[Committable, ...]:
@@ -117,7 +119,7 @@ def _parse_text(data: bytes, path: str) -> Iterator[Committable]:
 
 def _of_json(line: str, where: str) -> Committable:
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as exc:
         raise UsageError(f"{where}: no JSON: {exc}") from exc
     missing = [name for name in NAMES if name not in value]
@@ -132,17 +134,32 @@ def _of_json(line: str, where: str) -> Committable:
     return Committable(name, *numbers)
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are there once. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
 def _of_csv(line: str, where: str) -> Committable | None:
     try:
         fields: list[Any] = next(csv.reader([line.rstrip("\r")], skipinitialspace=True))
         if tuple(fields) == NAMES:
             return None
         name, producer_id, epoch = fields
-        return Committable(name, int(producer_id), int(epoch))
+        return Committable(name, _whole(producer_id), _whole(epoch))
     except (ValueError, csv.Error) as exc:
         raise UsageError(
             f"{where}: are not the three fields {','.join(NAMES)}", next_step=_how()
         ) from exc
+
+
+def _whole(text: str) -> int:
+    """Parse a number. Raises ValueError."""
+    if _WHOLE.fullmatch(text.strip()) is None:
+        raise ValueError(text)
+    return int(text)
 
 
 # --- Flink ----------------------------------------------------------------------------------------

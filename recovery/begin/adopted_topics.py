@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.begin.internal_topics import INTERNAL_TOPICS, MAX_PARTITIONS
 from storage.errors import RefusedError, UsageError
+from storage.file_names import is_topic_name
 from storage.formats.partition_metadata import format_uuid, new_topic_id
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def resolve_topics(brokers: DeadBrokers, wanted: WantedTopics) -> ResolvedTopics
     by_name: dict[str, dict[int, tuple[DeadCopy, ...]]] = {}
     for key, copies in brokers.copies.items():
         by_name.setdefault(key.topic, {})[key.partition] = copies
+    _require_legal_names(by_name)
     for name in (*wanted.topic_ids, *wanted.partitions_counts):
         if name not in by_name:
             raise UsageError(f"{name}: no partition of that topic is here")
@@ -92,6 +94,21 @@ def resolve_topics(brokers: DeadBrokers, wanted: WantedTopics) -> ResolvedTopics
     return ResolvedTopics(
         tuple(topics), tuple(lacks), (*notes, *_told_of_absent(by_name, brokers.image))
     )
+
+
+def _require_legal_names(by_name: Mapping[str, Mapping[int, tuple[DeadCopy, ...]]]) -> None:
+    """Refuse directories that are of no topic, whatever is in them: no client could ask for it."""
+    odd = [
+        copies[0].path
+        for name, numbers in by_name.items()
+        if not is_topic_name(name)
+        for copies in numbers.values()
+    ]
+    if odd:
+        raise RefusedError(
+            f"{_paths(odd)}: no topic can have that name",
+            next_step="move what is no topic out of the log dir, or give it its topic's name",
+        )
 
 
 def _require_own_ids(topics: Iterable[AdoptedTopic]) -> None:

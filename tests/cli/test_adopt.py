@@ -565,6 +565,17 @@ def test_a_directory_that_was_kept_beside_its_like(dead: Path, eoctl: Cli) -> No
     assert not Path("new").exists()
 
 
+@pytest.mark.parametrize("name", ["a b", "..", "x\ny", "\udcff", "\u0430", "a" * 250])
+def test_a_name_that_no_topic_can_have(name: str, dead: Path, eoctl: Cli) -> None:
+    """No client could ask for it."""
+    shutil.copytree(dead / "txn-0", dead / f"{name}-0")
+    set_topic_id(dead / f"{name}-0", bytes(range(16)))
+    refused = eoctl("adopt", dead, "--to", "new", "--apply")
+    assert refused.status == 4
+    assert b"no topic can have that name" in refused.stderr
+    assert not Path("new").exists()
+
+
 def test_offsets_in_an_empty_partition(golden: Golden, eoctl: Cli) -> None:
     copy_log_dir(golden("kafka-4.3.1") / "clean", Path("dead"))
     shutil.rmtree("dead/plain-1")

@@ -114,7 +114,8 @@ ROOMS: dict[str, set[str]] = {
     "recovery.begin": {
         "recovery.changes.journals", "recovery.changes.plans", "recovery.checks",
         "recovery.checks.grounds", "recovery.cluster", "recovery.fsck", "recovery.groups",
-        "recovery.repair", "recovery.rules", "recovery.start", "recovery.transactions",
+        "recovery.rebuild", "recovery.repair", "recovery.rules", "recovery.start",
+        "recovery.transactions",
     },
     "recovery.replicas": {
         "recovery.audit", "recovery.changes.plans", "recovery.rebuild", "recovery.replay",

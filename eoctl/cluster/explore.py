@@ -1,8 +1,9 @@
 """Many courses of events, one a seed, and the shortest one that loses something.
 
-A seed chooses one to three faults of the wanted kinds; the run is a small one, in a directory of
-its own that goes afterwards. What the checker condemns is made shorter as long as it still condemns
-the same: faults are left out, then records. It is repeated by `cluster init`, `run` and `check`.
+A seed chooses faults of the wanted kinds or classes (`fault_classes`); the run is a small one, in a
+directory of its own that goes afterwards. What the checker condemns is made shorter as long as it
+still condemns the same: faults are left out, then records. It is repeated by `cluster init`, `run`
+and `check`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.checker import HistoryChecker, read_replica
+from eoctl.cluster.fault_classes import drawn_faults
 from eoctl.cluster.history import HistoryReader
 from eoctl.cluster.layout import make_cluster
-from eoctl.cluster.scheduler import Scheduler
 from eoctl.cluster.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from eoctl.cluster.simulation import RunResult
     from eoctl.cluster.trace import TraceEvent
 
-KINDS = ("kill", "power", "partition", "stop")
-TARGETS = ("leader", "follower", "any", "all")
-MAX_FAULTS = 3
 MAX_STEPS = 12
 # What a person has to see of a course of events, the first what goes first when it is too much.
 _LESS_TOLD = ("session", "start", "isr", "refused", "election")
@@ -75,20 +73,6 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
     return Course(run=run, result=result, events=simulation.trace.events, findings=found)
 
 
-def drawn_faults(seed: int, kinds: tuple[str, ...]) -> str:
-    """The faults of a seed, as they are written."""
-    draw = Scheduler(seed).draw
-    moments = sorted(5 + draw(90) for _ in range(1 + draw(MAX_FAULTS)))
-    faults = []
-    for moment in moments:
-        kind = kinds[draw(len(kinds))]
-        faults.append(f"{kind} {TARGETS[draw(len(TARGETS))]} at {moment}%")
-    if len(moments) > 1 and draw(2):
-        who = ("first", "last", "all")[draw(3)]
-        faults.append(f"start {who} at {min(moments[-1] + 1 + draw(30), 100)}%")
-    return ", ".join(faults)
-
-
 def explore(
     settings: PlaySettings,
     run: RunSettings,
@@ -102,7 +86,7 @@ def explore(
     Raises as `play_course`.
     """
     for seed in seeds:
-        tried = run._replace(seed=seed, faults=drawn_faults(seed, kinds))
+        tried = run._replace(seed=seed, faults=drawn_faults(seed, kinds, settings))
         course = play_course(settings, tried)
         on_seed(seed)
         if course.findings:

@@ -35,9 +35,9 @@ RETRY_BACKOFF_US = 100 * MS_US
 METADATA_TIMEOUT_US = SECOND_US
 BUFFER_FULL = "BUFFER_FULL"
 DELIVERY_TIMED_OUT = "DELIVERY_TIMED_OUT"
-# Refused before anything was appended.
 OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-NOT_APPENDED = frozenset({NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, "INVALID_PRODUCER_EPOCH"})
+# Refused before anything was appended. A leader that is one no more says so of what waits, too.
+NOT_APPENDED = frozenset({NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, "INVALID_PRODUCER_EPOCH"})
 RETRIABLE = frozenset(
     {
         NOT_LEADER,
@@ -284,10 +284,11 @@ class Producer:
             is_retriable = True
             if self._flying[batch.key][0] is batch:
                 self._renew(batch.key)
-        if is_retriable and batch.attempts <= self._settings.retries:
-            self._ask()
-            self._wait(batch)
-            return
+        if is_retriable:
+            self._ask()  # whoever leads now, also for what is not sent again
+            if batch.attempts <= self._settings.retries:
+                self._wait(batch)
+                return
         self._finish(batch, "info" if batch.is_unknown else "fail", error=error)
 
     def _expired(self, batch: _SentBatch) -> None:

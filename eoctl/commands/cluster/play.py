@@ -220,8 +220,17 @@ def explore(
         int, option(min=1, max=10_000, metavar="N", help="Records of each run.")
     ] = 60,
     rate: Annotated[int, option(min=0, max=100_000, metavar="N", help="Records a second.")] = 4,
+    in_flight: Annotated[
+        int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
+    ] = 5,
     faults: Annotated[
-        str, option(metavar="KINDS", help="Of kill, power, partition, stop, those to be tried.")
+        str,
+        option(
+            metavar="KINDS",
+            help="Of kill, power, partition, stop, kill-one, kill-in-turn, kill-then-power,"
+            " stop-then-power,"
+            " power-all, partition-leader, rejoin and restart-all, those to be tried.",
+        ),
     ] = "kill,power,partition",
     seeds: Annotated[
         int, option(min=1, max=1_000_000, metavar="N", help="So many courses of events.")
@@ -254,5 +263,6 @@ def explore(
         is_idempotent=not no_idempotence and acks is Acks.ALL,
         records=records,
         rate=rate,
+        in_flight=in_flight,
     )
     return explore_cluster(settings, run, faults, range(seed, seed + seeds), output)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.explore import KINDS, explore, steps
+from eoctl.cluster.explore import explore, steps
+from eoctl.cluster.fault_classes import CLASSES, KINDS
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.runs.cluster.play import EventRow, event_row, require_possible
@@ -58,10 +59,11 @@ def explore_cluster(
 def parse_kinds(text: str) -> tuple[str, ...]:
     """Read --faults of explore. Raises UsageError."""
     kinds = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
-    wrong = [each for each in kinds if each not in KINDS]
+    known = (*KINDS, *CLASSES)
+    wrong = [each for each in kinds if each not in known]
     if wrong or not kinds:
         raise UsageError(
-            f"--faults {text}: {(wrong or ['nothing'])[0]!r} is none of {', '.join(KINDS)}"
+            f"--faults {text}: {(wrong or ['nothing'])[0]!r} is none of {', '.join(known)}"
         )
     return kinds
 
@@ -101,6 +103,7 @@ RUN_OPTIONS = {
     "--no-idempotence": "is_idempotent",
     "--records": "records",
     "--rate": "rate",
+    "--in-flight": "in_flight",
     "--faults": "faults",
     "--seed": "seed",
 }

@@ -1,0 +1,191 @@
+"""Rules of replication, each broken on purpose: what `explore` must condemn (the judge of judges).
+
+A mutant is a patch of the one place that has the rule. What it is explored with says which faults
+bring it to light, and that without the patch the same settings lose nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.cluster.broker import Broker
+from eoctl.cluster.controller import Controller
+from eoctl.cluster.settings import PlaySettings, RunSettings
+from recovery.elections import rules
+from storage.replication.leader import LeaderReplica
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import pytest
+
+    from eoctl.cluster.messages import FetchPart
+    from recovery.elections.rules import PartitionState, Terms
+    from storage.file_names import TopicPartition
+    from storage.replication.leader import IsrChange
+
+TWO_IN_SYNC = PlaySettings(min_insync=2, fsync="batch")
+IMPATIENT = TWO_IN_SYNC._replace(lag_time_max_ms=1500)
+ELR = PlaySettings(min_insync=2, has_elr=True)
+# One batch in flight: a broker that is started again knows the last batch of a producer only, so
+# that several may be there twice, without any rule being broken.
+SPARSE = RunSettings(records=60, rate=4, in_flight=1)
+ONCE = RunSettings(records=480, rate=4, retries=0, is_idempotent=False)
+LONG = RunSettings(records=240, rate=4)
+
+
+class Mutant(NamedTuple):
+    """One broken rule.
+
+    Attributes:
+        rule: the id of what is broken.
+        seed: the first that brings it to light.
+        patch: breaks it.
+        faults: kinds and classes that do.
+    """
+
+    rule: str
+    seed: int
+    patch: Callable[[pytest.MonkeyPatch], None]
+    faults: tuple[str, ...] = ("kill", "power", "partition")
+    settings: PlaySettings = TWO_IN_SYNC
+    run: RunSettings = SPARSE
+
+
+def _advance_to(choose: Callable[[LeaderReplica, int], int]) -> Callable[..., None]:
+    """Break REPL-3 by another choice of the high watermark."""
+
+    def patch(patched: pytest.MonkeyPatch) -> None:
+        def advance(self: LeaderReplica, now_us: int) -> bool:
+            candidate = choose(self, now_us)
+            if candidate <= self.high_watermark:
+                return False
+            self.high_watermark = candidate
+            return True
+
+        patched.setattr(LeaderReplica, "advance", advance)
+
+    return patch
+
+
+def _log_end(leader: LeaderReplica, now_us: int) -> int:
+    del now_us
+    return leader.end_offset
+
+
+def _greatest(leader: LeaderReplica, now_us: int) -> int:
+    """The greatest end of a follower in the ISR, not the smallest."""
+    del now_us
+    ends = [leader.followers[each].end_offset for each in leader.isr if each != leader.broker_id]
+    return max(ends, default=leader.end_offset)
+
+
+def _of_those_who_keep_up(leader: LeaderReplica, now_us: int) -> int:
+    """Followers that lag stay in the ISR, and are not waited for."""
+    ends = [
+        each.end_offset
+        for each in leader.followers.values()
+        if now_us - each.caught_up_us <= 1_000_000
+    ]
+    return min(ends, default=leader.end_offset)
+
+
+def _acknowledges_at_once(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(LeaderReplica, "answer", lambda _, __: "")
+
+
+def _asks_for_nobody(patched: pytest.MonkeyPatch) -> None:
+    """REPL-6: min.insync.replicas is asked for neither before nor after the append."""
+    patched.setattr(LeaderReplica, "min_insync", property(lambda _: 1))
+
+
+def _never_cuts(patched: pytest.MonkeyPatch) -> None:
+    def diverging(_self: Broker, _key: TopicPartition, _part: FetchPart) -> None:
+        return None
+
+    patched.setattr(Broker, "_diverging", diverging)
+
+
+def _consumers_read_all(patched: pytest.MonkeyPatch) -> None:
+    def consume(self: Broker, client: Any, key: TopicPartition, offset: int, answered: Any) -> None:
+        core = self.leading.get(key)
+        if core is None:
+            self._network.send(self, client, answered, "NOT_LEADER_OR_FOLLOWER", [], -1)
+            return
+        batches = self.log(key).read(offset, core.end_offset, 1 << 20)
+        self._network.send(self, client, answered, "", batches, core.end_offset)
+
+    patched.setattr(Broker, "consume", consume)
+
+
+def _elects_outside(patched: pytest.MonkeyPatch) -> None:
+    """REPL-8: the first that runs, whether it is in the ISR or not."""
+
+    def elect(
+        state: PartitionState,
+        _terms: Terms,
+        _isr: tuple[int, ...],
+        _elr: tuple[int, ...],
+        running: Collection[int],
+    ) -> tuple[int, bool]:
+        for each in (state.leader, *state.replicas):
+            if each in running:
+                return each, False
+        return rules.NO_LEADER, False
+
+    patched.setattr(rules, "_elect", elect)
+
+
+def _keeps_epoch(patched: pytest.MonkeyPatch) -> None:
+    def next_epochs(leader_epoch: int, partition_epoch: int, *, has_new_leader: bool) -> Any:
+        del has_new_leader
+        return leader_epoch, partition_epoch + 1
+
+    patched.setattr(Controller, "next_epochs", staticmethod(next_epochs))
+
+
+def _fences_nobody(patched: pytest.MonkeyPatch) -> None:
+    """Changes of the ISR are taken from leaders of an epoch that is over."""
+
+    def alter(self: Controller, broker: Any, key: TopicPartition, change: IsrChange) -> None:
+        changed = self._changed(
+            lambda each: rules.altered(each, self.terms, change.isr, self._running), only=key
+        )
+        self._write(changed)
+        self._network.send(self, broker, broker.altered, key, change, "", self.led(key))
+
+    patched.setattr(Controller, "alter", alter)
+
+
+def _lets_the_dead_in(patched: pytest.MonkeyPatch) -> None:
+    """REPL-11: with ELR, a broker that was not stopped cleanly keeps its place."""
+
+    def registered(
+        state: PartitionState,
+        terms: Terms,
+        broker: int,
+        running: Collection[int],
+        *,
+        is_clean: bool,
+    ) -> PartitionState:
+        del is_clean
+        return rules.fenced(state, terms, broker, running)
+
+    patched.setattr(rules, "registered", registered)
+
+
+MUTANTS = {
+    "hw-is-log-end": Mutant("REPL-3", 0, _advance_to(_log_end)),
+    "hw-is-greatest": Mutant("REPL-3", 54, _advance_to(_greatest)),
+    "hw-skips-laggards": Mutant("REPL-3", 13, _advance_to(_of_those_who_keep_up)),
+    "acks-at-once": Mutant("REPL-6", 0, _acknowledges_at_once),
+    "asks-for-nobody": Mutant("REPL-6", 0, _asks_for_nobody, ("stop-then-power",), settings=ELR),
+    "reads-all": Mutant("REPL-7", 9, _consumers_read_all),
+    "elects-outside": Mutant("REPL-8", 23, _elects_outside),
+    "keeps-epoch": Mutant("REPL-8", 13, _keeps_epoch, ("restart-all",)),
+    "fences-nobody": Mutant(
+        "REPL-8", 7, _fences_nobody, ("partition-leader",), settings=IMPATIENT, run=LONG
+    ),
+    "never-cuts": Mutant("REPL-10", 1, _never_cuts, ("partition-leader",), run=ONCE),
+    "dead-let-in": Mutant("REPL-11", 0, _lets_the_dead_in, ("stop-then-power",), settings=ELR),
+}

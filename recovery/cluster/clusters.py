@@ -99,8 +99,6 @@ def newest_image(selected: Iterable[Selected]) -> NewestImage:
     if not image.is_complete:
         notes += map(str, image.problems)
         notes.append(f"{image.path}: not all of it could be read: a state may be an older one")
-    if not reading.passed_over:
-        notes += doubtful_ends(copies, image.path)
     return NewestImage(image, tuple(copies), tuple(notes))
 
 

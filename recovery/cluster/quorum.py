@@ -105,7 +105,8 @@ class ChosenReading(NamedTuple, Generic[T]):
     """What was read of the copy that counts.
 
     Attributes:
-        passed_over: newer copies of which not all could be read, in words. Empty: there is none.
+        passed_over: newer copies of which not all could be read, or that may have been newer before
+            their damage, in words. Empty: there is none.
     """
 
     copy: MetadataCopy
@@ -158,7 +159,8 @@ def read_newest_whole(
             return ChosenReading(copy, found, tuple(passed_over))
     if first is None:
         raise refused or UsageError("no copy of the metadata")
-    return first
+    doubts = () if passed_over else doubtful_ends(copies, first.copy.partition.path)
+    return first._replace(passed_over=tuple(doubts))
 
 
 def voters_of(image: ClusterImage, copies: Iterable[MetadataCopy]) -> tuple[int, ...]:

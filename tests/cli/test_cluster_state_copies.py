@@ -85,6 +85,24 @@ def test_the_newest_is_damaged(
     assert f"{three[1]}/__cluster_metadata-0 counts: older, and whole" in advice.errors
 
 
+@pytest.mark.parametrize("options", [(), ("--history",)])
+def test_a_copy_that_may_have_been_the_newest(
+    three: list[Path], eoctl: Callable[..., Any], options: tuple[str, ...]
+) -> None:
+    """Damaged from its middle to its end it is the shortest, and is not chosen."""
+    (log,) = (three[0] / "__cluster_metadata-0").glob("*.log")
+    data = log.read_bytes()
+    half = len(data) // 2
+    log.write_bytes(data[:half] + b"\x55" * half)
+    done = eoctl("cluster-state", *three, *options, *JSONL)
+    assert done.status == 5
+    assert any(
+        each
+        == f"{three[0]}/__cluster_metadata-0: damaged towards its end: what it had may be newer"
+        for each in notes_of(done)
+    )
+
+
 def test_before_the_damage_the_newest_counts(three: list[Path], eoctl: Callable[..., Any]) -> None:
     flip(three[0], 0.9)
     done = eoctl("cluster-state", *three, "--at", 20, *JSONL)

@@ -77,7 +77,7 @@ ALLOWED = (
         "KRaft indexes what it appends at once, several batches; how many a log does not tell",
     ),
     Allowed(
-        ("empty-log-in-the-middle",),
+        ("empty-log-in-the-middle", "first-log-is-emptied"),
         ("unfounded",),
         ("rebuild",),
         "after a clean stop a start takes the newest snapshot: check asks for that one only",

@@ -29,6 +29,7 @@ from recovery.changes.plans.checked_values import (
     time_ns_of,
 )
 from recovery.changes.plans.confinement import (
+    begins_a_log_dir,
     why_no_partition,
     why_not_confined,
     why_not_made,
@@ -44,7 +45,7 @@ from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from storage.files.fsio import FileSystem
 
@@ -358,7 +359,7 @@ def _journal_of(entries: list[dict[str, Any]], directory: str, valid_bytes: int)
     found = found._replace(
         directories=_directories(begin["directories"]),
         neighbours=_texts(begin["neighbours"]),
-        steps=tuple(_step_of(each, found.log_dirs) for each in steps),
+        steps=tuple(_steps_of(steps, found.log_dirs)),
     )
     if foreign := found.directories.keys() - set(found.touched_directories):
         raise ValueError(f"{min(foreign)} is no directory of its steps")
@@ -376,7 +377,7 @@ def _with_touches(found: Journal, entries: list[dict[str, Any]]) -> Journal:
             found.directories.update(_directories(each["directories"]))
             found.neighbours.update(_texts(each["neighbours"]))
             made.update(_texts(each["new_directories"]))
-            steps += [_step_of(step, found.log_dirs) for step in each["steps"]]
+            steps += _steps_of(each["steps"], found.log_dirs)
             sessions += [_session_of(step) for step in each["sessions"]]
         elif each["entry"] == "end":
             ends = {
@@ -420,19 +421,32 @@ def _sizes_and_times(files: dict[Any, Any]) -> dict[str, tuple[int, int]]:
     }
 
 
-def _step_of(entry: dict[str, Any], log_dirs: Collection[str]) -> JournalStep:
-    step = _parsed_step(entry)
+def _steps_of(entries: Iterable[dict[str, Any]], log_dirs: Collection[str]) -> list[JournalStep]:
+    found = [_parsed_step(each) for each in entries]
+    is_beginning = begins_a_log_dir(each.path for each in found)
+    for each in found:
+        _require_confined(each, log_dirs, is_beginning=is_beginning)
+    return found
+
+
+def _require_confined(step: JournalStep, log_dirs: Collection[str], *, is_beginning: bool) -> None:
     # As for a plan: what comes from another hand must not lead to other files.
     is_removed = step.action is Action.REMOVE
     is_new = step.before is None
     reason = (
         why_not_made(step.path, log_dirs)
         if step.action is Action.MAKE
-        else why_not_confined(step.path, log_dirs, None, is_removed=is_removed, is_new=is_new)
+        else why_not_confined(
+            step.path,
+            log_dirs,
+            None,
+            is_removed=is_removed,
+            is_new=is_new,
+            is_beginning=is_beginning,
+        )
     )
     if reason:
         raise ValueError(f"{step.path}, {reason}")
-    return step
 
 
 def _session_of(entry: dict[str, Any]) -> JournalStep:

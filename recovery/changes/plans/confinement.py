@@ -41,13 +41,25 @@ def log_dir_of(path: str) -> str:
     return str(file.parent if is_top_level else file.parent.parent)
 
 
+def begins_a_log_dir(paths: Iterable[str]) -> bool:
+    """Whether steps that change these files make a log dir from nothing."""
+    return any(Path(each).name in _BEGINNING for each in paths)
+
+
 def why_not_confined(
-    path: str, log_dirs: Collection[str], content: bytes | None, *, is_removed: bool, is_new: bool
+    path: str,
+    log_dirs: Collection[str],
+    content: bytes | None,
+    *,
+    is_removed: bool,
+    is_new: bool,
+    is_beginning: bool,
 ) -> str:
     """Why a step must not change a file, by its name; "": it may.
 
     The `content` that it gets (None: not at hand) counts for a `partition.metadata` and what a log
-    dir begins with: it is one.
+    dir begins with: it is one. Steps that begin a log dir (`is_beginning`) take `.swap` files over
+    as they are: the next start of a broker ends what they are of. Nothing else touches them.
     """
     file = Path(path)
     name = classify(file.name)
@@ -68,8 +80,8 @@ def why_not_confined(
     is_ours = name.kind in LOG_FILE_KINDS
     if name.kind is FileKind.PARTITION_METADATA:
         is_ours = not is_removed and (content is None or _is_topic_id(content))
-    # A `.swap` is taken over as it is; what else has a suffix, a broker would remove.
-    if not is_ours or name.suffix not in {FileSuffix.NONE, FileSuffix.SWAP}:
+    suffixes = {FileSuffix.NONE, FileSuffix.SWAP} if is_beginning else {FileSuffix.NONE}
+    if not is_ours or name.suffix not in suffixes:
         return "which is no file that a plan may change"
     return why_no_partition(str(file.parent), log_dirs)
 

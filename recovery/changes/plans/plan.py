@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.changes.plans.checked_values import number_of, plain_object, text_of
 from recovery.changes.plans.confinement import (
+    begins_a_log_dir,
     log_dir_of,
     require_in_reach,
     why_not_confined,
@@ -517,7 +518,7 @@ def _content(text: str, size_bytes: int) -> bytes:
     return content
 
 
-def _why_out_of_bounds(step: Step, log_dirs: Sequence[str]) -> str:
+def _why_out_of_bounds(step: Step, log_dirs: Sequence[str], *, is_beginning: bool) -> str:
     if step.action is Action.MAKE:
         return why_not_made(step.path, log_dirs)
     return why_not_confined(
@@ -526,6 +527,7 @@ def _why_out_of_bounds(step: Step, log_dirs: Sequence[str]) -> str:
         step.content or b"",
         is_removed=step.action is Action.REMOVE,
         is_new=step.before is None,
+        is_beginning=is_beginning,
     )
 
 
@@ -533,8 +535,9 @@ def _require_confined(plan: Plan, path: str) -> None:
     """Refuse paths that lead elsewhere; a plan may come from another hand."""
     if not PLAN_ID.fullmatch(plan.plan_id):
         raise RefusedError(f"{path}: its id {plan.plan_id!r} is none that eoctl gives")
+    is_beginning = begins_a_log_dir(each.path for each in plan.steps)
     for each in plan.steps:
-        if reason := _why_out_of_bounds(each, plan.log_dirs):
+        if reason := _why_out_of_bounds(each, plan.log_dirs, is_beginning=is_beginning):
             raise RefusedError(f"{path}: a step would change {each.path}, {reason}")
         if each.pieces is not None and (reason := why_not_readable(each.pieces, each.path)):
             raise RefusedError(f"{path}: a step would write {each.path}, {reason}")

@@ -43,6 +43,7 @@ class Adopted(Crashes):
         (root / "log-dir/.lock").touch()
         source = root / "source"
         source.mkdir(mode=0o700)
+        (source / ".lock").touch()
         for path in self.clean.iterdir():
             if path.name in PARTITIONS:
                 shutil.copytree(path, source / path.name)
@@ -55,7 +56,7 @@ class Adopted(Crashes):
     def apply_arguments(self, root: Path) -> tuple[object, ...]:
         return (
             "adopt", root / "source", "--to", root / "log-dir", self.way, "--cluster-id", "c",
-            "--directory-id", DIRECTORY_ID, "--now", NOW_MS, "--apply",
+            "--directory-id", DIRECTORY_ID, "--now", NOW_MS, "--jobs", "1", "--apply",
         )  # fmt: skip
 
     def require_a_log(self, root: Path) -> None:

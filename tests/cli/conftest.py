@@ -28,6 +28,12 @@ def killed(golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.Mo
     return copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "killed")
 
 
+@pytest.fixture(scope="module")
+def crash(golden: Callable[[str], Path]) -> Path:
+    """The log dir of the killed node as it is, which nothing writes to."""
+    return golden("kafka-4.3.1") / "crash"
+
+
 @pytest.fixture
 def diverged(
     golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.changes import notes_of, rows_of
-from tests.kafka.broker import copy_log_dir
 from tests.metadata_logs import broker, change, partition, setting, topic, write_log
 from tests.terminal import on_terminal
 
@@ -30,16 +29,6 @@ CLUSTERS = [
     ("kafka-4.3.1-deaths", "no-elr/0-then-1", ("node-0", "node-1", "node-2"), 9),
     ("kafka-4.3.1", "clean", (".",), 23),
 ]
-
-
-@pytest.fixture
-def writable(
-    golden: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """Copies of the log dirs of three brokers that diverged; broker 2 has the newest metadata."""
-    path = copy_log_dir(golden("kafka-4.3.1-three-brokers") / "diverged", tmp_path / "all")
-    monkeypatch.chdir(path)
-    return path
 
 
 def known_of(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
@@ -105,7 +94,7 @@ def test_min_insync_replicas_that_a_topic_has(
     ],
 )  # fmt: skip
 def test_where_it_is_from_and_of_when(
-    writable: Path, eoctl: Callable[..., Any], call: tuple[str, ...]
+    diverged: Path, eoctl: Callable[..., Any], call: tuple[str, ...]
 ) -> None:
     """The newest counts: broker 2's, whatever comes first."""
     found = eoctl(*call, "broker-3", "broker-1", "broker-2", *JSONL)
@@ -118,7 +107,7 @@ def test_where_it_is_from_and_of_when(
     assert any(each.startswith("not in the ISR, may lack") for each in notes)
 
 
-def test_a_note_and_no_finding(writable: Path, eoctl: Callable[..., Any]) -> None:
+def test_a_note_and_no_finding(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """A copy out of the ISR is as it should be: exit 0, and said."""
     shutil.copytree(f"broker-2/{METADATA}", f"broker-1/{METADATA}", dirs_exist_ok=True)
     for verb in ("describe", "check"):
@@ -131,28 +120,28 @@ def test_a_note_and_no_finding(writable: Path, eoctl: Callable[..., Any]) -> Non
         )
 
 
-def test_for_people(writable: Path) -> None:
-    shown = on_terminal("check", "broker-2/div-0", "--now", "0", cwd=writable)
+def test_for_people(diverged: Path) -> None:
+    shown = on_terminal("check", "broker-2/div-0", "--now", "0", cwd=diverged)
     assert (
         "cluster leader 2, ISR 2, min.insync.replicas 1 (default); this copy: leader" in shown.lines
     )
-    shown = on_terminal("check", "broker-2", "--now", "0", cwd=writable)
+    shown = on_terminal("check", "broker-2", "--now", "0", cwd=diverged)
     assert "cluster 4 replicas: leader 2, out of sync 2" in shown.lines
-    shown = on_terminal("describe", "broker-2/__transaction_state-0", cwd=writable)
+    shown = on_terminal("describe", "broker-2/__transaction_state-0", cwd=diverged)
     assert "leader: none" in shown.text
     assert "standing: out of sync" in shown.text
 
 
-def test_who_should_lead_and_may_not(writable: Path) -> None:
+def test_who_should_lead_and_may_not(diverged: Path) -> None:
     """The best copy of the transaction state is broker 1's; of calm, here, one out of the ISR."""
     call = ("replicas", "compare", "broker-1/calm-0", "broker-2/calm-0", "--now", "0")
-    shown = on_terminal(*call, cwd=writable)
+    shown = on_terminal(*call, cwd=diverged)
     assert "  cluster: leader 2, ISR 2, min.insync.replicas 1 (default)" in shown.lines
     assert "  not in the ISR: broker 1, broker 3" in shown.lines
     assert "  broker 1 leads by an unclean election only: see eoctl advise" in shown.lines
 
 
-def test_text_has_words(writable: Path, eoctl: Callable[..., Any]) -> None:
+def test_text_has_words(diverged: Path, eoctl: Callable[..., Any]) -> None:
     for verb in ("describe", "check"):
         text = eoctl(verb, "broker-2/__transaction_state-0").text
         lines = [each.split("\t") for each in text.splitlines()]
@@ -173,10 +162,10 @@ def is_unknown(row: dict[str, Any], standing: str | None = None) -> bool:
 @pytest.mark.parametrize("verb", ["describe", "check"])
 @pytest.mark.parametrize("kind", ["alone", "disk", "no metadata", "empty", "other topic"])
 def test_nothing_is_invented(
-    writable: Path, tmp_path: Path, eoctl: Callable[..., Any], verb: str, kind: str
+    diverged: Path, tmp_path: Path, eoctl: Callable[..., Any], verb: str, kind: str
 ) -> None:
     """A partition directory alone, a log dir without metadata, or with an empty log of them."""
-    source = writable / "broker-2"
+    source = diverged / "broker-2"
     place = tmp_path / "other"
     standing = None
     if kind == "alone":
@@ -201,7 +190,7 @@ def test_nothing_is_invented(
     assert not [each for each in notes_of(found) if "leader" in each or "ISR" in each]
 
 
-def test_metadata_of_another_place(writable: Path, tmp_path: Path, eoctl: Callable) -> None:
+def test_metadata_of_another_place(diverged: Path, tmp_path: Path, eoctl: Callable) -> None:
     """The copies alone, and a controller's metadata: whose copy it is, is not known."""
     for number in (1, 2):
         shutil.copytree(f"broker-{number}/div-0", tmp_path / str(number) / "div-0")
@@ -217,9 +206,9 @@ def test_metadata_of_another_place(writable: Path, tmp_path: Path, eoctl: Callab
 
 
 def test_another_log_dir_of_the_broker_has_the_replica(
-    writable: Path, eoctl: Callable[..., Any]
+    diverged: Path, eoctl: Callable[..., Any]
 ) -> None:
-    path = writable / "broker-2/meta.properties"
+    path = diverged / "broker-2/meta.properties"
     text = path.read_text()
     other = "".join(reversed(text.split("directory.id=")[1].split()[0]))
     known = text.split("directory.id=")[1].split()[0]
@@ -231,18 +220,18 @@ def test_another_log_dir_of_the_broker_has_the_replica(
 # --- metadata that cannot be read as a whole ------------------------------------------------------
 
 
-def damage(writable: Path, brokers: str = "2") -> None:
+def damage(diverged: Path, brokers: str = "2") -> None:
     for each in brokers:
-        log = writable / f"broker-{each}" / METADATA / f"{0:020}.log"
+        log = diverged / f"broker-{each}" / METADATA / f"{0:020}.log"
         content = bytearray(log.read_bytes())
         content[len(content) // 2] ^= 1
         log.write_bytes(content)
 
 
 @pytest.mark.parametrize("verb", ["describe", "check"])
-def test_damaged_metadata_are_said(writable: Path, eoctl: Callable[..., Any], verb: str) -> None:
+def test_damaged_metadata_are_said(diverged: Path, eoctl: Callable[..., Any], verb: str) -> None:
     """Of a partition that is sound, and which alone is asked for: not all was read."""
-    damage(writable)
+    damage(diverged)
     found = eoctl(verb, "broker-2/calm-0", *JSONL)
     assert found.status == 5
     assert row_of(found)["leader"] is not None
@@ -254,9 +243,9 @@ def test_damaged_metadata_are_said(writable: Path, eoctl: Callable[..., Any], ve
     assert told in notes_of(whole)
 
 
-def test_an_older_copy_that_is_whole_counts(writable: Path, eoctl: Callable[..., Any]) -> None:
+def test_an_older_copy_that_is_whole_counts(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """As for `advise`; a copy that has parted is the graver of the two."""
-    damage(writable)
+    damage(diverged)
     for topic_name, status in (("calm", 5), ("div", 1)):
         paths = [f"broker-{each}/{topic_name}-0" for each in (1, 2)]
         found = eoctl("replicas", "compare", *paths, *JSONL)
@@ -268,9 +257,9 @@ def test_an_older_copy_that_is_whole_counts(writable: Path, eoctl: Callable[...,
         assert row["leader"] == 1
 
 
-def test_what_may_have_been_newer_is_said(writable: Path, eoctl: Callable[..., Any]) -> None:
+def test_what_may_have_been_newer_is_said(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """Of the newest log nothing is left, so that another one is chosen: that is not known for sure."""
-    log = writable / "broker-2" / METADATA / f"{0:020}.log"
+    log = diverged / "broker-2" / METADATA / f"{0:020}.log"
     log.write_bytes(b"\xb9" * log.stat().st_size)
     told = f"broker-2/{METADATA}: damaged towards its end: what it had may be newer"
     paths = ("broker-1/calm-0", "broker-2/calm-0")
@@ -279,9 +268,9 @@ def test_what_may_have_been_newer_is_said(writable: Path, eoctl: Callable[..., A
         assert (found.status, notes_of(found).count(told)) == (5, 1)
 
 
-def test_a_log_that_is_being_written(writable: Path, eoctl: Callable[..., Any]) -> None:
+def test_a_log_that_is_being_written(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """Half a batch at the end, as between two writes of a controller: nothing is amiss."""
-    log = writable / "broker-2" / METADATA / f"{0:020}.log"
+    log = diverged / "broker-2" / METADATA / f"{0:020}.log"
     content = log.read_bytes()
     log.write_bytes(content[:-40])
     for call in (

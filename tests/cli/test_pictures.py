@@ -43,11 +43,6 @@ def state(golden: Callable[[str], Path], request: pytest.FixtureRequest) -> Path
 
 
 @pytest.fixture
-def crash(golden: Callable[[str], Path]) -> Path:
-    return golden("kafka-4.3.1") / "crash"
-
-
-@pytest.fixture
 def model(crash: Path) -> Model:
     return gather(ReportRequest([str(crash)], now="dir", topics=("txn",), is_picture=True))
 

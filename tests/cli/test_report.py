@@ -17,7 +17,6 @@ from storage.formats.transaction_state import TransactionState, TransactionStatu
 from tests.audit_logs import Batch, write_segments
 from tests.changes import rows_of
 from tests.hanging import replace_state
-from tests.kafka.broker import copy_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,16 +38,6 @@ RENAMED = {"path": "file"}
 def state(golden: Callable[[str], Path], request: pytest.FixtureRequest) -> Path:
     name, _, rest = request.param.partition("/")
     return golden(name) / rest
-
-
-@pytest.fixture
-def crash(golden: Callable[[str], Path]) -> Path:
-    return golden("kafka-4.3.1") / "crash"
-
-
-@pytest.fixture
-def writable(golden: Callable[[str], Path], tmp_path: Path) -> Path:
-    return copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "kafka")
 
 
 def island_of(page: bytes) -> dict[str, Any]:
@@ -285,20 +274,20 @@ def test_equal_input_gives_equal_bytes(
 
 
 def test_it_refuses_to_replace_a_file_or_to_write_into_a_log_dir(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     to = tmp_path / "r.html"
     to.write_text("mine")
-    done = eoctl("report", writable, "--to", to)
+    done = eoctl("report", killed, "--to", to)
     assert done.status == 4
     assert b"--force" in done.errors.encode()
     assert to.read_text() == "mine"
-    assert eoctl("report", writable, "--now", "dir", "--to", to, "--force").status == 0
+    assert eoctl("report", killed, "--now", "dir", "--to", to, "--force").status == 0
     assert to.read_text().startswith("<!DOCTYPE html>")
-    before = sorted(writable.rglob("*"))
-    for place in (writable / "r.html", writable / "txn-0" / "r.html"):
-        assert eoctl("report", writable, "--to", place, "--force").status == 4
-    assert sorted(writable.rglob("*")) == before
+    before = sorted(killed.rglob("*"))
+    for place in (killed / "r.html", killed / "txn-0" / "r.html"):
+        assert eoctl("report", killed, "--to", place, "--force").status == 4
+    assert sorted(killed.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -345,16 +334,14 @@ def test_no_payload_is_in_a_page(
     assert not [each for each in long if each.encode() in text]
 
 
-def test_damage_is_at_the_top(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    log = writable / "txn-0" / "00000000000000000000.log"
+def test_damage_is_at_the_top(killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    log = killed / "txn-0" / "00000000000000000000.log"
     data = bytearray(log.read_bytes())
     data[5000] ^= 1
     log.write_bytes(data)
     to = tmp_path / "r.html"
-    done = eoctl("report", writable, "--to", to, *JSONL)
-    assert done.status == eoctl("check", writable, *JSONL).status == 1
+    done = eoctl("report", killed, "--to", to, *JSONL)
+    assert done.status == eoctl("check", killed, *JSONL).status == 1
     bad = next(each for each in rows_of(done, "finding") if each["severity"] == "error")
     assert bad["timestamp_ms"] is not None
     text = to.read_text()
@@ -364,14 +351,14 @@ def test_damage_is_at_the_top(
 
 
 def test_what_could_not_be_read_is_at_the_top_and_nothing_is_fine(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    shutil.rmtree(writable / "plain-0")
-    (writable / "plain-0").mkdir()
-    (writable / "plain-0" / "00000000000000000000.log").mkdir()
+    shutil.rmtree(killed / "plain-0")
+    (killed / "plain-0").mkdir()
+    (killed / "plain-0" / "00000000000000000000.log").mkdir()
     to = tmp_path / "r.html"
-    done = eoctl("report", writable, "--to", to, "--now", "dir")
-    assert done.status == eoctl("check", writable, "--now", "dir").status
+    done = eoctl("report", killed, "--to", to, "--now", "dir")
+    assert done.status == eoctl("check", killed, "--now", "dir").status
     assert done.status != 0
     text = to.read_text()
     assert 'class="badge">fine' not in text.partition('id="timelines"')[0]
@@ -380,8 +367,8 @@ def test_what_could_not_be_read_is_at_the_top_and_nothing_is_fine(
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
-def test_names_are_escaped(writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
-    odd = writable.rename(tmp_path / "<b onclick='x'>\u202e\udcff")
+def test_names_are_escaped(killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    odd = killed.rename(tmp_path / "<b onclick='x'>\u202e\udcff")
     to = tmp_path / "r.html"
     eoctl("report", odd, "--now", "dir", "--to", to, "--title", HOSTILE)
     data = to.read_bytes()
@@ -437,31 +424,31 @@ def test_torn_transactions_are_those_of_txn_torn(
 
 
 def test_each_kind_of_torn_transaction_is_told(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     replace_state(
-        writable,
+        killed,
         "open-1",
         transaction_status=TransactionStatus.PREPARE_COMMIT,
         partitions=(("txn", 0), ("plain", 0), ("gone", 3)),
     )
     commit, abort = (Batch(40, 1, 0, 1, each) for each in ("commit", "abort"))
-    write_segments(writable / "a-0", [Batch(40, 0, 0, 2, "txn"), commit])
-    write_segments(writable / "b-0", [Batch(40, 0, 0, 2, "txn"), abort])
-    write_segments(writable / "c-0", [Batch(40, 0, 0, 2, "txn")])
+    write_segments(killed / "a-0", [Batch(40, 0, 0, 2, "txn"), commit])
+    write_segments(killed / "b-0", [Batch(40, 0, 0, 2, "txn"), abort])
+    write_segments(killed / "c-0", [Batch(40, 0, 0, 2, "txn")])
     late = [Batch(5, 0, 0, 1, "txn"), Batch(5, 1, 0, 1, "abort"), Batch(5, 0, 1, 1, "txn")]
-    write_segments(writable / "late-0", late)
-    told, listed = torn_twice(eoctl, writable)
+    write_segments(killed / "late-0", late)
+    told, listed = torn_twice(eoctl, killed)
     assert counted(told, TORN) == counted(listed, TORN)
     kinds = {"outcome-differs", "marker-missing", "data-after-marker", "prepare-not-completed"}
     assert {each["why"] for each in told} >= kinds
     assert all(each["path"] for each in told)
     # At the top, with a call that shows it; and with pseudonyms in the lists of partitions too.
     to = tmp_path / "r.html"
-    eoctl("report", writable, "--now", "dir", "--to", to)
+    eoctl("report", killed, "--now", "dir", "--to", to)
     top = to.read_text().partition('id="timelines"')[0]
     assert "outcome-differs: open-1: committed in a-0, aborted in b-0" in top
-    eoctl("report", writable, "--now", "dir", "--to", to, "--force", "--redact", "names")
+    eoctl("report", killed, "--now", "dir", "--to", to, "--force", "--redact", "names")
     text = to.read_text() + json.dumps(island_of(to.read_bytes()))
     assert re.findall(r"\b(?:open-1|late-0|gone-3|plain-0)\b", text) == []
 

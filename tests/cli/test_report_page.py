@@ -75,11 +75,6 @@ class Watched:
         return True
 
 
-@pytest.fixture(scope="module")
-def crash(golden: Callable[[str], Path]) -> Path:
-    return golden("kafka-4.3.1") / "crash"
-
-
 @pytest.fixture
 def page_of(eoctl: Callable[..., Outcome], tmp_path: Path) -> Callable[..., Path]:
     def made(*arguments: Any) -> Path:

@@ -23,16 +23,6 @@ AUDIT = ("spark-audit", "--engine", "local", "--jobs", "1", "--split-bytes", "1"
 
 
 @pytest.fixture
-def crash(golden: Callable[[str], Path]) -> Path:
-    return golden("kafka-4.3.1") / "crash"
-
-
-@pytest.fixture
-def writable(golden: Callable[[str], Path], tmp_path: Path) -> Path:
-    return copy_log_dir(golden("kafka-4.3.1") / "crash", tmp_path / "kafka")
-
-
-@pytest.fixture
 def pages(eoctl: Callable[..., Outcome], tmp_path: Path) -> Callable[..., tuple[bytes, bytes]]:
     """Both pages of a call; the audit's exit status is that of one without a page."""
 
@@ -119,10 +109,10 @@ def test_paths_as_they_are_given(
 
 
 def test_names_that_cannot_be_sent(
-    writable: Path, pages: Callable[..., tuple[bytes, bytes]], tmp_path: Path
+    killed: Path, pages: Callable[..., tuple[bytes, bytes]], tmp_path: Path
 ) -> None:
     """The audit leaves a name out that is not UTF-8; the page has it all the same."""
-    odd = writable.rename(tmp_path / "<b onclick='x'>\u202e")
+    odd = killed.rename(tmp_path / "<b onclick='x'>\u202e")
     shutil.copytree(odd / "plain-0", os.path.join(odd, "\udcff-0"))  # noqa: PTH118 - any bytes
     ours, theirs = pages(odd)
     assert ours == theirs
@@ -156,14 +146,14 @@ def test_equal_calls_give_equal_bytes(
 
 
 def test_a_state_has_timelines_once_they_were_asked_for(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     state = ("--state", tmp_path / "state")
     page = ("--now", "dir", "--force", "--report-html", tmp_path / "r.html")
 
     def known(*options: object) -> bool:
         """Whether segments were taken from the state."""
-        done = eoctl(*AUDIT, writable, *state, *options)
+        done = eoctl(*AUDIT, killed, *state, *options)
         return "are unchanged, and taken from" in done.errors
 
     assert not known()
@@ -174,21 +164,21 @@ def test_a_state_has_timelines_once_they_were_asked_for(
     assert (tmp_path / "r.html").read_bytes() == first
     assert known()  # without a page they stay
     assert known(*page)
-    assert eoctl("report", writable, "--now", "dir", "--to", tmp_path / "o.html").status == 0
+    assert eoctl("report", killed, "--now", "dir", "--to", tmp_path / "o.html").status == 0
     assert first == (tmp_path / "o.html").read_bytes() == (tmp_path / "r.html").read_bytes()
 
 
 def test_a_state_of_another_log_start_is_not_used(
-    writable: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:
-    call = (*AUDIT, writable / "txn-0", "--state", tmp_path / "state", "--now", "1795229940000",
+    call = (*AUDIT, killed / "txn-0", "--state", tmp_path / "state", "--now", "1795229940000",
             "--force", "--report-html", tmp_path / "r.html")  # fmt: skip
     eoctl(*call)
-    checkpoint = writable / "log-start-offset-checkpoint"
+    checkpoint = killed / "log-start-offset-checkpoint"
     checkpoint.write_text("0\n1\ntxn 0 200\n")
     done = eoctl(*call)
     assert "are unchanged" not in done.errors
-    report = ("report", writable / "txn-0", "--now", "1795229940000", "--to", tmp_path / "o.html")
+    report = ("report", killed / "txn-0", "--now", "1795229940000", "--to", tmp_path / "o.html")
     eoctl(*report)
     assert (tmp_path / "r.html").read_bytes() == (tmp_path / "o.html").read_bytes()
 
@@ -261,15 +251,13 @@ def test_wrong_calls(
 
 @pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(8))
-def test_random_damage(
-    writable: Path, pages: Callable[..., tuple[bytes, bytes]], seed: int
-) -> None:
+def test_random_damage(killed: Path, pages: Callable[..., tuple[bytes, bytes]], seed: int) -> None:
     rng = random.Random(seed)
-    logs = sorted(each for each in writable.rglob("*.log") if each.stat().st_size)
+    logs = sorted(each for each in killed.rglob("*.log") if each.stat().st_size)
     for log in rng.sample(logs, 6):
         data = bytearray(log.read_bytes())
         end = rng.choice([61, len(data)])
         data[rng.randrange(min(end, len(data)))] ^= 1 << rng.randrange(8)
         log.write_bytes(data[: rng.choice([len(data), len(data) - 7])])
-    ours, theirs = pages(writable)
+    ours, theirs = pages(killed)
     assert ours == theirs

@@ -160,16 +160,9 @@ def _fences_nobody(patched: pytest.MonkeyPatch) -> None:
 def _lets_the_dead_in(patched: pytest.MonkeyPatch) -> None:
     """REPL-11: with ELR, a broker that was not stopped cleanly keeps its place."""
 
-    def registered(
-        state: PartitionState,
-        terms: Terms,
-        broker: int,
-        running: Collection[int],
-        *,
-        is_clean: bool,
-    ) -> PartitionState:
+    def registered(*told: Any, is_clean: bool) -> PartitionState:
         del is_clean
-        return rules.fenced(state, terms, broker, running)
+        return rules.fenced(*told)
 
     patched.setattr(rules, "registered", registered)
 

@@ -117,10 +117,14 @@ def syncs_of(recording: RecordingFileSystem) -> list[str]:
     return [each.text for each in operations if isinstance(each, SyncFile | SyncDirectory)]
 
 
+def named_syncs(syncs: Sequence[str]) -> list[str]:
+    """The fsyncs of a run, each with its number, as `surviving_mutants` names them."""
+    return [f"{number}: {text}" for number, text in enumerate(syncs)]
+
+
 def drawn_syncs(scenario: Scenario, work_dir: Path, share: int) -> list[str]:
-    """A share of the fsyncs of a run, as `surviving_mutants` names them."""
-    syncs = syncs_of(record(scenario, work_dir))
-    return drawn([f"{number}: {text}" for number, text in enumerate(syncs)], share)
+    """A share of the fsyncs of a run."""
+    return drawn(named_syncs(syncs_of(record(scenario, work_dir))), share)
 
 
 def surviving_mutants(

@@ -11,7 +11,14 @@ from storage.file_names import BOOTSTRAP_NAME, META_PROPERTIES_NAME
 from storage.formats.partition_metadata import format_uuid
 from tests.crash.commands import CHANGES
 from tests.crash.faults import UnsyncedFileSystem
-from tests.crash.scenario import Scenario, check_scenario, record, surviving_mutants, syncs_of
+from tests.crash.scenario import (
+    Scenario,
+    check_scenario,
+    named_syncs,
+    record,
+    surviving_mutants,
+    syncs_of,
+)
 from tests.crash.states import RUN_NAME
 from tests.crash.test_commands_crash import (
     MUTANT_COMBINATIONS_MAX,
@@ -135,8 +142,8 @@ def needed_syncs(scenario: Scenario, scratch: Path) -> list[str]:
     """
     syncs = syncs_of(record(scenario, scratch))
     return [
-        f"{number}: {text}"
-        for number, text in enumerate(syncs)
+        named
+        for number, (named, text) in enumerate(zip(named_syncs(syncs), syncs, strict=True))
         if not (text.endswith("/") and text in syncs[number + 1 :])
         and not text.startswith("fsync source/")
     ]

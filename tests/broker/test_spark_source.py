@@ -1,4 +1,4 @@
-"""Spark's own Kafka source over a real broker, and ours over the files below it: the same rows."""
+"""Spark's own Kafka source over a real broker, or over `eoctl serve`, and ours over the files: the same rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource")
 
 from eoctl.spark.datasource import register
 from tests.kafka.broker import Broker, copy_log_dir
+from tests.serving import Served
 from tests.spark.running import SPARK_MARKS, spark
 
 if TYPE_CHECKING:
@@ -37,14 +38,14 @@ KEEP_TRANSACTIONS = {
 class Sources:
     """The same options for both sources."""
 
-    def __init__(self, spark: SparkSession, broker: Broker, log_dir: Path) -> None:
-        self._spark, self._broker, self._log_dir = spark, broker, log_dir
+    def __init__(self, spark: SparkSession, bootstrap: str, log_dir: Path) -> None:
+        self._spark, self._bootstrap, self._log_dir = spark, bootstrap, log_dir
 
     def read(self, options: dict[str, str], *, is_stream: bool = False) -> tuple[Any, Any]:
         """A frame of theirs, and one of ours."""
         reader = self._spark.readStream if is_stream else self._spark.read
         theirs = reader.format("kafka").options(**options)
-        theirs = theirs.option("kafka.bootstrap.servers", self._broker.bootstrap)
+        theirs = theirs.option("kafka.bootstrap.servers", self._bootstrap)
         reader = self._spark.readStream if is_stream else self._spark.read
         ours = reader.format("kafka-log-records").options(**options).option("schema", "kafka")
         if is_stream:  # a broker knows more than its checkpoint of the high watermark
@@ -80,7 +81,7 @@ def test_the_same_rows(golden: Callable[[str], Path], spark: SparkSession, tmp_p
     log_dir = copy_log_dir(golden("kafka-4.3.1") / "clean", tmp_path / "log-dir")
     register(spark)
     with Broker(log_dir, overrides=KEEP_TRANSACTIONS) as broker:
-        sources = Sources(spark, broker, log_dir)
+        sources = Sources(spark, broker.bootstrap, log_dir)
         options = {"subscribe": TOPICS, "includeHeaders": "true"}
         counts = [
             sources.require_equal({**options, "kafka.isolation.level": isolation})
@@ -107,3 +108,30 @@ def test_the_same_rows(golden: Callable[[str], Path], spark: SparkSession, tmp_p
         )
         assert ours == theirs
         assert len(ours) > 1000
+
+
+@pytest.mark.in_turn
+def test_the_same_rows_from_what_is_served(
+    golden: Callable[[str], Path], spark: SparkSession
+) -> None:
+    """A dead broker's directory, without a broker."""
+    log_dir = golden("kafka-4.3.1") / "clean"
+    register(spark)
+    with Served(log_dir) as served:
+        sources = Sources(spark, served.bootstrap, log_dir)
+        options = {"subscribe": TOPICS, "includeHeaders": "true"}
+        counts = [
+            sources.require_equal({**options, "kafka.isolation.level": isolation})
+            for isolation in ("read_uncommitted", "read_committed")
+        ]
+        assert counts[0] > counts[1] > 1000
+        for more in (
+            {"subscribe": "txn", **TXN_0_BOUNDS},
+            {"subscribePattern": "pl.*|txn", "endingOffsets": "latest"},
+            {"assign": '{"rolled":[0],"txn":[1]}', "startingOffsets": "earliest"},
+        ):
+            for isolation in ("read_uncommitted", "read_committed"):
+                assert sources.require_equal({**more, "kafka.isolation.level": isolation})
+        ended = served.stop()
+    assert ended.status == 130
+    assert "internal error" not in ended.stderr

@@ -67,9 +67,9 @@ class Served:
     def pid(self) -> int:
         return self._process.pid
 
-    def stop(self) -> Ended:
-        """Interrupt it, as Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
+    def stop(self, number: signal.Signals = signal.SIGINT) -> Ended:
+        """Interrupt it, as Ctrl-C does, or as this signal."""
+        self._process.send_signal(number)
         return self.wait()
 
     def wait(self) -> Ended:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from eoctl.serve import dead_groups, groups, metadata, offsets, settings, transactions
 from eoctl.serve import fetch as fetching
 from eoctl.serve.broker import Client, Request, VirtualBroker
-from eoctl.serve.errors import ErrorCode
+from eoctl.serve.errors import CutOffError, ErrorCode
 from eoctl.serve.fetch import Fetched
 from eoctl.serve.messages import API_VERSIONS, apis, encode_response, parse_body, parse_header
 from eoctl.serve.refusals import REFUSALS, UNOFFERED
@@ -31,10 +31,6 @@ METADATA_VERSION, LOWEST_METADATA_VERSION = "metadata.version", 7
 FEATURES_OF_ZERO_SINCE = 4
 PRODUCE = 0  # versions that are gone are told, for old clients that look for them
 STABLE = {22: 5}  # the last version of an API that a broker offers by itself
-
-
-class BadRequestError(Exception):
-    """What a client has sent is no request: the connection is closed, as a broker does."""
 
 
 class Response(NamedTuple):
@@ -122,22 +118,22 @@ ANSWERS: dict[int, Answering] = {
 
 async def answer(
     broker: VirtualBroker, data: BytesLike, client: Client, is_gone: Callable[[], bool]
-) -> tuple[Response, str | None]:
-    """Answer a request; returns the client id that it names, too.
+) -> tuple[Response | None, str | None]:
+    """Answer a request (None: it wants no answer); returns the client id that it names, too.
 
     Raises:
-        BadRequestError: it is none.
+        CutOffError: it is none, or refused and wants no answer.
     """
     try:
         header = parse_header(data)
     except (FormatError, UnicodeDecodeError) as exc:
-        raise BadRequestError(f"not a request: {exc}") from exc
+        raise CutOffError(f"not a request: {exc}") from exc
     api = apis().get(header.api_key)
     if api is None or header.api_key not in ANSWERS:
-        raise BadRequestError(f"API {header.api_key} is not known")
+        raise CutOffError(f"API {header.api_key} is not known")
     if not api.has(header.version):
         if api.key != API_VERSIONS:
-            raise BadRequestError(f"{api.name} has no version {header.version}")
+            raise CutOffError(f"{api.name} has no version {header.version}")
         # As the first one that there was (KIP-511): any client can read that.
         asked = Request(api=api, version=0, body={}, client=client, is_gone=is_gone)
         told = api_versions(broker, asked)
@@ -147,7 +143,7 @@ async def answer(
     try:
         body = await _perhaps_apart(broker, is_large, parse_body, api, header, data)
     except FormatError as exc:
-        raise BadRequestError(f"{api.name} version {header.version}: {exc}") from exc
+        raise CutOffError(f"{api.name} version {header.version}: {exc}") from exc
     request = Request(
         api=api,
         version=header.version,
@@ -161,7 +157,7 @@ async def answer(
     fetched = found if isinstance(found, Fetched) else None
     value = found.value if fetched is not None else found
     if value is None:
-        raise BadRequestError(f"{api.name} wants no answer, and cannot be told that it is refused")
+        return None, header.client_id
     try:
         is_large = is_large or api.key in OF_ALL_TOPICS
         out = await _perhaps_apart(

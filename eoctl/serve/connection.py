@@ -13,8 +13,9 @@ import time
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from eoctl.serve.api import BadRequestError, Response, answer
+from eoctl.serve.api import Response, answer
 from eoctl.serve.broker import Client
+from eoctl.serve.errors import CutOffError
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ class Connection:
                 self.requests_count += 1
                 found, name = await answer(self._broker, data, self._client, self._is_gone)
                 self.name = name or self.name
-                await self._send(found)
-        except (BadRequestError, UnicodeDecodeError) as exc:
+                if found is not None:
+                    await self._send(found)
+        except (CutOffError, UnicodeDecodeError) as exc:
             self.problem = str(exc)
         except (OSError, asyncio.IncompleteReadError):
             pass  # it is gone
@@ -101,12 +103,12 @@ class Connection:
             return None
         size = _SIZE.unpack(first)[0]
         if not 0 <= size <= MAX_REQUEST_BYTES:
-            raise BadRequestError(_words_of(first))
+            raise CutOffError(_words_of(first))
         if size <= MAX_PLAIN_REQUEST_BYTES:
             return await self._exactly(size, HALF)
         key = await self._exactly(_KEY.size, HALF)
         if _KEY.unpack(key)[0] != _PRODUCE:
-            raise BadRequestError(
+            raise CutOffError(
                 f"a request of {size} bytes, without records: at most {MAX_PLAIN_REQUEST_BYTES}"
                 " are taken"
             )

@@ -50,6 +50,13 @@ class ErrorCode(IntEnum):
     INVALID_REGULAR_EXPRESSION = 128
 
 
+class CutOffError(Exception):
+    """What a client has sent is no request, or can be answered in no other way than a broker's.
+
+    The connection is closed; its words are for people.
+    """
+
+
 class RequestError(Exception):
     """A part of a request gets an error for an answer."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eoctl.serve.errors import ErrorCode
+from eoctl.serve.errors import CutOffError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,8 +45,15 @@ def _each(
 
 
 def produce(_broker: VirtualBroker, request: Request) -> dict[str, Any] | None:
-    """Refuse records; who wants no answer (acks=0) is cut off, as by a broker."""
+    """Refuse records. Who wants no answer (acks=0) is given none.
+
+    Raises:
+        CutOffError: and would not know that these records are lost: as by a broker, the connection
+            is closed.
+    """
     if request.body["acks"] == 0:
+        if any(each["partitionData"] for each in request.body["topicData"]):
+            raise CutOffError("Produce wants no answer, and cannot be told that it is refused")
         return None
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ from tests.kafka.broker import Broker, copy_log_dir
 from tests.serve_answers import ask, differences
 from tests.serve_questions import Question, learn, questions
 from tests.serving import Served
-from tests.wire import Wire
+from tests.wire import Wire, api_named, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +77,25 @@ def test_beside_a_broker(
         asked, answers = every_question(broker)
         with Served(*log_dirs, "--internal") as served:
             require_equal(asked, answers, served)
+            for bootstrap in (broker.bootstrap, served.bootstrap):
+                require_cut_off(bootstrap)
+
+
+def require_cut_off(bootstrap: str) -> None:
+    """Records that are refused and want no answer end the connection: the others are answered."""
+    record = {"index": 0, "records": b""}
+    refused = {"name": "no-such-topic", "partitionData": [record]}
+    for version, topics in product((3, 9), ([refused], [])):
+        body = {"acks": 0, "timeoutMs": 1000, "topicData": topics}
+        with Wire(bootstrap) as connection:
+            connection.send(encoded(api_named("Produce"), version, body))
+            try:
+                connection.send(encoded(api_named("ApiVersions"), 0, {}))
+                connection.receive()
+            except (EOFError, ConnectionError):
+                assert topics
+            else:
+                assert not topics
 
 
 @pytest.mark.in_turn

@@ -120,7 +120,9 @@ def framed(api: str, version: int, body: dict[str, Any] | None = None) -> bytes:
         (wire.SIZE.pack(10) + b"\x7f\x03\0\x09\0\0\0\7\xff\xff", "API 32515 is not known"),
         (wire.SIZE.pack(10) + b"\0\x1b\0\x63\0\0\0\7\xff\xff", "no version 99"),
         (wire.SIZE.pack(14) + b"\0\x03\0\x01\0\0\0\7\xff\xff\x7f\xff\xff\xff", "Metadata version 1"),
-        (framed("Produce", 9, {"acks": 0, "timeoutMs": 1, "topicData": []}), "wants no answer"),
+        (framed("Produce", 9, {"acks": 0, "timeoutMs": 1, "topicData": [
+            {"name": "t", "partitionData": [{"index": 0, "records": b"x"}]}]}), "wants no answer"),
+        (framed("Produce", 9, {"acks": 0, "timeoutMs": 1, "topicData": []}), None),
     ],
 )  # fmt: skip
 def test_what_is_no_request_is_cut_off_with_words(sent: bytes, words: str | None) -> None:

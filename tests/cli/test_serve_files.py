@@ -291,6 +291,7 @@ async def fetched_from(catalogue: Catalogue, offset: int) -> tuple[int, bytes]:
         broker = VirtualBroker(catalogue, Members(), executor)
         client = Client(name="", address="", host="", port=0)
         found, _ = await answer(broker, wire.encoded(api, 11, body), client, lambda: False)
+    assert found is not None
     assert found.fetched is not None
     data = b"".join(
         piece.data if piece.file is None else piece.file.read_at(piece.pos, piece.size_bytes).data

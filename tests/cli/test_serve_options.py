@@ -169,17 +169,20 @@ def test_it_ends_by_itself(clean: Path) -> None:
     assert re.match(r"served [\d.]+ KiB over 1 connection", lines[-1])
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["idle", "connected"])
-def test_an_interrupt_is_a_clean_end(clean: Path, moment: str) -> None:
+def test_an_interrupt_is_a_clean_end(clean: Path, moment: str, number: signal.Signals) -> None:
+    """Ctrl-C, or the `kill` of a service manager: all that it has to say, and commits are kept."""
     with Served(clean) as served:
         held = [Wire(served.bootstrap) for _ in range(5)] if moment == "connected" else []
         for each in held:
             wire.fetch(each, "plain", 0, 0)
-        ended = served.stop()
+        ended = served.stop(number)
         for each in held:
             each.socket.close()
     assert ended.status == 130
     assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[0].startswith("read it: ")
     assert f"over {len(held)} connection" in ended.stderr
 
 
@@ -202,6 +205,22 @@ def test_an_interrupt_while_it_verifies(tmp_path: Path, clean: Path) -> None:
     assert typed
     assert shown.status == 130
     assert "Traceback" not in shown.raw
+
+
+def test_a_second_signal_is_no_other_end(clean: Path) -> None:
+    """Nor where an interrupt is ignored, as it is of what a shell has put in the background."""
+
+    def be_in_the_background() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    with Served(clean, prepare=be_in_the_background) as served:
+        with Wire(served.bootstrap) as connection:
+            wire.fetch(connection, "plain", 0, 0)
+        for _ in range(3):
+            os.kill(served.pid, signal.SIGTERM)
+        ended = served.wait()
+    assert ended.status == 130
+    assert "over 1 connection" in ended.stderr
 
 
 def test_others_can_reach_it_only_if_that_is_said(clean: Path, eoctl: Eoctl) -> None:

@@ -13,9 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
-from eoctl.serve.api import ANSWERS, BadRequestError, answer
+from eoctl.serve.api import ANSWERS, answer
 from eoctl.serve.broker import Client, VirtualBroker
 from eoctl.serve.catalogue import ServeRules
+from eoctl.serve.errors import CutOffError
 from eoctl.serve.members import Members
 from eoctl.serve.messages import API_VERSIONS, apis
 from storage.dirs.discovery import discover
@@ -93,6 +94,9 @@ async def _answered(data: bytes) -> None:
     broker = _AtOnce(_catalogue(), Members(), _executor())
     answering = answer(broker, data, CLIENT, lambda: True)
     found, _ = await asyncio.wait_for(answering, ANSWER_S)
+    if found is None:
+        require(data[:2] == b"\0\0", "only records may want no answer")
+        return
     try:
         require(CORRELATION_ID.unpack_from(found.data) == CORRELATION_ID.unpack(data[4:8]), "id")
         _, version = struct.unpack_from(">hh", data)
@@ -119,7 +123,7 @@ def _request(data: bytes) -> None:
     """What is no request is said to be none; all others are answered in their own shape."""
     try:
         asyncio.run(_answered(data))
-    except (BadRequestError, UnicodeDecodeError) as exc:
+    except (CutOffError, UnicodeDecodeError) as exc:
         require(bool(str(exc)), "no words")
         raise CorruptError(str(exc), check_id="MSG-3", pos=0) from exc
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -99,7 +100,7 @@ def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> in
     if any(isinstance(each, AccessError) for each in found.problems):
         run.is_lacking = True
     try:
-        asyncio.run(run.main(address))
+        run.live(address)
     except KeyboardInterrupt as exc:
         exc.add_note(run.summary())
         raise
@@ -181,9 +182,24 @@ class _Run:
 
     # --- life
 
-    async def main(self, address: Address) -> None:
+    def live(self, address: Address) -> None:
+        """Serve; raises KeyboardInterrupt where it is asked to end, in whichever way."""
+        try:
+            asyncio.run(self._main(address))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    def _end_when_asked(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End as at Ctrl-C when a service manager, or `kill`, says so: once is enough."""
+        main = asyncio.current_task()
+        assert main is not None
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGTERM, lambda: main.cancelling() or main.cancel())
+
+    async def _main(self, address: Address) -> None:
         """Listen, tell what is served, and wait."""
         loop = asyncio.get_running_loop()
+        self._end_when_asked(loop)
         self._catalogue.tell = lambda words: self._tell_from(loop, words)
         self._server = server = Server(self._catalogue, self._members, on_end=self._take_leave)
         try:

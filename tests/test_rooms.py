@@ -196,12 +196,16 @@ ROOMS: dict[str, set[str]] = {
     "eoctl.runs.clients": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
+    "eoctl.cluster.faults": set(),
     "eoctl.cluster": {
+        "eoctl.cluster.faults",
         "recovery.begin", "recovery.checks.grounds", "recovery.elections", "recovery.running",
         "recovery.truncate",
     },
+    "eoctl.cluster.guarantees": {"eoctl.cluster", "eoctl.cluster.faults"},
     "eoctl.runs.cluster": {
-        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.runs",
+        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.faults",
+        "eoctl.cluster.guarantees", "eoctl.runs",
     },
     "eoctl.runs.groups": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",

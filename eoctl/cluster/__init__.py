@@ -4,7 +4,8 @@ Brokers that lead and follow by Kafka's rules (`storage.replication`, `recovery.
 `recovery.running`), a controller with a metadata log, clients with a history, faults; and what
 judges it, from histories and files alone.
 
-From the entry down: explore, fault_classes, checker, layout, simulation, consumer, producer,
-broker, broker_life, controller, faults, history, messages, network, trace, metadata, scheduler,
-settings.
+`faults` has what may befall it, `guarantees` what it may lose by that.
+
+From the entry down: checker, layout, simulation, nemesis, probe, consumer, producer, broker,
+broker_life, controller, history, messages, network, trace, metadata, scheduler, settings.
 """

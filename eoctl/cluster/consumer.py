@@ -113,7 +113,9 @@ class PlayedConsumer:
             self._ask()
         else:
             self.ends[key] = high_watermark
-            records = [each for batch in batches for each in _records(batch, self.positions[key])]
+            records = [
+                each for batch in batches for each in plain_records(batch, self.positions[key])
+            ]
             if records:
                 self._note(key, number, records, high_watermark)
                 self.positions[key] = records[-1][0] + 1
@@ -152,7 +154,7 @@ class PlayedConsumer:
         self.is_running = False
 
 
-def _records(batch: bytes, offset: int) -> Iterator[tuple[int, str]]:
+def plain_records(batch: bytes, offset: int) -> Iterator[tuple[int, str]]:
     """Offset and value of the records of a plain batch, from an offset on."""
     header = parse_header(batch, 0)
     for each in parse_records(memoryview(batch)[HEADER_BYTES:], header.records_count):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from storage.file_names import is_topic_name
 from storage.limits import INT32_MAX
 from storage.replication.progress import IsrRule, IsrTerms
 from storage.writing.partition_store import FlushPolicy
@@ -93,3 +94,45 @@ class RunSettings(NamedTuple):
     is_blocking: bool = True
     faults: str = ""
     heals: bool = True
+
+
+# What each setting may be, for those who read it from a file: least and most, or one of some.
+LIMITS = {
+    "nodes": (1, 99),
+    "partitions": (1, 1000),
+    "replication_factor": (1, 99),
+    "min_insync": (1, 99),
+    "lag_max_messages": (1, INT32_MAX),
+    "lag_time_max_ms": (1, INT32_MAX),
+    "session_timeout_ms": (1, INT32_MAX),
+    "segment_bytes": (1024, INT32_MAX),
+    "seed": (0, 1 << 53),
+    "acks": (-1, 1),
+    "retries": (0, RETRIES_MAX),
+    "records": (1, 10_000_000),
+    "rate": (0, 1_000_000),
+    "in_flight": (1, 1000),
+    "batch_records": (1, 10_000),
+    "linger_ms": (0, 60_000),
+    "buffered_max": (1, INT32_MAX),
+}
+CHOICES = {
+    "truncation": ("epoch", "hw"),
+    "fsync": ("never", "batch"),
+    "isr_rule": ("time", "messages"),
+}
+
+
+def problem_of(settings: PlaySettings | RunSettings) -> str:
+    """What cannot be, in words; "" all of it can."""
+    for name, value in settings._asdict().items():
+        if name in LIMITS and not LIMITS[name][0] <= value <= LIMITS[name][1]:
+            return f"{name} {value}: from {LIMITS[name][0]} to {LIMITS[name][1]}"
+        if name in CHOICES and value not in CHOICES[name]:
+            return f"{name} {value!r}: one of {', '.join(CHOICES[name])}"
+    if isinstance(settings, PlaySettings):
+        if settings.replication_factor > settings.nodes:
+            return f"replication_factor {settings.replication_factor}: of {settings.nodes} nodes"
+        if not is_topic_name(settings.topic):
+            return f"topic {settings.topic!r}: no topic has this name"
+    return ""

@@ -277,13 +277,17 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "cluster run": (
         Example(
-            "Kill the leader, and see who leads",
-            "eoctl cluster run ./play --faults 'kill leader at 50%'",
-        ),
-        Example(
             "What acks=1 loses when the power goes",
             "eoctl cluster run ./play --acks 1 --faults 'power all at 50%' --seed 7",
         ),
+        Example(
+            "What serves after two deaths, and what helps",
+            "eoctl cluster run ./play --script 2-both-dead",
+        ),
+    ),
+    "cluster scripts": (
+        Example("Courses of events that are shipped", "eoctl cluster scripts"),
+        Example("Their names, for a program", "eoctl cluster scripts -o jsonl"),
     ),
     "cluster explore": (
         Example(
@@ -291,8 +295,8 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl cluster explore --acks all --min-insync-replicas 1 --faults kill,power",
         ),
         Example(
-            "Do kills alone lose what acks=1 was told",
-            "eoctl cluster explore --acks 1 --faults kill --seeds 50",
+            "Keep what was found, to repeat it",
+            "eoctl cluster explore --acks 1 --faults kill --witness loses.json",
         ),
     ),
     "cluster check": (

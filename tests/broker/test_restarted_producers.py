@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from eoctl.cluster.explore import play_course
+from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.settings import PlaySettings, RunSettings
 from tests.kafka import client
 from tests.kafka.broker import Broker

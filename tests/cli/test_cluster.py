@@ -245,8 +245,8 @@ def test_a_broker_that_runs_is_left_alone(eoctl: Run, play: Path) -> None:
 def test_a_run_whose_driver_was_killed_is_told_of(eoctl: Run, play: Path) -> None:
     code = (
         "import os\n"
-        "from eoctl.cluster.simulation import Simulation\n"
-        "Simulation._heal = lambda self: os.kill(os.getpid(), 9)\n"
+        "from eoctl.cluster.nemesis import Nemesis\n"
+        "Nemesis.heal = lambda self: os.kill(os.getpid(), 9)\n"
         "from eoctl.main import run\n"
         "run(['cluster', 'run', 'play', '--records', '3000'])\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoctl.cluster.faults import Fault, WhenKind, parse_faults
+from eoctl.cluster.faults.language import Fault, WhenKind, parse_faults
 from storage.errors import UsageError
 
 
@@ -28,6 +28,8 @@ def test_what_is_written_is_read() -> None:
         "heal at quiet",
         "elect at 17us",
         "stop any at 1ms",
+        "ask at ahead",
+        "kill leader at isr-change",
     ],
 )
 def test_what_is_read_is_written_again(text: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eoctl.cluster.explore import explore, play_course
-from eoctl.cluster.fault_classes import CLASSES, drawn_faults
-from eoctl.cluster.faults import parse_faults
+from eoctl.cluster.faults.classes import CLASSES
+from eoctl.cluster.faults.language import parse_faults
+from eoctl.cluster.guarantees.course import play_course
+from eoctl.cluster.guarantees.explore import explore, faults_of_seed
 from eoctl.cluster.settings import PlaySettings
 from tests.cluster.mutants import MUTANTS, Mutant
 from tests.drawn import IS_ALL
@@ -19,7 +20,7 @@ MAX_SEEDS = 500
 def test_a_broken_rule_is_condemned_and_the_rule_is_not(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = drawn_faults(mutant.seed, mutant.faults, mutant.settings)
+    faults = faults_of_seed(mutant.seed, mutant.faults, mutant.settings)
     run = mutant.run._replace(seed=mutant.seed, faults=faults)
     assert play_course(mutant.settings, run).findings == []
     mutant.patch(monkeypatch)
@@ -33,7 +34,7 @@ def test_a_broken_rule_is_condemned_and_the_rule_is_not(
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5])
 def test_the_faults_of_a_class_can_be_written(name: str, nodes: int) -> None:
     settings = PlaySettings(nodes=nodes, replication_factor=nodes)
-    drawn = {drawn_faults(seed, (name,), settings) for seed in range(20)}
+    drawn = {faults_of_seed(seed, (name,), settings) for seed in range(20)}
     assert len(drawn) > 1
     for each in drawn:
         assert parse_faults(each, nodes)

@@ -1,13 +1,15 @@
 """`eoctl cluster`: a replica set that is played over real log dirs, and what clients are told.
 
-From the entry down: play.
+From the entry down: guarantees, play, declared.
 """
 
-from eoctl.commands.cluster.play import check, explore, init, run
+from eoctl.commands.cluster.guarantees import explore, scripts
+from eoctl.commands.cluster.play import check, init, run
 
 SUBCOMMANDS = {
     "init": init,
     "run": run,
     "check": check,
     "explore": explore,
+    "scripts": scripts,
 }

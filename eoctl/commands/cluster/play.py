@@ -2,68 +2,45 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from eoctl import options
+from eoctl.commands.cluster.declared import (
+    Acks,
+    AcksOption,
+    CutBy,
+    Directory,
+    Elr,
+    Fsync,
+    FsyncWhen,
+    InFlight,
+    IsrBy,
+    MinInsync,
+    Nodes,
+    NoIdempotence,
+    Partitions,
+    Rate,
+    Records,
+    ReplicationFactor,
+    Retries,
+    Truncation,
+    Unclean,
+)
 from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
 
 
-class CutBy(StrEnum):
-    """How a follower finds out where to cut its log."""
-
-    EPOCH = "epoch"
-    HW = "hw"
-
-
-class FsyncWhen(StrEnum):
-    """When a log is synced."""
-
-    NEVER = "never"
-    BATCH = "batch"
-
-
-class IsrBy(StrEnum):
-    """By what a follower is out of sync."""
-
-    TIME = "time"
-    MESSAGES = "messages"
-
-
-class Acks(StrEnum):
-    """What a producer waits for."""
-
-    NONE = "0"
-    LEADER = "1"
-    ALL = "all"
-
-
-Directory = Annotated[str, argument(metavar="DIR", help="Directory of the played cluster.")]
-
-
 def init(
     path: Annotated[str, argument(metavar="DIR", help="A directory that is made.")],
-    nodes: Annotated[int, option(min=1, max=99, metavar="N", help="Brokers.")] = 3,
+    nodes: Nodes = 3,
     topic: Annotated[str, option(metavar="NAME", help="The topic.")] = "t",
-    partitions: Annotated[int, option(min=1, max=1000, metavar="N", help="Its partitions.")] = 1,
-    replication_factor: Annotated[
-        int, option(min=1, max=99, metavar="N", help="Replicas of each.")
-    ] = 3,
-    min_insync_replicas: Annotated[
-        int, option(min=1, max=99, metavar="N", help="min.insync.replicas.")
-    ] = 1,
-    unclean_leader_election: Annotated[
-        bool,
-        option("--unclean-leader-election", help="unclean.leader.election.enable=true."),
-    ] = False,
-    elr: Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")] = False,
-    truncation: Annotated[
-        CutBy, option(help="How a follower finds where to cut; hw as before Kafka 0.11.")
-    ] = CutBy.EPOCH,
-    fsync: Annotated[
-        FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")
-    ] = FsyncWhen.NEVER,
+    partitions: Partitions = 1,
+    replication_factor: ReplicationFactor = 3,
+    min_insync_replicas: MinInsync = 1,
+    unclean_leader_election: Unclean = False,
+    elr: Elr = False,
+    truncation: Truncation = CutBy.EPOCH,
+    fsync: Fsync = FsyncWhen.NEVER,
     isr_rule: Annotated[
         IsrBy, option(help="Who is out of sync: by time, or also by records as before Kafka 0.9.")
     ] = IsrBy.TIME,
@@ -106,28 +83,12 @@ def init(
 
 def run(
     path: Directory,
-    acks: Annotated[Acks, option(help="acks of the producer.")] = Acks.ALL,
-    retries: Annotated[
-        str, option(metavar="N|max", help="How often a batch is sent again.")
-    ] = "max",
-    no_idempotence: Annotated[
-        bool, option("--no-idempotence", help="enable.idempotence=false.")
-    ] = False,
-    records: Annotated[
-        int, option(min=1, max=10_000_000, metavar="N", help="Records that are produced.")
-    ] = 1000,
-    rate: Annotated[
-        int,
-        option(
-            min=0,
-            max=1_000_000,
-            metavar="N",
-            help="Records a second; 0: each as the one before is answered.",
-        ),
-    ] = 100,
-    in_flight: Annotated[
-        int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
-    ] = 5,
+    acks: AcksOption = Acks.ALL,
+    retries: Retries = "max",
+    no_idempotence: NoIdempotence = False,
+    records: Records = 1000,
+    rate: Rate = 100,
+    in_flight: InFlight = 5,
     batch_records: Annotated[
         int, option(min=1, max=10_000, metavar="N", help="batch.num.messages.")
     ] = 200,
@@ -144,6 +105,20 @@ def run(
         str,
         option(metavar="FAULTS", help="Such as 'kill leader at 20%, start all at 70%'."),
     ] = "",
+    replay: Annotated[
+        str,
+        option(
+            metavar="FILE",
+            help="Repeat the course that explore or table saved; DIR is made for it.",
+        ),
+    ] = "",
+    script: Annotated[
+        str,
+        option(
+            metavar="NAME",
+            help="Play a script of eoctl cluster scripts; DIR is made for it.",
+        ),
+    ] = "",
     seed: Annotated[
         int, option(min=0, max=2**53, metavar="N", help="Another course of events.")
     ] = 0,
@@ -159,10 +134,11 @@ def run(
     """
     from eoctl.cluster.settings import RunSettings
     from eoctl.runs.cluster.play import parse_retries, run_cluster
+    from eoctl.runs.cluster.replay import replay_saved
 
     settings = RunSettings(
         seed=seed,
-        acks=-1 if acks is Acks.ALL else int(acks.value),
+        acks=acks.number,
         retries=parse_retries(retries),
         is_idempotent=not no_idempotence and acks is Acks.ALL,
         records=records,
@@ -175,6 +151,8 @@ def run(
         faults=faults,
         heals=not no_heal,
     )
+    if replay or script:
+        return replay_saved(path, settings, output, file=replay, script=script)
     return run_cluster(path, settings, output)
 
 
@@ -187,82 +165,3 @@ def check(path: Directory, output: options.Output = OutputFormat.TEXT) -> int:
     from eoctl.runs.cluster.judge import check_cluster
 
     return check_cluster(path, output)
-
-
-def explore(
-    acks: Annotated[Acks, option(help="acks of the producer.")] = Acks.ALL,
-    retries: Annotated[
-        str, option(metavar="N|max", help="How often a batch is sent again.")
-    ] = "max",
-    no_idempotence: Annotated[
-        bool, option("--no-idempotence", help="enable.idempotence=false.")
-    ] = False,
-    nodes: Annotated[int, option(min=1, max=9, metavar="N", help="Brokers.")] = 3,
-    partitions: Annotated[int, option(min=1, max=9, metavar="N", help="Partitions.")] = 1,
-    replication_factor: Annotated[
-        int, option(min=1, max=9, metavar="N", help="Replicas of each.")
-    ] = 3,
-    min_insync_replicas: Annotated[
-        int, option(min=1, max=9, metavar="N", help="min.insync.replicas.")
-    ] = 1,
-    unclean_leader_election: Annotated[
-        bool,
-        option("--unclean-leader-election", help="unclean.leader.election.enable=true."),
-    ] = False,
-    elr: Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")] = False,
-    truncation: Annotated[
-        CutBy, option(help="How a follower finds where to cut; hw as before Kafka 0.11.")
-    ] = CutBy.EPOCH,
-    fsync: Annotated[
-        FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")
-    ] = FsyncWhen.NEVER,
-    records: Annotated[
-        int, option(min=1, max=10_000, metavar="N", help="Records of each run.")
-    ] = 60,
-    rate: Annotated[int, option(min=0, max=100_000, metavar="N", help="Records a second.")] = 4,
-    in_flight: Annotated[
-        int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
-    ] = 5,
-    faults: Annotated[
-        str,
-        option(
-            metavar="KINDS",
-            help="Of kill, power, partition, stop, kill-one, kill-in-turn, kill-then-power,"
-            " stop-then-power,"
-            " power-all, partition-leader, rejoin and restart-all, those to be tried.",
-        ),
-    ] = "kill,power,partition",
-    seeds: Annotated[
-        int, option(min=1, max=1_000_000, metavar="N", help="So many courses of events.")
-    ] = 200,
-    seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="The first of them.")] = 0,
-    output: options.Output = OutputFormat.TEXT,
-) -> int:
-    """Look for a course of events that loses something, and show the shortest in a few steps.
-
-    Plays small clusters with faults that each seed draws, in memory where that is possible. What
-    is found is made shorter, and the calls that repeat it are printed.
-    """
-    from eoctl.cluster.settings import PlaySettings, RunSettings
-    from eoctl.runs.cluster.play import parse_retries
-    from eoctl.runs.cluster.search import explore_cluster
-
-    settings = PlaySettings(
-        nodes=nodes,
-        partitions=partitions,
-        replication_factor=replication_factor,
-        min_insync=min_insync_replicas,
-        is_unclean=unclean_leader_election,
-        has_elr=elr,
-        truncation=truncation.value,
-        fsync=fsync.value,
-    )
-    run = RunSettings(
-        acks=-1 if acks is Acks.ALL else int(acks.value),
-        retries=parse_retries(retries),
-        is_idempotent=not no_idempotence and acks is Acks.ALL,
-        records=records,
-        rate=rate,
-        in_flight=in_flight,
-    )
-    return explore_cluster(settings, run, faults, range(seed, seed + seeds), output)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.topic_partitions import require_legal
-from eoctl.cluster.faults import parse_faults
+from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.layout import (
     hand_over,
     make_cluster,
@@ -124,8 +124,8 @@ class _HistoryFile:
             self._fs.close(self._file)
 
 
-def run_cluster(path: str, run: RunSettings, output: OutputFormat) -> int:
-    """Run it.
+def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: str = "") -> int:
+    """Run it; `digest`: of the history that must come of it.
 
     Raises:
         UsageError: faults that cannot be read.
@@ -161,6 +161,12 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat) -> int:
         save_cluster(cluster._replace(ended_count=number, end_us=end_us))
     _show(path, simulation, result, output)
     is_whole = not run.heals or (result.is_quiet and result.is_read)
+    if digest and result.digest != digest:
+        message(
+            "this is not the course of events that was saved: this release plays it otherwise",
+            level="warning",
+        )
+        is_whole = False
     return 0 if is_whole else EXIT_SKIPPED
 
 
@@ -188,6 +194,9 @@ def _words(path: str, result: RunResult) -> Iterator[str]:
         f" producer: {sends['ok']:,} acknowledged, {sends['fail']:,} failed, {sends['info']:,}"
         " without an answer that says which"
     )
+    for each in result.servings:
+        yield f"after {', '.join(each.after)}:"
+        yield f"    {each.words}"
 
 
 def _notes(path: str, result: RunResult) -> Iterator[str]:

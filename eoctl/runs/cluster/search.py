@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoctl.cluster.explore import explore, steps
-from eoctl.cluster.fault_classes import CLASSES, KINDS
+from eoctl.cluster.faults.classes import CLASSES, KINDS
+from eoctl.cluster.guarantees.course import steps
+from eoctl.cluster.guarantees.explore import explore
+from eoctl.cluster.guarantees.saved import require_new, save_course, saved
 from eoctl.output import Report, emit, message
 from eoctl.progress import Progress
 from eoctl.runs.cluster.play import EventRow, event_row, require_possible
@@ -17,20 +19,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from eoctl.cluster.checker import HistoryFinding
-    from eoctl.cluster.explore import Course
+    from eoctl.cluster.guarantees.course import Course
     from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.output import OutputFormat
 
 
 def explore_cluster(
-    settings: PlaySettings, run: RunSettings, faults: str, seeds: range, output: OutputFormat
+    settings: PlaySettings,
+    run: RunSettings,
+    faults: str,
+    seeds: range,
+    output: OutputFormat,
+    witness: str,
 ) -> int:
-    """Look for it; returns the exit status.
+    """Look for it, and save it in a file `witness` if that is named; returns the exit status.
 
     Raises:
-        UsageError: what cannot be. RefusedError, AccessError: no run was possible.
+        UsageError: what cannot be. RefusedError: the file is there already.
+        RefusedError, AccessError: no run was possible, the file cannot be written.
     """
     require_possible(settings)
+    if witness:
+        require_new(witness)
     kinds = parse_kinds(faults)
     with Progress("seeds", len(seeds)) as progress:
         course = explore(settings, run, kinds, seeds, on_seed=lambda _: progress.advance(1))
@@ -51,7 +61,11 @@ def explore_cluster(
         )
         for each in _first_of_each(course)
     ]
-    emit(Report("event", EventRow._fields, rows, notes=[*calls(settings, course.run)]), output)
+    repeats = calls(settings, course.run)
+    if witness:
+        save_course(witness, saved(settings, course, title_of(course)))
+        repeats = replay_calls(witness)
+    emit(Report("event", EventRow._fields, rows, notes=[*repeats]), output)
     message(f"of {counted(len(course.findings), 'finding')} one of each kind is shown")
     return EXIT_FINDINGS
 
@@ -77,6 +91,17 @@ def _first_of_each(course: Course) -> list[HistoryFinding]:
 
 def _words(course: Course) -> Iterator[str]:
     yield f"seed {course.run.seed}: {', '.join(sorted(course.kinds))}"
+
+
+def title_of(course: Course) -> str:
+    """What a saved course is about."""
+    return f"{', '.join(sorted(course.kinds))} after {course.run.faults or 'nothing'}"
+
+
+def replay_calls(witness: str) -> Iterator[str]:
+    """The calls that repeat a saved course of events."""
+    yield f"eoctl cluster run ./play --replay {pasted(witness)}"
+    yield "eoctl cluster check ./play"
 
 
 def calls(settings: PlaySettings, run: RunSettings) -> Iterator[str]:

@@ -10,10 +10,13 @@
   heal       nothing is cut off any more
   set        KEY=VALUE: min.insync.replicas, unclean.leader.election.enable
   elect      leaders where there are none, in an unclean election
+  ask        no fault: is the first partition read, and is it written?
 
 WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR), `any`, `all`, and
 of those that are down `first` and `last`. WHEN: `20%` of the records, `3s` or `250ms` of the clock,
-or `quiet`: as soon as nothing happens any more.
+or a state: `quiet`, nothing happens any more; `ahead`, the leader of the first partition has what
+is not committed yet; `isr-change`, it has asked for another ISR and has no answer yet. For the last
+two it is looked after every message, and not longer than a minute.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import NamedTuple
 from storage.errors import UsageError
 
 ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition"})
-ACTIONS = ACTIONS_WITH_NODE | {"heal", "set", "elect"}
+ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
 _FAULT = re.compile(r"(?P<action>[a-z]+)(?: +(?P<target>[^ ]+))? +at +(?P<when>[^ ]+)")
@@ -39,6 +42,11 @@ class WhenKind(StrEnum):
     RECORDS = "records"
     TIME = "time"
     QUIET = "quiet"
+    AHEAD = "ahead"
+    ISR_CHANGE = "isr-change"
+
+
+STATES = (WhenKind.QUIET, WhenKind.AHEAD, WhenKind.ISR_CHANGE)
 
 
 class Fault(NamedTuple):
@@ -56,7 +64,7 @@ class Fault(NamedTuple):
         elif self.kind is WhenKind.TIME:
             when = f"{int(self.when)}us" if self.when % 1000 else f"{int(self.when) // 1000}ms"
         else:
-            when = "quiet"
+            when = self.kind.value
         return f"{self.action}{target} at {when}"
 
 
@@ -75,13 +83,13 @@ def _parse(text: str, nodes: int) -> Fault:
         )
     action, target = match["action"], match["target"] or ""
     _require_target(text, action, target, nodes)
-    if match["when"] == "quiet":
-        return Fault(action=action, target=target, kind=WhenKind.QUIET, when=0)
+    if match["when"] in STATES:
+        return Fault(action=action, target=target, kind=WhenKind(match["when"]), when=0)
     when = _WHEN.fullmatch(match["when"])
     if when is None:
         raise UsageError(
             f"--faults: {text!r}: {match['when']!r} is no moment",
-            next_step="20% of the records, 3s, 250ms, or quiet",
+            next_step=f"20% of the records, 3s, 250ms, {', '.join(STATES)}",
         )
     number = float(when["number"])
     if when["unit"] == "%":

@@ -1,10 +1,4 @@
-"""Many courses of events, one a seed, and the shortest one that loses something.
-
-A seed chooses faults of the wanted kinds or classes (`fault_classes`); the run is a small one, in a
-directory of its own that goes afterwards. What the checker condemns is made shorter as long as it
-still condemns the same: faults are left out, then records. It is repeated by `cluster init`, `run`
-and `check`.
-"""
+"""One course of events: a small cluster made, run and judged, in a directory that then goes."""
 
 from __future__ import annotations
 
@@ -14,14 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.checker import HistoryChecker, read_replica
-from eoctl.cluster.fault_classes import drawn_faults
 from eoctl.cluster.history import HistoryReader
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from eoctl.cluster.checker import HistoryFinding
     from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.cluster.simulation import RunResult
@@ -71,49 +62,6 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
             )  # fmt: skip
     found = checker.findings if checker.has_findings else []
     return Course(run=run, result=result, events=simulation.trace.events, findings=found)
-
-
-def explore(
-    settings: PlaySettings,
-    run: RunSettings,
-    kinds: tuple[str, ...],
-    seeds: range,
-    *,
-    on_seed: Callable[[int], None],
-) -> Course | None:
-    """Look for a course of events that is condemned, and give the shortest; None: there is none.
-
-    Raises as `play_course`.
-    """
-    for seed in seeds:
-        tried = run._replace(seed=seed, faults=drawn_faults(seed, kinds, settings))
-        course = play_course(settings, tried)
-        on_seed(seed)
-        if course.findings:
-            return shortened(settings, course)
-    return None
-
-
-def shortened(settings: PlaySettings, course: Course) -> Course:
-    """Leave out what is not needed for the same to be wrong."""
-    is_shorter = True
-    while is_shorter:
-        is_shorter = False
-        for run in _shorter(course.run):
-            tried = play_course(settings, run)
-            if course.kinds & tried.kinds:
-                course, is_shorter = tried, True
-                break
-    return course
-
-
-def _shorter(run: RunSettings) -> Iterator[RunSettings]:
-    faults = run.faults.split(", ")
-    if len(faults) > 1:
-        for place in range(len(faults)):
-            yield run._replace(faults=", ".join(faults[:place] + faults[place + 1 :]))
-    if run.records > 10:
-        yield run._replace(records=run.records // 2)
 
 
 def steps(course: Course) -> list[TraceEvent]:

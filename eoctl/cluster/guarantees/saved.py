@@ -1,0 +1,142 @@
+"""Courses of events in files: what `cluster explore` writes, and scripts that are shipped.
+
+JSON: name and version of the schema, what the cluster is, how it is run, the faults one a line,
+what `cluster check` finds in the end, and the digest of the history, by which a release knows that
+it has played the same.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.cluster.faults.language import parse_faults
+from eoctl.cluster.settings import PlaySettings, RunSettings, problem_of
+from storage.dirs.state_file import StateSchema, read_as
+from storage.errors import RefusedError, UsageError
+from storage.files.fsio import FileSystem
+from storage.files.small_file import read_small_file
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from eoctl.cluster.guarantees.course import Course
+
+MAX_FILE_BYTES = 1 << 20
+SCRIPTS = Path(__file__).with_name("scripts")
+
+
+class SavedCourse(NamedTuple):
+    """A course of events that can be repeated.
+
+    Attributes:
+        run: without the faults.
+        kinds: of findings.
+        digest: of the history; "" it is not known.
+    """
+
+    title: str
+    settings: PlaySettings
+    run: RunSettings
+    faults: tuple[str, ...]
+    kinds: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def whole_run(self) -> RunSettings:
+        """With its faults."""
+        return self.run._replace(faults=", ".join(self.faults))
+
+
+SCHEMA = StateSchema("eoctl course", 1, (SavedCourse, PlaySettings, RunSettings))
+
+
+def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:
+    """A course as it is saved."""
+    faults = tuple(each for each in course.run.faults.split(", ") if each)
+    return SavedCourse(
+        title=title,
+        settings=settings,
+        run=course.run._replace(faults=""),
+        faults=faults,
+        kinds=tuple(sorted(course.kinds)),
+        digest=course.result.digest,
+    )
+
+
+def encode_course(course: SavedCourse) -> bytes:
+    """Write it as JSON."""
+    value: dict[str, Any] = {"schema": SCHEMA.name, "version": SCHEMA.version}
+    value |= course._asdict()
+    value["settings"] = course.settings._asdict()
+    value["run"] = course.run._asdict()
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+def require_new(path: str) -> None:
+    """Raises RefusedError: there is something already."""
+    if Path(path).exists() or Path(path).is_symlink():
+        raise RefusedError(f"{path}: is there already; nothing was touched")
+
+
+def save_course(path: str, course: SavedCourse) -> None:
+    """Write a file that is not there yet. Raises AccessError."""
+    fs = FileSystem()
+    with os_errors(path):
+        file = fs.open_new(path, 0o644)
+        fs.write(file, encode_course(course))
+        fs.close(file)
+
+
+def load_course(path: str) -> SavedCourse:
+    """Read a file.
+
+    Raises:
+        RefusedError: it is none, or of another release.
+        AccessError: it cannot be read.
+    """
+    with os_errors(path):
+        data = read_small_file(path, MAX_FILE_BYTES)
+    return parse_course(data, path)
+
+
+def parse_course(data: bytes, path: str) -> SavedCourse:
+    """Read what `encode_course` wrote. RefusedError: it is none, or of another release."""
+    try:
+        value = json.loads(data)
+        schema, version = value.pop("schema"), value.pop("version")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise RefusedError(f"{path}: is no course of events that eoctl cluster saved") from None
+    if schema != SCHEMA.name:
+        raise RefusedError(f"{path}: is no course of events that eoctl cluster saved")
+    if version != SCHEMA.version:
+        raise RefusedError(
+            f"{path}: a course of version {version}; version {SCHEMA.version} is read here"
+        )
+    try:
+        course = read_as(SavedCourse, value)
+    except ValueError as error:
+        raise RefusedError(f"{path}: is damaged: {error}") from None
+    problem = problem_of(course.settings) or problem_of(course.run)
+    if problem:
+        raise RefusedError(f"{path}: {problem}")
+    try:
+        parse_faults(course.whole_run.faults, course.settings.nodes)
+    except UsageError as error:
+        raise RefusedError(f"{path}: {error}") from None
+    return course
+
+
+def script_names() -> list[str]:
+    """The scripts that are shipped."""
+    return sorted(each.stem for each in SCRIPTS.glob("*.json"))
+
+
+def load_script(name: str) -> SavedCourse:
+    """Read one of them. UsageError: there is none of this name."""
+    if name not in script_names():
+        raise UsageError(
+            f"--script {name}: there is none of that name",
+            next_step=f"one of {', '.join(script_names())}: eoctl cluster scripts",
+        )
+    return load_course(str(SCRIPTS / f"{name}.json"))

@@ -1,0 +1,83 @@
+"""What the calls of `eoctl cluster` take: each option once, for all calls that have it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from eoctl.declared import argument, option
+
+
+class CutBy(StrEnum):
+    """How a follower finds out where to cut its log."""
+
+    EPOCH = "epoch"
+    HW = "hw"
+
+
+class FsyncWhen(StrEnum):
+    """When a log is synced."""
+
+    NEVER = "never"
+    BATCH = "batch"
+
+
+class IsrBy(StrEnum):
+    """By what a follower is out of sync."""
+
+    TIME = "time"
+    MESSAGES = "messages"
+
+
+class Acks(StrEnum):
+    """What a producer waits for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+    @property
+    def number(self) -> int:
+        """As it stands in a request."""
+        return -1 if self is Acks.ALL else int(self.value)
+
+
+Directory = Annotated[str, argument(metavar="DIR", help="Directory of the played cluster.")]
+
+# -- of a cluster
+Nodes = Annotated[int, option(min=1, max=99, metavar="N", help="Brokers.")]
+Partitions = Annotated[int, option(min=1, max=1000, metavar="N", help="Partitions of the topic.")]
+ReplicationFactor = Annotated[int, option(min=1, max=99, metavar="N", help="Replicas of each.")]
+MinInsync = Annotated[int, option(min=1, max=99, metavar="N", help="min.insync.replicas.")]
+Unclean = Annotated[
+    bool, option("--unclean-leader-election", help="unclean.leader.election.enable=true.")
+]
+Elr = Annotated[bool, option("--elr", help="With eligible leader replicas (KIP-966).")]
+Truncation = Annotated[
+    CutBy, option(help="How a follower finds where to cut; hw as before Kafka 0.11.")
+]
+Fsync = Annotated[FsyncWhen, option(help="Sync each batch, or leave it to the operating system.")]
+
+# -- of a run
+AcksOption = Annotated[Acks, option(help="acks of the producer.")]
+Retries = Annotated[str, option(metavar="N|max", help="How often a batch is sent again.")]
+NoIdempotence = Annotated[bool, option("--no-idempotence", help="enable.idempotence=false.")]
+Records = Annotated[
+    int, option(min=1, max=10_000_000, metavar="N", help="Records that are produced.")
+]
+Rate = Annotated[
+    int,
+    option(
+        min=0,
+        max=1_000_000,
+        metavar="N",
+        help="Records a second; 0: each as the one before is answered.",
+    ),
+]
+InFlight = Annotated[
+    int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
+]
+WitnessFile = Annotated[
+    str,
+    option("--witness", metavar="FILE", help="Save the course, for cluster run --replay FILE."),
+]

@@ -1,0 +1,100 @@
+"""`eoctl cluster explore`, `scripts`: what a cluster may lose, and how that goes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from eoctl import options
+from eoctl.commands.cluster.declared import (
+    Acks,
+    AcksOption,
+    CutBy,
+    Elr,
+    Fsync,
+    FsyncWhen,
+    InFlight,
+    MinInsync,
+    Nodes,
+    NoIdempotence,
+    Partitions,
+    Rate,
+    Records,
+    ReplicationFactor,
+    Retries,
+    Truncation,
+    Unclean,
+    WitnessFile,
+)
+from eoctl.declared import option
+from eoctl.output import OutputFormat
+
+
+def explore(
+    acks: AcksOption = Acks.ALL,
+    retries: Retries = "max",
+    no_idempotence: NoIdempotence = False,
+    nodes: Nodes = 3,
+    partitions: Partitions = 1,
+    replication_factor: ReplicationFactor = 3,
+    min_insync_replicas: MinInsync = 1,
+    unclean_leader_election: Unclean = False,
+    elr: Elr = False,
+    truncation: Truncation = CutBy.EPOCH,
+    fsync: Fsync = FsyncWhen.NEVER,
+    records: Records = 60,
+    rate: Rate = 4,
+    in_flight: InFlight = 5,
+    faults: Annotated[
+        str,
+        option(
+            metavar="KINDS",
+            help="Of kill, power, partition, stop, kill-one, kill-in-turn, kill-then-power,"
+            " stop-then-power, power-all, partition-leader, rejoin, restart-all and isr-change,"
+            " those to be tried.",
+        ),
+    ] = "kill,power,partition",
+    seeds: Annotated[
+        int, option(min=1, max=1_000_000, metavar="N", help="So many courses of events.")
+    ] = 200,
+    seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="The first of them.")] = 0,
+    witness: WitnessFile = "",
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Look for a course of events that loses something, and show the shortest in a few steps.
+
+    Plays small clusters with faults that each seed draws, in memory where that is possible. What
+    is found is made shorter, and the calls that repeat it are printed.
+    """
+    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.runs.cluster.play import parse_retries
+    from eoctl.runs.cluster.search import explore_cluster
+
+    settings = PlaySettings(
+        nodes=nodes,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        min_insync=min_insync_replicas,
+        is_unclean=unclean_leader_election,
+        has_elr=elr,
+        truncation=truncation.value,
+        fsync=fsync.value,
+    )
+    run = RunSettings(
+        acks=acks.number,
+        retries=parse_retries(retries),
+        is_idempotent=not no_idempotence and acks is Acks.ALL,
+        records=records,
+        rate=rate,
+        in_flight=in_flight,
+    )
+    return explore_cluster(settings, run, faults, range(seed, seed + seeds), output, witness)
+
+
+def scripts(output: options.Output = OutputFormat.TEXT) -> int:
+    """List the courses of events that are shipped: what serves after which deaths, and what helps.
+
+    eoctl cluster run DIR --script NAME plays one.
+    """
+    from eoctl.runs.cluster.replay import list_scripts
+
+    return list_scripts(output)

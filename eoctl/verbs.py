@@ -74,6 +74,9 @@ COMMANDS = {
     "cluster": CommandEntry(
         "eoctl.commands.cluster", "Play a replica set over real log dirs, and judge what is lost."
     ),
+    "bench": CommandEntry(
+        "eoctl.commands.bench", "Measure real brokers, and audit what of it has landed."
+    ),
     "apply": CommandEntry(
         "eoctl.commands.apply", "Apply a saved plan, or complete an interrupted one."
     ),

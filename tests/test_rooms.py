@@ -203,6 +203,10 @@ ROOMS: dict[str, set[str]] = {
         "recovery.truncate",
     },
     "eoctl.cluster.guarantees": {"eoctl.cluster", "eoctl.cluster.faults"},
+    "eoctl.bench": {
+        "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
+    },
+    "eoctl.runs.bench": {"eoctl", "eoctl.bench", "eoctl.runs"},
     "eoctl.runs.cluster": {
         "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.faults",
         "eoctl.cluster.guarantees", "eoctl.runs",

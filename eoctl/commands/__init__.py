@@ -2,7 +2,7 @@
 
 `txn` and `groups`, which have most, are rooms of their own.
 
-From the entry down: adopt, advise, apply, check, cluster_state, consume, copy, describe,
+From the entry down: adopt, advise, apply, bench, check, cluster_state, consume, copy, describe,
 dump_segment, duplicates, export, init, journal, lease_pid, locate, loss, produce, producers,
 rebuild, recover_state, repair, replicas, report, serve, spark_audit, truncate, undo.
 """

@@ -55,6 +55,7 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     (r"\w+_(count|counts|left|max|mean|in|out)", Kind.COUNT),
     (r"(\w+_)?(batches|records|transactions|markers|offsets|sequences|regressions)", Kind.COUNT),
     (r"(\w+_)?(ranges|gaps|duplicates|steps|files|segments|errors|warnings|notes)", Kind.COUNT),
+    (r"\w+_per_s|(avg|min|max|p[\d_]+)_us", Kind.COUNT),
     (r"committed|aborted|open|skipped|unreadable|hand_overs|partitions", Kind.COUNT),
     (r"segments_rolled|partitions_read", Kind.COUNT),
 )  # fmt: skip

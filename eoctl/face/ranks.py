@@ -70,6 +70,14 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                         "lost_acknowledged_records_count")),
     ("change", ("kind", *PLACE, "offset", "key", "differences")),
     ("partition", (*PLACE, "gone", "changed", "new", "equal", "is_whole")),
+    # bench
+    ("cell", ("scenario", "cell", "records_per_s", "lowest_per_s", "highest_per_s", "ratio",
+              "article_per_s", "article_ratio")),
+    ("latency", ("scenario", "cell", "latency", "avg_us", "p50_us", "p99_us", "p99_99_us",
+                 "max_us")),
+    ("landed", ("scenario", "cell", "acknowledged_count", "landed_count", "missing_count",
+                "twice_count", "unacknowledged_count", "failed")),
+    ("relation", ("scenario", "is_so", "relation", "figures")),
     # cluster-state
     ("cluster_change", ("timestamp_ms", "what", "leader", "isr", "why")),
     ("cluster_partition", (*PLACE, "leader", "isr", "replicas", "is_under_min_isr",

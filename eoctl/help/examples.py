@@ -257,6 +257,13 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         ),
         Example("What each topic survives", f"eoctl advise {_DIR} --settings"),
     ),
+    "bench": (
+        Example("What acks and replicas cost, with 4 brokers here", "eoctl bench --scenario 3"),
+        Example(
+            "One cell, with its samples",
+            "eoctl bench --scenario 1 --cell all-rf4-min2 --to ./samples",
+        ),
+    ),
     "apply": (
         Example("Apply a plan that was saved and read", "eoctl apply plan.json"),
         Example("Keep the old bytes elsewhere", "eoctl apply plan.json --backup-dir /mnt/backup"),

@@ -72,6 +72,12 @@ _OF_CALLS = {
     "cluster init": {
         "topic": Panel.WHAT, "fsync": Panel.WHAT, "segment-bytes": Panel.ADVANCED,
     },
+    "bench": {
+        "all": Panel.WHAT,
+        "in-flight": Panel.WHAT, "to": Panel.OUTPUT, "kafka-home": Panel.ADVANCED,
+        "work-dir": Panel.ADVANCED, "first-port": Panel.ADVANCED, "java-option": Panel.ADVANCED,
+        "setting": Panel.ADVANCED,
+    },
     "cluster explore": {"fsync": Panel.WHAT},
     "cluster run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},

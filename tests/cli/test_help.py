@@ -63,7 +63,7 @@ def test_help_of_every_call(call: str, eoctl: Callable) -> None:
     else:
         assert panels == [each for each in Panel if each in panels]
         assert panels
-        without = ("cluster explore", "cluster scripts", "cluster table")
+        without = ("bench", "cluster explore", "cluster scripts", "cluster table")
         arguments = [] if call in without else ["Arguments"]
         assert headings == [*arguments, *panels, "Examples"]
     shown = outcome.text.partition("\nExamples:\n")[2].replace(" \\\n     ", "")

@@ -1,0 +1,256 @@
+"""The course of a call: all cells in turn, each repetition from another one on."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from contextlib import ExitStack
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eoctl.bench.brokers import STALL_S
+from eoctl.bench.client import await_quiet
+from eoctl.bench.landed import audit
+from eoctl.bench.load import ACKNOWLEDGED, Load, measured, producer_settings, records_per_s
+from eoctl.bench.reader import Reader
+from eoctl.bench.scenarios import MAX_TRANSACTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from eoctl.bench.client import Cluster, PartitionSeen
+    from eoctl.bench.landed import Landed
+    from eoctl.bench.load import LoadOptions, Sent
+    from eoctl.bench.scenarios import Cell
+
+
+class CourseOptions(NamedTuple):
+    """How cells are run.
+
+    Attributes:
+        repetitions: of each cell.
+        warmup_ratio: of the records of a run, which count in no figure.
+        load: what all loads have in common.
+    """
+
+    repetitions: int
+    warmup_ratio: float
+    load: LoadOptions
+
+
+class CellRun(NamedTuple):
+    """One run of a cell.
+
+    Attributes:
+        repetition: from 0 on.
+        sent: what became of its records.
+        rate: records a second that were intended; 0: as answers come.
+        received_ns: when a consumer had each record, 0: never; None: there was none.
+        landed: what is in the logs.
+        audit_s: how long it took to find out.
+        load_average: of the machine, of the last minute, when it began.
+        topic: it is kept where records are missing, or there twice for no reason.
+    """
+
+    cell: Cell
+    repetition: int
+    topic: str
+    sent: Sent
+    records_per_s: float
+    rate: float
+    received_ns: NDArray[np.int64] | None
+    landed: Landed
+    audit_s: float
+    load_average: float
+
+
+def order_of(cells: Sequence[Cell], repetition: int, repetitions: int) -> list[Cell]:
+    """Give the cells from another one on in each repetition; none is always the first, or last."""
+    start = repetition * len(cells) // max(repetitions, 1)
+    return [*cells[start:], *cells[:start]]
+
+
+class BrokerFaults:
+    """Does to the brokers what a cell says, when it says so."""
+
+    def __init__(self, cluster: Cluster, cell: Cell, records: int, seconds: float) -> None:
+        self._cluster = cluster
+        self._waiting = list(cell.faults)
+        self._records, self._seconds = records, seconds
+        self._begun_s = time.monotonic()
+        self._alive = list(cluster.broker_ids)
+        self.dead: list[int] = []
+
+    @property
+    def alive(self) -> list[int]:
+        """Brokers that were not killed, or were started again."""
+        return self._alive
+
+    def turn(self, sequence: int, silence_s: float) -> None:
+        """Do what is due when so many records are sent and no answer has come for so long."""
+        if not self._waiting:
+            return
+        fault = self._waiting[0]
+        done = (
+            (time.monotonic() - self._begun_s) / self._seconds
+            if self._seconds
+            else sequence / self._records
+        )
+        if silence_s < STALL_S if fault.has_stall else done < fault.at_ratio:
+            return
+        self._waiting.pop(0)
+        if not fault.kills:
+            self.start_all()
+        for _ in range(fault.kills):
+            broker = self._alive.pop()
+            self.dead.append(broker)
+            self._cluster.kill(broker)
+
+    def start_all(self) -> None:
+        """Start all that are dead."""
+        for each in self.dead:
+            self._cluster.start(each)
+        self._alive += self.dead
+        self.dead = []
+
+
+class BenchCourse:
+    """Runs the cells.
+
+    Args:
+        cluster: where.
+        cells: in their order.
+        options: how.
+        tell: is told what is begun.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cells: Sequence[Cell],
+        options: CourseOptions,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._cluster, self._cells, self._options, self._tell = cluster, cells, options, tell
+        self._name = secrets.token_hex(3)
+        self._rates: dict[int, list[float]] = {}  # of the first cell of a scenario, each run's
+
+    def runs(self) -> Iterator[CellRun]:
+        """Run all, and give each when it has ended.
+
+        Raises:
+            RefusedError: a broker has ended, or does not come to rest.
+        """
+        repetitions = self._options.repetitions
+        for repetition in range(repetitions):
+            for number, cell in enumerate(order_of(self._cells, repetition, repetitions), start=1):
+                self._tell(
+                    f"repetition {repetition + 1} of {repetitions}, cell {number} of"
+                    f" {len(self._cells)}: {cell.scenario}:{cell.name}"
+                )
+                yield self._run(cell, repetition)
+
+    def _run(self, cell: Cell, repetition: int) -> CellRun:
+        topic = f"eoctl-bench-{self._name}-s{cell.scenario}-{cell.name}-{repetition + 1}"
+        run_key = secrets.randbits(63)
+        load_average = os.getloadavg()[0]
+        self._cluster.create_topic(topic, cell)
+        faults = BrokerFaults(
+            self._cluster, cell, self._options.load.records, self._options.load.seconds
+        )
+        rate = self._rate(cell)
+        with ExitStack() as stack:
+            reader = None
+            if cell.has_reader:
+                reader = stack.enter_context(
+                    Reader(
+                        self._cluster.bootstrap, topic, cell.partitions, run_key,
+                        is_committed=cell.txn_records > 0,
+                    )
+                )  # fmt: skip
+            sent = self._send(cell, topic, run_key, faults, rate)
+            received_ns = None
+            if reader is not None:
+                wanted = np.flatnonzero(sent.status == ACKNOWLEDGED)
+                received_ns = reader.received_ns(wanted, sent.records_count)
+        reached = records_per_s(sent, self._options.warmup_ratio)
+        if not (cell.is_bare or cell.rate_ratio or cell.faults or cell.txn_records):
+            self._rates.setdefault(cell.scenario, []).append(reached)
+        begun_s = time.monotonic()
+        landed = self._audit(cell, topic, run_key, sent, faults)
+        audit_s = time.monotonic() - begun_s
+        is_odd = landed.missing_count and cell.acks != 0
+        if not is_odd and not (landed.twice_count and not cell.may_double):
+            self._cluster.delete_topic(topic)
+        if faults.dead:
+            faults.start_all()
+            self._cluster.await_brokers(self._cluster.broker_ids)
+        return CellRun(
+            cell=cell,
+            repetition=repetition,
+            topic=topic,
+            sent=sent,
+            records_per_s=reached,
+            rate=rate,
+            received_ns=received_ns,
+            landed=landed,
+            audit_s=audit_s,
+            load_average=load_average,
+        )
+
+    def _rate(self, cell: Cell) -> float:
+        return cell.rate_ratio and cell.rate_ratio * median(self._rates[cell.scenario])
+
+    def _send(
+        self, cell: Cell, topic: str, run_key: int, faults: BrokerFaults, rate: float
+    ) -> Sent:
+        settings = producer_settings(
+            self._cluster.bootstrap, cell, f"{topic}-producer" if cell.txn_records else ""
+        )
+        on_turn = faults.turn if cell.faults else None
+        sender = Load(settings, topic, cell.partitions, run_key, self._options.load, on_turn)
+        if cell.is_bare:
+            return sender.send_bare(self._options.warmup_ratio)
+        if cell.txn_records:
+            return sender.send_transactions(cell.txn_records, cell.txn_partitions, MAX_TRANSACTIONS)
+        return sender.send(rate)
+
+    def _audit(
+        self, cell: Cell, topic: str, run_key: int, sent: Sent, faults: BrokerFaults
+    ) -> Landed:
+        seen = self._cluster.settled(topic, cell.partitions, faults.alive)
+        log_dirs = self._cluster.log_dirs
+        await_quiet(lambda: _sizes(log_dirs, topic, seen), is_alike=True)
+        in_sync = {number: part.in_sync for number, part in seen.items()}
+        return audit(sent, run_key, log_dirs, topic, in_sync)
+
+
+def _sizes(
+    log_dirs: dict[int, Path], topic: str, seen: dict[int, PartitionSeen]
+) -> dict[int, list[int]]:
+    return {
+        number: [
+            sum(
+                each.stat().st_size
+                for each in (log_dirs[broker] / f"{topic}-{number}").glob("*.log")
+            )
+            for broker in part.in_sync
+        ]
+        for number, part in seen.items()
+    }
+
+
+def end_to_end_ns(run: CellRun, warmup_ratio: float) -> NDArray[np.int64]:
+    """From the intended time until a consumer had it, of each record that it got in the end."""
+    if run.received_ns is None:
+        return np.empty(0, np.int64)
+    part = measured(run.sent, warmup_ratio)
+    received = run.received_ns[part]
+    found: NDArray[np.int64] = (received - run.sent.intended_ns[part])[received > 0]
+    return found

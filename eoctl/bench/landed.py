@@ -1,0 +1,175 @@
+"""What has landed: the records of a run in the brokers' logs, by our own readers.
+
+No broker is asked. Every batch of a copy is read with its checksum, every key of it compared with
+what the producer was told. Copies are counted by broker; what is acknowledged has to be in the log
+of every replica that is in sync at the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eoctl.bench.identity import sequence_of, sequences_in
+from eoctl.bench.load import ACKNOWLEDGED
+from recovery.duplicates.scan import DecodedBatches, Trouble, decode_part, read_parts
+from storage.dirs.discovery import select_partition
+from storage.dirs.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from eoctl.bench.load import Sent
+
+    Ints = NDArray[np.int64]
+
+MAX_TIMES = 255  # a record that is there more often counts as if it were this often
+
+
+class ReadCopy(NamedTuple):
+    """One copy of one partition.
+
+    Attributes:
+        times: of each record of the run, how often it is in this copy.
+        others_count: records of somebody else.
+        beyond_count: records of this run whose sequence was never given out.
+        notes: what could not be read, with path and position.
+        log_bytes: how much was read.
+    """
+
+    times: NDArray[np.uint8]
+    others_count: int
+    beyond_count: int
+    notes: tuple[str, ...]
+    log_bytes: int
+
+
+class Landed(NamedTuple):
+    """What became of the records of a run.
+
+    Attributes:
+        acknowledged_count: the producer was told so.
+        landed_count: of these, in the log of every replica in sync.
+        missing_count: of these, not in one of them at least.
+        nowhere_count: of these, in no log at all.
+        twice_count: records that are more than once in the log of a replica in sync.
+        unacknowledged_count: records in the logs of all replicas in sync though the producer was
+            told that they failed, or nothing.
+        others_count: records that this run has not sent.
+        misplaced_count: records in another partition than they were sent to.
+        notes: what could not be read.
+        log_bytes: how much was read.
+    """
+
+    acknowledged_count: int
+    landed_count: int
+    missing_count: int
+    nowhere_count: int
+    twice_count: int
+    unacknowledged_count: int
+    others_count: int
+    misplaced_count: int
+    notes: tuple[str, ...] = ()
+    log_bytes: int = 0
+
+
+def read_copy(directory: str | Path, run_key: int, records_count: int) -> ReadCopy:
+    """Read a copy of a partition. Raises as `select_partition`."""
+    trouble = Trouble()
+    selected = select_partition(directory)
+    partition = Partition.of(selected)
+    times = np.zeros(records_count, np.int64)
+    others = beyond = 0
+    for part in read_parts(partition, trouble):
+        for decoded in decode_part(part, part.is_data, trouble):
+            if isinstance(decoded, DecodedBatches):
+                found, others_count = sequences_in(decoded.records, run_key)
+            else:
+                keys = [sequence_of(each.key, run_key) for each in decoded.records]
+                found = np.array([each for each in keys if each is not None], np.int64)
+                others_count = len(keys) - len(found)
+            is_known = (found >= 0) & (found < records_count)
+            times += np.bincount(found[is_known], minlength=records_count)
+            others += others_count
+            beyond += int((~is_known).sum())
+    return ReadCopy(
+        times=np.minimum(times, MAX_TIMES).astype(np.uint8),
+        others_count=others,
+        beyond_count=beyond,
+        notes=tuple(trouble.told(str(directory))),
+        log_bytes=selected.log_bytes(),
+    )
+
+
+def judge(
+    sent: Sent,
+    copies: Mapping[tuple[int, int], ReadCopy],
+    in_sync: Mapping[int, Sequence[int]],
+) -> Landed:
+    """Hold what is in the logs against what the producer was told.
+
+    Args:
+        sent: what it was told.
+        copies: by broker and partition.
+        in_sync: of each partition, the brokers whose logs count.
+    """
+    count = sent.records_count
+    in_all = np.zeros(count, bool)
+    is_twice = np.zeros(count, bool)
+    is_anywhere = np.zeros(count, bool)
+    misplaced = np.zeros(count, bool)
+    for (_, partition), copy in copies.items():
+        is_anywhere |= copy.times > 0
+        misplaced |= (copy.times > 0) & (sent.partition != partition)
+    for partition, brokers in in_sync.items():
+        is_own = sent.partition == partition
+        found = [copies[broker, partition].times for broker in brokers]
+        if not found:
+            continue
+        in_all |= is_own & np.logical_and.reduce([each > 0 for each in found])
+        is_twice |= np.logical_or.reduce([each > 1 for each in found])
+    is_acknowledged = sent.status == ACKNOWLEDGED
+    return Landed(
+        acknowledged_count=int(is_acknowledged.sum()),
+        landed_count=int((is_acknowledged & in_all).sum()),
+        missing_count=int((is_acknowledged & ~in_all).sum()),
+        nowhere_count=int((is_acknowledged & ~is_anywhere).sum()),
+        twice_count=int(is_twice.sum()),
+        unacknowledged_count=int((~is_acknowledged & in_all).sum()),
+        others_count=sum(each.others_count + each.beyond_count for each in copies.values()),
+        misplaced_count=int(misplaced.sum()),
+        notes=tuple(note for each in copies.values() for note in each.notes),
+        log_bytes=sum(each.log_bytes for each in copies.values()),
+    )
+
+
+def audit(
+    sent: Sent,
+    run_key: int,
+    log_dirs: Mapping[int, Path],
+    topic: str,
+    in_sync: Mapping[int, Sequence[int]],
+) -> Landed:
+    """Read all copies of a topic that there are, and judge.
+
+    Args:
+        sent: what the producer was told.
+        run_key: of the run.
+        log_dirs: by broker, also of dead ones.
+        topic: the topic of the run.
+        in_sync: of each partition, the brokers whose logs count.
+
+    Raises:
+        EoctlError: a partition of a broker that is in sync cannot be read, or is not there.
+    """
+    copies = {}
+    for partition, brokers in in_sync.items():
+        for broker, log_dir in log_dirs.items():
+            directory = log_dir / f"{topic}-{partition}"
+            if directory.is_dir() or broker in brokers:
+                copies[broker, partition] = read_copy(directory, run_key, sent.records_count)
+    return judge(sent, copies, in_sync)

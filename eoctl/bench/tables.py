@@ -1,0 +1,325 @@
+"""What all runs come to: rows of figures, of latencies, of what has landed, and of relations.
+
+A figure is the median of its runs, beside the lowest and the highest. Relations are told as they
+are, yes or no: no speed is right or wrong. What is wrong is an acknowledged record that is missing,
+and a record that is there twice though nothing was to be repeated, or repetitions are seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from eoctl.bench.course import end_to_end_ns
+from eoctl.bench.latency import summarise
+from eoctl.bench.load import latencies_ns
+from eoctl.bench.scenarios import ACKS_ALL, ACKS_NAMES, BARE, SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from eoctl.bench.course import CellRun
+    from eoctl.bench.scenarios import Article, Cell
+
+    Runs = dict[tuple[int, str], list[CellRun]]
+
+MIN_REPETITIONS = 3
+
+
+class CellRow(NamedTuple):
+    """Figures of a cell.
+
+    Attributes:
+        records_per_s: the median; lowest and highest beside it.
+        ratio: to the first cell of the scenario.
+        article_records_per_s: what the article measured.
+        article_ratio: of that, to its own first cell.
+    """
+
+    scenario: int
+    cell: str
+    acks: str
+    replication_factor: int
+    min_insync: int
+    partitions: int
+    retries: int
+    runs_count: int
+    records_count: int
+    records_per_s: int
+    lowest_per_s: int
+    highest_per_s: int
+    ratio: float | None
+    article_per_s: int | None
+    article_ratio: float | None
+
+
+class LatencyRow(NamedTuple):
+    """Latencies of a cell, over all its runs."""
+
+    scenario: int
+    cell: str
+    latency: str
+    samples_count: int | None
+    avg_us: int | None
+    min_us: int | None
+    p50_us: int | None
+    p95_us: int | None
+    p99_us: int | None
+    p99_9_us: int | None
+    p99_99_us: int | None
+    max_us: int | None
+
+
+class LandedRow(NamedTuple):
+    """What is in the logs of the brokers, of all runs of a cell."""
+
+    scenario: int
+    cell: str
+    acknowledged_count: int
+    landed_count: int
+    missing_count: int
+    nowhere_count: int
+    twice_count: int
+    unacknowledged_count: int
+    others_count: int
+    misplaced_count: int
+    failed: str
+
+
+class RelationRow(NamedTuple):
+    """A relation: whether it is so, and by which figures."""
+
+    scenario: int
+    relation: str
+    is_so: bool
+    figures: str
+
+
+class Spread(NamedTuple):
+    """The runs of a cell, as records a second."""
+
+    cell: Cell
+    middle: float
+    lowest: float
+    highest: float
+
+    def meets(self, other: Spread) -> bool:
+        """Whether the runs of both overlap."""
+        return max(self.lowest, other.lowest) <= min(self.highest, other.highest)
+
+
+def by_cell(runs: Iterable[CellRun]) -> Runs:
+    """Gather the runs of each cell, in the order in which scenarios name them."""
+    found: Runs = {}
+    for each in runs:
+        found.setdefault((each.cell.scenario, each.cell.name), []).append(each)
+    places = {
+        (number, cell.name): place
+        for number, (_, cells) in SCENARIOS.items()
+        for place, cell in enumerate(cells)
+    }
+    last = len(places)
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], places.get(item[0], last))))
+
+
+def spreads(runs: Runs, scenario: int) -> list[Spread]:
+    """Sum up the cells of a scenario, but for the bare loop."""
+    return [
+        _spread(each)
+        for (number, name), each in runs.items()
+        if number == scenario and name != BARE
+    ]
+
+
+def _spread(runs: Sequence[CellRun]) -> Spread:
+    rates = [each.records_per_s for each in runs]
+    return Spread(cell=runs[0].cell, middle=median(rates), lowest=min(rates), highest=max(rates))
+
+
+def cell_rows(runs: Runs) -> Iterator[CellRow]:
+    """Give the figures, each scenario with the ratios to its own first cell."""
+    first: dict[int, tuple[float, Article]] = {}
+    for (scenario, name), each in runs.items():
+        spread, cell = _spread(each), each[0].cell
+        base, article = first.setdefault(scenario, (spread.middle, cell.article))
+        theirs = cell.article.records_per_s
+        yield CellRow(
+            scenario=scenario,
+            cell=name,
+            acks=ACKS_NAMES[cell.acks],
+            replication_factor=cell.replication_factor,
+            min_insync=cell.min_insync,
+            partitions=cell.partitions,
+            retries=cell.retries,
+            runs_count=len(each),
+            records_count=sum(run.sent.records_count for run in each),
+            records_per_s=round(spread.middle),
+            lowest_per_s=round(spread.lowest),
+            highest_per_s=round(spread.highest),
+            ratio=round(spread.middle / base, 3) if base else None,
+            article_per_s=theirs,
+            article_ratio=(
+                round(theirs / article.records_per_s, 3)
+                if theirs and article.records_per_s
+                else None
+            ),
+        )
+
+
+def latency_rows(runs: Runs, warmup_ratio: float) -> Iterator[LatencyRow]:
+    """Give the latencies, with those of the article behind them."""
+    for (scenario, name), each in runs.items():
+        if each[0].cell.is_bare:
+            continue
+        kinds = {
+            "send": [latencies_ns(run.sent, warmup_ratio) for run in each],
+            "end to end": [end_to_end_ns(run, warmup_ratio) for run in each],
+        }
+        for kind, samples in kinds.items():
+            found = summarise(np.concatenate(samples))
+            if found is not None:
+                yield LatencyRow(scenario=scenario, cell=name, latency=kind, **found._asdict())
+        article = each[0].cell.article
+        for kind, values in (("send", article.send_ms), ("end to end", article.e2e_ms)):
+            if values:
+                yield _article_row(scenario, name, kind, values)
+
+
+def _article_row(scenario: int, name: str, kind: str, values: tuple[float, ...]) -> LatencyRow:
+    average, least, most, p99, p99_99 = (round(each * 1000) for each in values)
+    return LatencyRow(
+        scenario=scenario, cell=name, latency=f"{kind}, article", samples_count=None,
+        avg_us=average, min_us=least, p50_us=None, p95_us=None, p99_us=p99, p99_9_us=None,
+        p99_99_us=p99_99, max_us=most,
+    )  # fmt: skip
+
+
+def landed_rows(runs: Runs) -> Iterator[LandedRow]:
+    """Give what has landed."""
+    for (scenario, name), each in runs.items():
+        failed: Counter[str] = Counter()
+        for run in each:
+            failed.update(run.sent.errors)
+        found = [run.landed for run in each]
+        yield LandedRow(
+            scenario=scenario,
+            cell=name,
+            acknowledged_count=sum(one.acknowledged_count for one in found),
+            landed_count=sum(one.landed_count for one in found),
+            missing_count=sum(one.missing_count for one in found),
+            nowhere_count=sum(one.nowhere_count for one in found),
+            twice_count=sum(one.twice_count for one in found),
+            unacknowledged_count=sum(one.unacknowledged_count for one in found),
+            others_count=sum(one.others_count for one in found),
+            misplaced_count=sum(one.misplaced_count for one in found),
+            failed=", ".join(f"{name} {count}" for name, count in failed.most_common()),
+        )
+
+
+# --- relations ------------------------------------------------------------------------------------
+
+
+def relation_rows(runs: Runs) -> Iterator[RelationRow]:
+    """Tell which relations hold, of those whose cells were run."""
+    for scenario in dict.fromkeys(number for number, _ in runs):
+        found = spreads(runs, scenario)
+        if scenario in (1, 3):
+            yield from _acks_relations(scenario, found)
+        if scenario in (1, 2, 3):
+            yield from _replica_relations(scenario, found)
+        yield from _landed_relations(scenario, runs)
+
+
+def _acks_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
+    least = {(each.cell.acks, each.cell.replication_factor): each for each in found
+             if each.cell.min_insync == 1}  # fmt: skip
+    for factor in sorted({factor for _, factor in least}):
+        row = [least.get((acks, factor)) for acks in (0, 1, ACKS_ALL)]
+        if all(row):
+            yield _falls(scenario, f"acks 0 > 1 > all at RF {factor}", row)
+    for acks in (0, 1):
+        same = [each for (own, _), each in sorted(least.items()) if own == acks]
+        if len(same) > 1:
+            yield _alike(scenario, f"acks={acks} does not depend on RF, within the spread", same)
+
+
+def _replica_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
+    of_all = [each for each in found if each.cell.acks == ACKS_ALL]
+    row = sorted(
+        (each for each in of_all if each.cell.min_insync == 1),
+        key=lambda each: each.cell.replication_factor,
+    )
+    if len(row) > 1:
+        factors = " > ".join(str(each.cell.replication_factor) for each in row)
+        yield _falls(scenario, f"acks=all falls with replicas: RF {factors}", row)
+    for factor in sorted({each.cell.replication_factor for each in of_all}):
+        same = [each for each in of_all if each.cell.replication_factor == factor]
+        if len(same) > 1:
+            what = f"min.insync.replicas has no effect at RF {factor}, within the spread"
+            yield _alike(scenario, what, same)
+
+
+def _falls(scenario: int, relation: str, row: Sequence[Spread | None]) -> RelationRow:
+    middles = [round(each.middle) for each in row if each is not None]
+    is_so = all(one > other for one, other in pairwise(middles))
+    return RelationRow(
+        scenario=scenario,
+        relation=relation,
+        is_so=is_so,
+        figures=" ".join(f"{each:,}" for each in middles),
+    )
+
+
+def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
+    is_so = all(one.meets(other) for one in row for other in row)
+    figures = " ".join(f"{each.lowest:,.0f}..{each.highest:,.0f}" for each in row)
+    return RelationRow(scenario=scenario, relation=relation, is_so=is_so, figures=figures)
+
+
+def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
+    own = [run for (number, _), each in runs.items() if number == scenario for run in each]
+    answered = [run.landed for run in own if run.cell.acks != 0]
+    if answered:
+        missing = sum(each.missing_count for each in answered)
+        total = sum(each.acknowledged_count for each in answered)
+        yield RelationRow(
+            scenario=scenario,
+            relation="every acknowledged record is in the log of every replica in sync",
+            is_so=missing == 0,
+            figures=f"{missing:,} of {total:,} are not",
+        )
+    wrong = sum(run.landed.twice_count for run in own if not run.cell.may_double)
+    rest = sum(run.landed.twice_count for run in own if run.cell.may_double)
+    yield RelationRow(
+        scenario=scenario,
+        relation="records are there twice only with retries and without idempotence",
+        is_so=wrong == 0,
+        figures=f"{wrong:,} otherwise, {rest:,} with",
+    )
+
+
+def bare_ratio(runs: Runs) -> list[tuple[int, float]]:
+    """Tell what share of the bare loop's rate our load reaches, by scenario."""
+    found = []
+    for scenario in dict.fromkeys(number for number, _ in runs):
+        bare = runs.get((scenario, BARE))
+        plain = next(
+            (each for (number, name), each in runs.items() if number == scenario and name != BARE),
+            None,
+        )
+        if bare and plain and (rate := _spread(bare).middle):
+            found.append((scenario, _spread(plain).middle / rate))
+    return found
+
+
+def is_sound(runs: Iterable[CellRun]) -> bool:
+    """Whether nothing acknowledged is missing, and nothing is there twice for no reason."""
+    return not any(
+        (each.cell.acks != 0 and each.landed.missing_count)
+        or (each.landed.twice_count and not each.cell.may_double)
+        for each in runs
+    )

@@ -1,0 +1,105 @@
+"""`eoctl bench`: real brokers measured, and what of their records has landed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from eoctl import options
+from eoctl.declared import option
+from eoctl.output import OutputFormat
+
+
+def command(
+    scenario: Annotated[
+        list[int] | None, option(min=1, metavar="N", help="A scenario, 1 to 7; repeatable.")
+    ] = None,
+    is_all: Annotated[bool, option("--all", help="All scenarios.")] = False,
+    cell: Annotated[
+        list[str] | None,
+        option(metavar="NAME", help="Only these cells, by name or pattern; repeatable."),
+    ] = None,
+    brokers: Annotated[
+        int, option(min=1, max=16, metavar="N", help="Brokers that are started.")
+    ] = 4,
+    records: Annotated[
+        int, option(min=100, max=100_000_000, metavar="N", help="Records of each run.")
+    ] = 20_000,
+    seconds: Annotated[
+        float,
+        option(
+            min=0,
+            max=86_400,
+            metavar="S",
+            help="Send as long as this in each run, not so many records.",
+            show_default=False,
+        ),
+    ] = 0.0,
+    repetitions: Annotated[
+        int, option(min=3, max=1000, metavar="N", help="Runs of each cell.")
+    ] = 3,
+    in_flight: Annotated[
+        int,
+        option(min=1, max=100_000, metavar="N", help="Records that may be without an answer."),
+    ] = 32,
+    seed: Annotated[int, option(min=0, max=2**53, metavar="N", help="Of the values.")] = 0,
+    to: Annotated[
+        str | None, option(metavar="DIR", help="Write samples as Parquet to a new directory.")
+    ] = None,
+    kafka_home: Annotated[
+        str | None,
+        option(
+            metavar="DIR",
+            help="An installation of Kafka, or its jars.",
+            show_default="those fetched by scripts/fetch-kafka-libs.sh",
+        ),
+    ] = None,
+    work_dir: Annotated[
+        str, option(metavar="DIR", help="Where the log dirs of the brokers are made.")
+    ] = "eoctl-bench",
+    first_port: Annotated[
+        int | None,
+        option(
+            min=1024,
+            max=65_000,
+            metavar="PORT",
+            help="First of a row of ports.",
+            show_default="free ones",
+        ),
+    ] = None,
+    java_option: Annotated[
+        list[str] | None,
+        option(metavar="OPTION", help="An option of the JVMs, in place of ours; repeatable."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
+    ] = None,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Measure real brokers, and audit what of their records has landed.
+
+    Brokers are started on the loopback, cells of scenarios run at least three times in turn, and
+    after each run all logs are read by our own readers: which acknowledged records are there, are
+    missing, are there twice. Figures of a published study stand beside.
+    """
+    from eoctl.runs.bench.request import BenchRequest
+    from eoctl.runs.bench.run import run_bench
+
+    request = BenchRequest(
+        scenarios=scenario or (),
+        is_all=is_all,
+        cells=cell or (),
+        brokers=brokers,
+        records=records,
+        seconds=seconds,
+        repetitions=repetitions,
+        in_flight=in_flight,
+        seed=seed,
+        kafka_home=kafka_home,
+        work_dir=work_dir,
+        first_port=first_port,
+        java_options=java_option or (),
+        settings=setting or (),
+        to=to,
+    )
+    return run_bench(request, output)

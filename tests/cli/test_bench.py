@@ -1,0 +1,519 @@
+"""eoctl bench: wrong calls touch nothing; the audit and the tables, from logs and samples made here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoctl.bench import programs, tables
+from eoctl.bench.brokers import choose_ports, fsync_policy
+from eoctl.bench.course import CellRun, order_of
+from eoctl.bench.identity import KEY, values_pool
+from eoctl.bench.landed import Landed, ReadCopy, audit, judge, read_copy
+from eoctl.bench.latency import MIN_SAMPLES, nearest_rank, summarise
+from eoctl.bench.load import ACKNOWLEDGED, FAILED, Sent, latencies_ns, records_per_s
+from eoctl.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
+from eoctl.bench.work_dir import MARKER_NAME, start_ticks
+from eoctl.runs.bench.record import Recorder
+from eoctl.runs.bench.request import with_needed
+from storage.formats.record import Record
+from tests.batches import encoded_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+    Run = Callable[..., Outcome]
+
+RUN_KEY = 0x1234_5678_9ABC
+
+
+def tree_of(path: Path) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(path)): each.read_bytes() if each.is_file() else b""
+        for each in sorted(path.rglob("*"))
+    }
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory to be in, with a java and jars that are none: brokers cannot be started."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    java = home / "bin/java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\nexit 7\n")
+    java.chmod(0o755)
+    (home / "kafka_2.13-4.3.1.jar").touch()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    monkeypatch.setenv("EOCTL_KAFKA_LIBS", str(home))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# --- wrong calls ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ([], "no --scenario given"),
+        (["--scenario", 8], "--scenario 8: there is none"),
+        (["--scenario", 1, "--all"], "one of them"),
+        (["--scenario", 1, "--cell", "nope"], "no such cell"),
+        (["--scenario", 1, "--brokers", 3], "3 brokers are too few for"),
+        (["--scenario", 3, "--brokers", 1, "--cell", "all-rf2-min1"], "--brokers 2"),
+        (["--scenario", 1, "--setting", "x"], "NAME=VALUE"),
+        (["--scenario", 1, "--repetitions", 1], "repetitions"),
+        (["--scenario", 1, "--kafka-home", "nowhere"], "no installation of Kafka"),
+    ],
+)
+def test_wrong_calls(eoctl: Run, here: Path, call: list[object], words: str) -> None:
+    before = tree_of(here)
+    outcome = eoctl("bench", *call)
+    assert (outcome.status, outcome.text) == (2, "")
+    assert words in outcome.errors
+    assert tree_of(here) == before
+
+
+def test_no_java(eoctl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(here))
+    monkeypatch.delenv("JAVA_HOME")
+    outcome = eoctl("bench", "--scenario", 1)
+    assert outcome.status == 2
+    assert "no java" in outcome.errors
+
+
+def test_old_java(eoctl: Run, here: Path) -> None:
+    (here / "home/bin/java").write_text("#!/bin/sh\necho 'java version \"1.8.0_202\"' >&2\n")
+    outcome = eoctl("bench", "--scenario", 1)
+    assert outcome.status == 2
+    assert "Java 17 or later, and this is 1.8.0_202" in outcome.errors
+
+
+def test_no_jars(eoctl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOCTL_KAFKA_LIBS")
+    monkeypatch.setattr(programs, "FETCHED", here)
+    outcome = eoctl("bench", "--scenario", 1)
+    assert outcome.status == 2
+    assert "--kafka-home" in outcome.errors
+
+
+def test_no_client(eoctl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "find_spec", lambda _: None)
+    outcome = eoctl("bench", "--scenario", 1)
+    assert outcome.status == 2
+    assert "pip install 'eoctl[bench]'" in outcome.errors
+
+
+@pytest.mark.parametrize("option", ["--work-dir", "--to"])
+@pytest.mark.parametrize(
+    ("name", "words"), [("log-dir", "lies in a log dir"), ("full", "is not empty")]
+)
+def test_existing_directories(eoctl: Run, here: Path, option: str, name: str, words: str) -> None:
+    (here / "log-dir").mkdir()
+    (here / "log-dir/meta.properties").write_text("version=1\n")
+    (here / "full").mkdir()
+    (here / "full/precious").write_text("only copy")
+    before = tree_of(here)
+    outcome = eoctl("bench", "--scenario", 1, option, name)
+    assert (outcome.status, outcome.text) == (4, "")
+    assert words in outcome.errors
+    after = tree_of(here)
+    assert {each: after[each] for each in before} == before
+    assert {*after} == {*before}
+
+
+def test_a_marker_of_somebody_else(eoctl: Run, here: Path) -> None:
+    (here / "other").mkdir()
+    (here / "other" / MARKER_NAME).write_text('{"eoctl_bench": 1, "processes": 7}')
+    before = tree_of(here)
+    outcome = eoctl("bench", "--scenario", 1, "--work-dir", "other")
+    assert outcome.status == 4
+    assert tree_of(here) == before
+
+
+def test_taken_ports(eoctl: Run, here: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        outcome = eoctl("bench", "--scenario", 1, "--first-port", min(port, 65_000))
+    if port <= 65_000:
+        assert outcome.status == 4
+        assert f"taken: {port}" in outcome.errors
+
+
+def test_ports_are_different() -> None:
+    found = choose_ports(10, None)
+    assert len({*found}) == 10
+
+
+def test_a_broker_that_does_not_start(eoctl: Run, here: Path) -> None:
+    outcome = eoctl("bench", "--scenario", 1)
+    assert (outcome.status, outcome.text) == (4, "")
+    assert "a log dir cannot be formatted: openjdk version" in outcome.errors
+    assert "Traceback" not in outcome.errors
+
+
+def test_what_a_call_before_has_left(eoctl: Run, here: Path) -> None:
+    """A process that was started there is ended, another one with its pid is not."""
+    left = here / "eoctl-bench"
+    (left / "node-0/t-0").mkdir(parents=True)
+    (left / "node-0/t-0/00000000000000000000.log").touch()
+    (left / "node-1").symlink_to(here / "home")
+    with (
+        subprocess.Popen(["sleep", "600"]) as started,
+        subprocess.Popen(["sleep", "600"]) as other,
+    ):
+        try:
+            ticks = [start_ticks(each.pid) or 0 for each in (started, other)]
+            processes = {
+                "0": {"pid": started.pid, "start_ticks": ticks[0]},
+                "1": {"pid": other.pid, "start_ticks": ticks[1] + 1},
+            }
+            marker = {"eoctl_bench": 1, "pid": 1, "processes": processes}
+            (left / MARKER_NAME).write_text(json.dumps(marker))
+            outcome = eoctl("bench", "--scenario", 1)
+            assert started.wait(60) < 0
+            assert other.poll() is None
+        finally:
+            for each in (started, other):
+                each.kill()
+    assert "did not come to its end" in outcome.errors
+    assert f"node 0 ({started.pid})" in outcome.errors
+    assert not (left / "node-0/t-0").exists()
+    assert (here / "home/bin/java").exists()
+
+
+# --- percentiles ----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=300), st.integers(1, 10_000))
+def test_percentiles_are_samples(samples: list[int], share: int) -> None:
+    """The smallest one that at least that share does not exceed; numpy's where it is exact."""
+    ordered = np.sort(np.array(samples, np.int64))
+    found = nearest_rank(ordered, share)
+    enough = [
+        each for each in samples
+        if sum(other <= each for other in samples) * 10_000 >= share * len(samples)
+    ]  # fmt: skip
+    assert found == min(enough)
+    if share * len(samples) % 10_000:
+        method = "inverted_cdf"
+        assert found == np.quantile(ordered, share / 10_000, method=method)
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=100))
+def test_latencies_are_in_order(samples: list[int]) -> None:
+    found = summarise(np.array(samples, np.int64))
+    assert found is not None
+    assert found.samples_count == len(samples)
+    assert found.p99_99_us is None
+    row = [found.min_us, found.p50_us, found.p95_us, found.p99_us, found.p99_9_us, found.max_us]
+    assert row == sorted(row)
+    assert found.min_us <= found.avg_us <= found.max_us
+
+
+def test_many_samples_have_a_last_percentile() -> None:
+    found = summarise(np.arange(1, MIN_SAMPLES + 1, dtype=np.int64) * 1000)
+    assert found is not None
+    assert (found.p50_us, found.p99_us, found.p99_99_us, found.max_us) == (5000, 9900, 9999, 10_000)
+    assert summarise(np.empty(0, np.int64)) is None
+
+
+# --- the audit ------------------------------------------------------------------------------------
+
+
+def sent_of(status: Sequence[int], partitions: int = 1, gap_ns: int = 1_000_000) -> Sent:
+    count = len(status)
+    intended = 10**9 + np.arange(count, dtype=np.int64) * gap_ns
+    return Sent(
+        intended_ns=intended,
+        answered_ns=intended + 2_000_000,
+        status=np.array(status, np.int8),
+        partition=(np.arange(count) % partitions).astype(np.int32),
+        errors={"_TRANSPORT": int(np.sum(np.array(status) == FAILED))},
+    )
+
+
+def put_log(directory: Path, keys: Sequence[bytes | None], per_batch: int = 3) -> Path:
+    """A partition with records of these keys."""
+    directory.mkdir(parents=True)
+    data, offset = b"", 0
+    for start in range(0, len(keys), per_batch):
+        part = keys[start : start + per_batch]
+        records = [Record(0, 0, place, key, b"v" * 50, ()) for place, key in enumerate(part)]
+        data += encoded_batch(offset, records)
+        offset += len(part)
+    (directory / f"{0:020}.log").write_bytes(data)
+    return directory
+
+
+def key(sequence: int, run: int = RUN_KEY) -> bytes:
+    return KEY.pack(run, sequence)
+
+
+def test_a_copy_is_counted(tmp_path: Path) -> None:
+    keys = [key(0), key(2), key(2), None, key(1, RUN_KEY + 1), b"short", key(99)]
+    copy = read_copy(put_log(tmp_path / "t-0", keys), RUN_KEY, 4)
+    assert copy.times.tolist() == [1, 0, 2, 0]
+    assert (copy.others_count, copy.beyond_count, copy.notes) == (3, 1, ())
+
+
+def test_what_is_planted_is_found(tmp_path: Path) -> None:
+    """Of three replicas one is dead; one in sync has lost a record, another has one twice."""
+    status = [ACKNOWLEDGED] * 9 + [FAILED, FAILED, 0]
+    whole = [key(each) for each in (0, 2, 4, 6, 8, 10)]
+    put_log(tmp_path / "0/t-0", whole)
+    put_log(tmp_path / "1/t-0", [*whole[:2], *whole[3:]])  # without 4
+    put_log(tmp_path / "2/t-0", whole[:1])  # dead
+    odd = [key(each) for each in (1, 3, 5, 7)]
+    put_log(tmp_path / "0/t-1", [*odd, key(3)])  # 3 twice
+    put_log(tmp_path / "1/t-1", [*odd, key(6)])  # of the other partition
+    log_dirs = {each: tmp_path / str(each) for each in range(3)}
+    found = audit(sent_of(status, 2), RUN_KEY, log_dirs, "t", {0: (0, 1), 1: (0, 1)})
+    assert found._replace(log_bytes=0) == Landed(
+        acknowledged_count=9,
+        landed_count=8,
+        missing_count=1,
+        nowhere_count=0,
+        twice_count=1,
+        unacknowledged_count=1,  # 10 failed, and is there
+        others_count=0,
+        misplaced_count=1,
+    )
+
+
+def test_damage_is_told_and_counts_as_missing(tmp_path: Path) -> None:
+    log = put_log(tmp_path / "0/t-0", [key(each) for each in range(9)]) / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    found = audit(sent_of([ACKNOWLEDGED] * 9), RUN_KEY, {0: tmp_path / "0"}, "t", {0: (0,)})
+    assert (found.landed_count, found.missing_count, found.nowhere_count) == (6, 3, 3)
+    assert str(log) in found.notes[0]
+
+
+def test_a_copy_in_sync_that_is_not_there(tmp_path: Path) -> None:
+    from storage.errors import EoctlError
+
+    with pytest.raises(EoctlError):
+        audit(sent_of([ACKNOWLEDGED]), RUN_KEY, {0: tmp_path}, "t", {0: (0,)})
+
+
+@given(st.data())
+def test_judging_as_a_plain_loop_does(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 12))
+    status = data.draw(st.lists(st.sampled_from([0, ACKNOWLEDGED, FAILED]),
+                                min_size=count, max_size=count))  # fmt: skip
+    sent = sent_of(status, 2)
+    in_sync = {each: data.draw(st.sets(st.integers(0, 2), min_size=1)) for each in (0, 1)}
+    times = {
+        (broker, partition): data.draw(
+            st.lists(st.sampled_from([0, 1, 1, 2]), min_size=count, max_size=count)
+        )
+        for broker in range(3)
+        for partition in (0, 1)
+    }
+    copies = {
+        place: ReadCopy(np.array(each, np.uint8), 0, 0, (), 0) for place, each in times.items()
+    }
+    found = judge(sent, copies, {each: (*brokers,) for each, brokers in in_sync.items()})
+
+    def of(sequence: int) -> list[int]:
+        own = sequence % 2
+        return [times[broker, own][sequence] for broker in in_sync[own]]
+
+    acknowledged = [each for each in range(count) if status[each] == ACKNOWLEDGED]
+    landed = [each for each in acknowledged if all(of(each))]
+    assert found.acknowledged_count == len(acknowledged)
+    assert found.landed_count == len(landed)
+    assert found.missing_count == len(acknowledged) - len(landed)
+    assert found.nowhere_count == sum(
+        not any(each[sequence] for each in times.values()) for sequence in acknowledged
+    )
+    doubled = [
+        each for each in range(count)
+        if any(times[broker, part][each] > 1 for part in (0, 1) for broker in in_sync[part])
+    ]  # fmt: skip
+    assert found.twice_count == len(doubled)
+    assert found.unacknowledged_count == sum(
+        all(of(each)) for each in range(count) if status[each] != ACKNOWLEDGED
+    )
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def run_of(cell: Cell, rate: float, *, count: int = 100, **landed: int) -> CellRun:
+    """A run of which the samples say `rate`."""
+    sent = sent_of([ACKNOWLEDGED] * count, cell.partitions)
+    is_there = dict.fromkeys(Landed._fields[:-2], 0) | {
+        "acknowledged_count": count, "landed_count": count - landed.get("missing_count", 0),
+    }  # fmt: skip
+    return CellRun(
+        cell=cell,
+        repetition=0,
+        topic="t",
+        sent=sent,
+        records_per_s=rate,
+        rate=0.0,
+        received_ns=None,
+        landed=Landed(**(is_there | landed)),
+        audit_s=0.1,
+        load_average=1.0,
+    )
+
+
+def three(rates: dict[str, Sequence[float]], **landed: int) -> list[CellRun]:
+    cells = {each.name: each for each in SCENARIOS[3][1]}
+    return [
+        run_of(cells[name], rate, **landed) for name, all_of in rates.items() for rate in all_of
+    ]
+
+
+ARTICLE_LIKE = {
+    "0-rf1-min1": (76, 77, 78), "0-rf2-min1": (75, 76, 79), "0-rf4-min1": (70, 78, 80),
+    "1-rf1-min1": (30, 31, 32), "1-rf2-min1": (29, 31, 33), "1-rf4-min1": (30, 30, 31),
+    "all-rf1-min1": (19, 20, 21), "all-rf2-min1": (9, 10, 11), "all-rf4-min1": (5, 6, 7),
+}  # fmt: skip
+
+
+def test_relations_that_hold() -> None:
+    rows = [*tables.relation_rows(tables.by_cell(three(ARTICLE_LIKE)))]
+    assert [each.is_so for each in rows] == [True] * 8
+    assert rows[0].figures == "77 31 20"
+
+
+@pytest.mark.parametrize(
+    ("name", "rates", "broken"),
+    [
+        ("1-rf2-min1", (80, 81, 82), ["acks 0 > 1 > all at RF 2",
+                                      "acks=1 does not depend on RF, within the spread"]),
+        ("all-rf4-min1", (10, 11, 12), ["acks=all falls with replicas: RF 1 > 2 > 4"]),
+        ("0-rf4-min1", (40, 41, 42), ["acks=0 does not depend on RF, within the spread"]),
+    ],
+)  # fmt: skip
+def test_relations_that_do_not(name: str, rates: tuple[float, ...], broken: list[str]) -> None:
+    rows = tables.relation_rows(tables.by_cell(three(ARTICLE_LIKE | {name: rates})))
+    assert [each.relation for each in rows if not each.is_so] == broken
+
+
+def test_min_insync_within_the_spread() -> None:
+    cells = {each.name: each for each in SCENARIOS[2][1]}
+    runs = [run_of(cells["all-rf2-min1"], each) for each in (10, 11, 12)]
+    near = [run_of(cells["all-rf2-min2"], each) for each in (12, 13, 14)]
+    far = [run_of(cells["all-rf2-min2"], each) for each in (13, 14, 15)]
+    for more, is_so in ((near, True), (far, False)):
+        rows = {each.relation: each for each in tables.relation_rows(tables.by_cell(runs + more))}
+        name = "min.insync.replicas has no effect at RF 2, within the spread"
+        assert rows[name].is_so is is_so
+
+
+@pytest.mark.parametrize(
+    ("landed", "retries", "is_idempotent", "is_sound"),
+    [
+        ({}, 0, False, True),
+        ({"missing_count": 1}, 0, False, False),
+        ({"twice_count": 1}, 0, False, False),
+        ({"twice_count": 1}, 100, False, True),
+        ({"twice_count": 1}, 100, True, False),
+        ({"unacknowledged_count": 1}, 0, False, True),
+    ],
+)
+def test_what_is_a_finding(
+    landed: dict[str, int], retries: int, is_idempotent: bool, is_sound: bool
+) -> None:
+    cell = Cell(5, "x", ACKS_ALL, 4, 2, 12, retries=retries, is_idempotent=is_idempotent)
+    runs = [run_of(cell, 10, **landed)]
+    assert tables.is_sound(runs) is is_sound
+    rows = [*tables.relation_rows(tables.by_cell(runs))]
+    assert all(each.is_so for each in rows) is is_sound
+
+
+def test_nothing_was_promised_by_acks_0() -> None:
+    runs = three({"0-rf1-min1": (1, 2, 3)}, missing_count=3)
+    assert tables.is_sound(runs)
+    assert "acknowledged" not in str([*tables.relation_rows(tables.by_cell(runs))])
+
+
+def test_figures_are_medians_beside_the_article() -> None:
+    rows = [*tables.cell_rows(tables.by_cell(three(ARTICLE_LIKE)))]
+    first, last = rows[0], rows[-1]
+    assert (first.cell, first.records_per_s, first.ratio, first.article_ratio) == (
+        "0-rf1-min1", 77, 1.0, 1.0,
+    )  # fmt: skip
+    assert (last.cell, last.records_per_s, last.lowest_per_s, last.highest_per_s) == (
+        "all-rf4-min1", 6, 5, 7,
+    )  # fmt: skip
+    assert (last.ratio, last.article_ratio) == (round(6 / 77, 3), round(9006 / 76696, 3))
+    assert first.runs_count == 3
+
+
+def test_rates_and_latencies_of_samples() -> None:
+    sent = sent_of([ACKNOWLEDGED] * 90 + [FAILED] * 10)
+    assert records_per_s(sent, 0.0) == pytest.approx(90 / 0.101)
+    assert records_per_s(sent, 0.5) == pytest.approx(40 / 0.051)
+    assert latencies_ns(sent, 0.05).tolist() == [2_000_000] * 85
+    assert records_per_s(sent_of([FAILED]), 0.0) == 0.0
+
+
+def test_each_cell_begins_once() -> None:
+    cells = SCENARIOS[1][1]
+    orders = [order_of(cells, each, 3) for each in range(3)]
+    assert len({each[0].name for each in orders}) == 3
+    assert all({*each} == {*cells} for each in orders)
+
+
+def test_cells_that_others_need() -> None:
+    rates = [each for each in SCENARIOS[6][1] if each.rate_ratio == 0.5]
+    assert [each.name for each in with_needed(rates)] == ["max", "rate50", "bare"]
+    names = [each.name for each in with_bare(SCENARIOS[5][1])]
+    assert "bare" not in names  # of nothing that goes on without faults
+
+
+def test_names_of_cells_are_legal_in_topics() -> None:
+    for number, (_, cells) in SCENARIOS.items():
+        names = [each.name for each in cells]
+        assert len({*names}) == len(names)
+        assert all(each.scenario == number for each in cells)
+        assert all(name.replace("-", "").isalnum() and name.islower() for name in names)
+
+
+def test_fsync_policy_is_told() -> None:
+    assert fsync_policy({"log.flush.interval.messages": "1"}) == "log.flush.interval.messages=1"
+    assert "no fsync" in fsync_policy({"x": "1"})
+
+
+def test_samples_are_kept(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    recorder = Recorder(str(tmp_path / "to"))
+    run = run_of(SCENARIOS[3][1][0], 12.5)
+    recorder.keep(run)
+    recorder.keep(run._replace(repetition=1, received_ns=np.zeros(100, np.int64)))
+    lines = (tmp_path / "to/runs.jsonl").read_text().splitlines()
+    assert [json.loads(each)["repetition"] for each in lines] == [1, 2]
+    table = parquet.read_table(tmp_path / "to/s3-0-rf1-min1-1.parquet")
+    assert table.column("answered_ns").to_pylist() == run.sent.answered_ns.tolist()
+    second = parquet.read_table(tmp_path / "to/s3-0-rf1-min1-2.parquet")
+    assert second.column("received_ns").null_count == 100
+
+
+def test_values_are_of_their_seed() -> None:
+    assert values_pool(1, 1000) == values_pool(1, 1000) != values_pool(2, 1000)
+    assert {len(each) for each in values_pool(1, 1000)} == {1000}
+
+
+def test_dead_processes_have_no_start() -> None:
+    assert start_ticks(os.getpid())
+    assert start_ticks(2**22 + 1) is None

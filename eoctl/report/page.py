@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from eoctl.report.model import HeldMark, Model
 
+SCRIPTS = ("rows", "marks", "drawing", "moving", "finding", "start")
 MAX_ROWS = 500  # of a table on the page
 MAX_PARTITIONS = 1000
 TOLD_FINDINGS = 4  # at the top
@@ -70,7 +71,7 @@ LEGEND = (
 def page_of(model: Model, *, max_lanes: int) -> bytes:
     """Return the page; equal models give equal bytes."""
     drawn = lay_out(model, max_lanes)
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), _script()
     title = escaped(model.title)
     head = "".join(
         (
@@ -104,6 +105,12 @@ def page_of(model: Model, *, max_lanes: int) -> bytes:
     )
     html = f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
     return html.encode()
+
+
+def _script() -> str:
+    """One script of the parts: a page has one digest, and the parts see each other's names."""
+    parts = "\n".join(_asset(f"{each}.js") for each in SCRIPTS)
+    return f'"use strict";\n{{\n{parts}}}\n'
 
 
 def _asset(name: str) -> str:

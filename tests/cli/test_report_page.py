@@ -69,6 +69,13 @@ class Watched:
         )
         return self.page.locator(".lane canvas").nth(number)
 
+    def lay_out_all(self) -> None:
+        """Tables far below are not laid out before somebody comes near."""
+        self.ask(
+            """document.querySelectorAll(".scroll")
+            .forEach((each) => { each.style.contentVisibility = "visible"; })"""
+        )
+
     def is_clean(self) -> bool:
         assert self.errors == []
         assert len(self.requests) == 1  # itself
@@ -212,6 +219,45 @@ def test_something_is_drawn_and_both_axes_differ(opened: Watched) -> None:
     assert len({empty, by_time, by_offset}) == 3
 
 
+def test_a_lane_is_painted_by_pixels_not_by_marks(opened: Watched) -> None:
+    """Each of many marks is seen, whatever their order, and rectangles are as many as pixels."""
+    found = opened.ask(
+        """(() => {
+        eoctlReport.setAxis("offset");
+        const lane = eoctlReport.lanes.find((each) => each.title === "txn-0");
+        const marks = lane.marks = new lane.marks.constructor();
+        const { first_offset: first, end_offset: end } = lane, span = end - first, places = [];
+        let seed = 1;
+        for (let number = 0; number < 50000; number++) {
+          seed = (seed * 16807) % 2147483647;
+          const place = seed / 2147483647;
+          if ((place * 10) % 1 < 0.3) continue; // gaps that must stay
+          if (number % 5) places.push(place);
+          const offset = first + place * span;
+          marks.add(number % 5 ? "committed" : "error", "transaction", 0, null, null, offset, offset);
+        }
+        marks.finish();
+        const { prototype } = CanvasRenderingContext2D, own = prototype.fillRect;
+        let count = 0;
+        prototype.fillRect = function (...box) { count += this.canvas === lane.canvas; own.apply(this, box); };
+        eoctlReport.zoomTo(0, 1);
+        eoctlReport.drawVisible();
+        prototype.fillRect = own;
+        const { canvas } = lane, ctx = canvas.getContext("2d"), [top, tall] = lane.rows[1];
+        const line = ctx.getImageData(0, top + tall / 2, canvas.width, 1).data;
+        const isPainted = (x) => line[4 * Math.floor(x) + 3] > 0;
+        const unseen = places.filter((each) => !isPainted(each * canvas.width)).length;
+        const gaps = Array.from(Array(10).keys(), (each) => (each / 10 + 0.015) * canvas.width);
+        return [places.length, count, canvas.width, unseen, gaps.filter(isPainted).length];
+        })()"""
+    )
+    marks, rectangles, width, unseen, filled = found
+    assert marks > 25_000
+    assert rectangles < 4 * width
+    assert unseen == 0
+    assert filled == 0
+
+
 # --- who reads it ---------------------------------------------------------------------------------
 
 
@@ -228,6 +274,7 @@ def test_nothing_is_cut_and_axe_has_no_complaint(
         color_scheme=scheme,
         bypass_csp=True,  # axe itself is a script from outside
     )
+    watched.lay_out_all()
     assert watched.ask("document.documentElement.scrollWidth") <= width
     watched.lane("txn-0").focus()
     watched.page.keyboard.press("ArrowRight")
@@ -254,6 +301,24 @@ def test_it_can_be_read_without_javascript(
     assert page.locator("#findings tbody tr").count() > 10
     assert not page.locator("#controls").is_visible()
     assert watched.errors == []
+
+
+def test_a_table_far_below_is_found_and_printed(
+    browser: Any, page_of: Callable[..., Path], crash: Path
+) -> None:
+    """What is not laid out yet is in the page for all that: for a search, a link, and on paper."""
+    watched = Watched(browser, page_of(crash), viewport={"width": 1000, "height": 600})
+    last = "Array.from(document.querySelectorAll('.scroll')).pop()"
+    laid_out = f"{last}.querySelector('td').checkVisibility({{ contentVisibilityAuto: true }})"
+    assert not watched.ask(laid_out)
+    watched.page.emulate_media(media="print")
+    assert watched.ask(laid_out)
+    watched.page.emulate_media(media="screen")
+    word = watched.ask(f"{last}.querySelector('th:last-child').textContent")
+    assert watched.ask(f"find({word!r}, true)")
+    watched.ask(f"{last}.scrollIntoView()")
+    watched.page.wait_for_function(laid_out)
+    assert watched.is_clean()
 
 
 def test_paper(opened: Watched) -> None:
@@ -368,6 +433,7 @@ def test_every_planted_fault_is_seen_with_its_rule_and_place(
         .filter(([, , table]) => table === "finding")
         .map(([number, place, table, row]) => [number, place, eoctlReport.tables[table].row(row)]))"""
     )
+    watched.lay_out_all()
     listed = watched.page.locator("#findings tbody tr").all_inner_texts()
     for each in expected:
         partition, _, name = each.path.rpartition("/")

@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING
 from eoctl.serve.api import Response, answer
 from eoctl.serve.broker import Client
 from eoctl.serve.errors import CutOffError
+from eoctl.serve.sent_bytes import SentBytes
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
     from eoctl.serve.broker import VirtualBroker
-    from eoctl.serve.open_files import Opened
 
 MAX_REQUEST_BYTES = 104_857_600  # socket.request.max.bytes of a broker
 # Of requests that hold no records: a million of the smallest structs, which take more in memory.
 MAX_PLAIN_REQUEST_BYTES = 8 << 20
-PIECE_BYTES = 1 << 19
 IDLE_S = 600.0  # connections.max.idle.ms
 _SIZE = Struct(">i")
 _KEY = Struct(">h")
@@ -139,10 +138,10 @@ class Connection:
                     if place > pos:
                         self._writer.write(bytes(view[pos:place]))
                         pos = place
-                    if piece.file is None:
+                    if piece.file is None or piece.batches is None:
                         self._writer.write(piece.data)
                     else:
-                        await self._send_file(piece.file, piece.pos, piece.size_bytes)
+                        await self._send_file(SentBytes(piece.file, piece.batches))
                 self._writer.write(bytes(view[pos:]))
             await self._drain()
             self.sent_bytes += _SIZE.size + len(data) + fetched.size_bytes
@@ -150,20 +149,11 @@ class Connection:
         finally:
             fetched.close()
 
-    async def _send_file(self, file: Opened, pos: int, size_bytes: int) -> None:
-        """Send bytes of a file. Raises AccessError: they cannot be read any more."""
-        end_pos = pos + size_bytes
-        while pos < end_pos:
-            count = min(PIECE_BYTES, end_pos - pos)
-            reading = await self._broker.apart(file.read_at, pos, count)
-            if reading.unreadable or len(reading.data) < count:
-                code = reading.unreadable[0].errno if reading.unreadable else 0
-                words = "became unreadable" if reading.unreadable else "became shorter"
-                file.doubt()
-                raise AccessError(OSError(code, f"{words} since it was verified"), file.path)
-            self._writer.write(reading.data)
+    async def _send_file(self, reader: SentBytes) -> None:
+        """Send batches of a file. Raises AccessError: they are not what they were any more."""
+        while data := await self._broker.apart(reader.read):
+            self._writer.write(data)
             await self._drain()
-            pos += count
 
     async def _drain(self) -> None:
         try:

@@ -6,16 +6,25 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from array import array
+
     from eoctl.serve.open_files import Opened, OpenFiles
     from eoctl.serve.wire_walk import VerifiedRun
 
 
-class FilePiece(NamedTuple):
-    """Bytes of a response: of a file that is open, or (`file` None) those in `data`."""
+class SentBatches(NamedTuple):
+    """Batches that lie one behind the other in a file: what they were when they were verified."""
 
-    file: Opened | None
-    pos: int
-    size_bytes: int
+    starts: array[int]
+    ends: array[int]
+    last_offsets: array[int]
+
+
+class FilePiece(NamedTuple):
+    """Bytes of a response: those in `data`, or (`file` not None) batches of a file that is open."""
+
+    file: Opened | None = None
+    batches: SentBatches | None = None
     data: bytes = b""
 
 
@@ -91,18 +100,22 @@ class Gathering:
     def _add(self, run: VerifiedRun, first: int, end: int) -> None:
         file = self._files.hold(run.path, run.inode)
         start_pos, end_pos = run.starts[first], run.ends[end - 1]
-        pos = start_pos
-        for place in sorted(each for each in run.mended if start_pos <= each < end_pos):
-            if place > pos:
-                self._pieces.append(FilePiece(file=file, pos=pos, size_bytes=place - pos))
-            data = run.mended[place]
-            self._pieces.append(FilePiece(file=None, pos=place, size_bytes=len(data), data=data))
-            pos = place + len(data)
-        if pos < end_pos:
-            self._pieces.append(FilePiece(file=file, pos=pos, size_bytes=end_pos - pos))
+        place = first
+        for pos in sorted(each for each in run.mended if start_pos <= each < end_pos):
+            mended = bisect_left(run.starts, pos)
+            self._add_of_file(file, run, place, mended)
+            self._pieces.append(FilePiece(data=run.mended[pos]))
+            place = mended + 1
+        self._add_of_file(file, run, place, end)
         self.size_bytes += end_pos - start_pos
         self._count += end - first
         self._base_offset, self._end_pos = run.base_offset, end_pos
+
+    def _add_of_file(self, file: Opened, run: VerifiedRun, first: int, end: int) -> None:
+        if first < end:
+            columns = run.starts, run.ends, run.last_offsets
+            batches = SentBatches(*(each[first:end] for each in columns))
+            self._pieces.append(FilePiece(file=file, batches=batches))
 
     def given(self) -> Given:
         """Return what was gathered."""

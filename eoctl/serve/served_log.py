@@ -310,6 +310,8 @@ class ServedLog:
         try:
             with closing(walk.read()) as reading:
                 runs = next(reading, None)
+            if runs is None and walk.next_offset < self.bounds().end_offset:
+                walk.finish()  # there was a good batch once: this is no append under way
         finally:
             self._take_notes(walk)
         if runs is None:

@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+from array import array
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
@@ -19,17 +21,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.serve import sent_bytes
 from eoctl.serve.api import answer
 from eoctl.serve.broker import Client, VirtualBroker
 from eoctl.serve.catalogue import Catalogue, ServeRules
+from eoctl.serve.gathered import SentBatches
 from eoctl.serve.members import Members
 from eoctl.serve.open_files import OpenFiles
+from eoctl.serve.sent_bytes import SentBytes
 from eoctl.serve.server import Server
 from storage.dirs.discovery import discover
 from storage.errors import AccessError
 from storage.files.positioned_file import PositionedFile
 from storage.files.read_watch import BrokenOffError
+from storage.formats.legacy_message import MAGIC_V1, Message, encode_message, with_crc
+from storage.formats.record import Record
+from storage.kernels.select import native_module
 from tests import wire
+from tests.batches import encoded_batch
 from tests.kafka import client
 from tests.serving import Served
 from tests.wire import Wire
@@ -171,7 +180,10 @@ def given(bootstrap: str, topic: str, offset: int) -> tuple[int, int]:
 
 @pytest.mark.share(3)
 @pytest.mark.parametrize("is_read_before", [True, False])
-@pytest.mark.parametrize("change", ["truncated", "deleted", "emptied", "replaced by a directory"])
+@pytest.mark.parametrize(
+    "change",
+    ["truncated", "deleted", "emptied", "replaced by a directory", "flipped", "renumbered"],
+)
 def test_damage_that_appears_while_it_serves(
     kafka: Path, change: str, is_read_before: bool
 ) -> None:
@@ -187,12 +199,16 @@ def test_damage_that_appears_while_it_serves(
             os.truncate(log, log.stat().st_size // 2)
         elif change == "emptied":
             os.truncate(log, 0)
+        elif change in ("flipped", "renumbered"):
+            last = wire.batches_in(log.read_bytes())[-1]
+            first_pos = log.stat().st_size - len(last.data)
+            flip(log, log.stat().st_size - 1 if change == "flipped" else first_pos)
         else:
             log.unlink()
         if change == "replaced by a directory":
             log.mkdir()
         met = [given(served.bootstrap, "plain", end - 1) for _ in range(3)]
-        if change == "truncated":
+        if change not in ("deleted", "emptied", "replaced by a directory"):
             assert given(served.bootstrap, "plain", 0)[0] == 0
         assert wire.fetch(other, "plain", 1, 0)["records"]
         assert wire.fetch(other, "txn", 0, 0)["records"]
@@ -203,6 +219,88 @@ def test_damage_that_appears_while_it_serves(
     assert all(error in (CORRUPT_MESSAGE, STORAGE_ERROR) for error, _ in met[1:]), met
     assert "plain-0" in ended.stderr
     assert "internal error" not in ended.stderr
+
+
+def flip(path: Path, pos: int) -> None:
+    """Change a byte in place: it is the same file, of the same size."""
+    with path.open("r+b") as file:
+        file.seek(pos)
+        (byte,) = file.read(1)
+        file.seek(pos)
+        file.write(bytes([byte ^ 0x40]))
+
+
+@pytest.mark.parametrize("kernel", ["native", "pure"])
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_what_was_verified_is_verified_again_when_it_is_sent(
+    kafka: Path, kernel: str, is_skipped: bool
+) -> None:
+    """A batch that was changed in place is given to nobody, whatever its neighbours in a response."""
+    if kernel == "native" and native_module() is None:
+        pytest.skip("no native kernel")
+    log = first_log(kafka / "rolled-0")
+    batches = wire.batches_in(log.read_bytes())
+    middle = len(batches) // 2
+    offsets = [each.header.base_offset for each in batches]
+    pos = sum(len(each.data) for each in batches[:middle])
+    options = ("--on-damage", "skip") if is_skipped else ()
+    with (
+        Served(kafka, *options, environment={"EOCTL_KERNEL": kernel}) as served,
+        Wire(served.bootstrap) as connection,
+    ):
+        whole, _, _ = wire.fetch_all(connection, "rolled", 0)
+        flip(log, pos + 100)
+        with pytest.raises((EOFError, ConnectionError)):  # nobody uses what is not whole
+            wire.fetch_all(connection, "rolled", 0)
+        with Wire(served.bootstrap) as other:
+            found, _, last = wire.fetch_all(other, "rolled", 0)
+            behind = wire.fetch(other, "rolled", 0, offsets[middle + 1])
+        ended = served.stop()
+    assert behind["errorCode"] == 0
+    if is_skipped:
+        assert [each.data for each in found] == [
+            each.data for each in whole if each.header.base_offset != offsets[middle]
+        ]
+    else:
+        assert last["errorCode"] == CORRUPT_MESSAGE
+        assert [each.data for each in found] == [each.data for each in batches[:middle]]
+    assert "was changed in place since it was verified" in ended.stderr
+    assert "1 damaged place met" in ended.stderr
+
+
+@pytest.mark.parametrize("magic", [2, 1])
+@pytest.mark.parametrize("changed", [None, 3, 30, 700, -1])
+def test_a_batch_that_is_sent_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, changed: int | None
+) -> None:
+    """Its last part is not given if any of it was changed; whole batches before it are."""
+    monkeypatch.setattr(sent_bytes, "READ_BYTES", 256)
+    small, large = made_batch(0, 10, magic), made_batch(1, 1000, magic)
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(small + large)
+    if changed is not None:
+        flip(path, len(small) + changed if changed >= 0 else len(small + large) - 1)
+    ends = [len(small), len(small + large)]
+    columns = SentBatches(array("q", [0, ends[0]]), array("q", ends), array("q", [0, 1]))
+    found: list[bytes] = []
+    with closing(OpenFiles().hold(str(path), path.stat().st_ino)) as file:
+        reader = SentBytes(file, columns)
+        parts = iter(reader.read, b"")
+        if changed is None:
+            assert b"".join(parts) == small + large
+            return
+        with pytest.raises(AccessError, match="changed in place"):
+            found.extend(parts)
+    assert len(small) <= sum(map(len, found)) < len(small + large)
+
+
+def made_batch(offset: int, value_bytes: int, magic: int) -> bytes:
+    """A batch of one record."""
+    value = bytes(value_bytes)
+    if magic == MAGIC_V1:
+        message = Message(offset, 0, MAGIC_V1, 0, 0, None, value, crc_ok=True)
+        return encode_message(with_crc(message))
+    return encoded_batch(offset, [Record(0, 0, 0, None, value, ())])
 
 
 def test_a_whole_segment_that_goes_is_no_gap(kafka: Path) -> None:
@@ -294,7 +392,9 @@ async def fetched_from(catalogue: Catalogue, offset: int) -> tuple[int, bytes]:
     assert found is not None
     assert found.fetched is not None
     data = b"".join(
-        piece.data if piece.file is None else piece.file.read_at(piece.pos, piece.size_bytes).data
+        piece.data
+        if piece.file is None or piece.batches is None
+        else b"".join(iter(SentBytes(piece.file, piece.batches).read, b""))
         for _, piece in found.fetched.pieces()
     )
     found.fetched.close()

@@ -83,6 +83,7 @@ class Controller:
         self._brokers: dict[int, _Registration] = {}
         self._states: dict[TopicPartition, PartitionState] = {}
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}
+        self._recovering: set[TopicPartition] = set()
         self._version = 0
         self._load(Path(root, CONTROLLER_NAME, METADATA_DIRECTORY))
 
@@ -103,6 +104,8 @@ class Controller:
                 last_known=each.last_known_elr,
             )
             self._epochs[key] = (each.leader_epoch, each.partition_epoch)
+            if each.is_recovering:
+                self._recovering.add(key)
         configs = image.configs.get((TOPIC_RESOURCE, topic.name), {})
         self.min_insync = int(configs.get(MIN_INSYNC_REPLICAS, "1"))
         self.is_unclean = configs.get(UNCLEAN_LEADER_ELECTION) == "true"
@@ -129,7 +132,11 @@ class Controller:
             partition_epoch=partition_epoch,
         )
         return Led(
-            leader=state.leader, leadership=leadership, elr=state.elr, last_known=state.last_known
+            leader=state.leader,
+            leadership=leadership,
+            elr=state.elr,
+            last_known=state.last_known,
+            is_recovering=key in self._recovering,
         )
 
     @property
@@ -282,6 +289,10 @@ class Controller:
                 leader_epoch, partition_epoch, has_new_leader=has_new_leader
             )
             self._states[key] = after
+            if has_new_leader and after.is_unclean:
+                self._recovering.add(key)
+            elif only is not None:  # the leader asks, so it has recovered
+                self._recovering.discard(key)
             values.append(metadata.change_record(old, self.led(key), key.partition, self._topic_id))
             self._tell(key, before, after)
         return values

@@ -26,12 +26,17 @@ FENCED, UNFENCED = 1, -1
 
 
 class Led(NamedTuple):
-    """A partition as the controller has it."""
+    """A partition as the controller has it.
+
+    Attributes:
+        is_recovering: its leader came by an unclean election and has not asked for anything since.
+    """
 
     leader: int
     leadership: Leadership
     elr: tuple[int, ...] = ()
     last_known: tuple[int, ...] = ()
+    is_recovering: bool = False
 
 
 class MetadataView(NamedTuple):
@@ -93,7 +98,7 @@ def partition_record(led: Led, number: int, topic_id: bytes, cluster: str) -> by
         "removingReplicas": [],
         "addingReplicas": [],
         "leader": led.leader,
-        "leaderRecoveryState": 0,
+        "leaderRecoveryState": int(led.is_recovering),
         "leaderEpoch": leadership.leader_epoch,
         "partitionEpoch": leadership.partition_epoch,
         "directories": [derived_id(cluster, "directory", each) for each in leadership.replicas],
@@ -112,6 +117,8 @@ def change_record(before: Led, after: Led, number: int, topic_id: bytes) -> byte
         data["isr"] = list(after.leadership.isr)
     if after.leader != before.leader:
         data["leader"] = after.leader
+    if after.is_recovering != before.is_recovering:
+        data["leaderRecoveryState"] = int(after.is_recovering)
     if after.elr != before.elr:
         data["eligibleLeaderReplicas"] = list(after.elr)
     if after.last_known != before.last_known:

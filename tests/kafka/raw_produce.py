@@ -59,8 +59,10 @@ class RawProducer:
     ) -> None:
         self._socket.close()
 
-    def send(self, topic: str, partition: int, batch: bytes) -> Answer:
-        """Send one batch and wait for the answer.
+    def send(
+        self, topic: str, partition: int, batch: bytes, *, timeout_ms: int = int(TIMEOUT_S * 1000)
+    ) -> Answer:
+        """Send one batch and wait for the answer, which comes after `timeout_ms` at the latest.
 
         Raises:
             OSError: the broker closed the connection, as it does with what it cannot parse.
@@ -70,7 +72,7 @@ class RawProducer:
             (
                 _string(CLIENT_ID),
                 struct.pack(">h", -1),  # no transactional id
-                struct.pack(">hi", ALL_REPLICAS, int(TIMEOUT_S * 1000)),
+                struct.pack(">hi", ALL_REPLICAS, timeout_ms),
                 struct.pack(">i", 1) + _string(topic.encode()),
                 struct.pack(">iii", 1, partition, len(batch)) + batch,
             )

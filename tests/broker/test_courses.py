@@ -1,0 +1,34 @@
+"""Courses of events on real brokers: what a played cluster does in them is what they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.courses import COURSES
+from tests.cluster.played_stage import PlayedStage
+from tests.kafka.real_stage import RealStage, TooSlowError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ATTEMPTS = 3
+
+
+@pytest.mark.broker
+@pytest.mark.in_turn
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", COURSES)
+def test_real_brokers_do_the_same(tmp_path: Path, name: str) -> None:
+    course = COURSES[name]
+    answers, stands, expected = PlayedStage(tmp_path / "played", course).play(course)
+    for attempt in range(ATTEMPTS):
+        try:
+            with RealStage(tmp_path / f"real-{attempt}", course) as stage:
+                found = stage.play(course, answers, stands)
+        except TooSlowError:
+            continue
+        assert found._asdict() == expected._asdict()
+        return
+    pytest.skip(f"in {ATTEMPTS} attempts brokers that ran were taken for dead")

@@ -1,0 +1,292 @@
+"""Courses of events, for a played cluster and for real brokers: steps, and what is compared.
+
+A course is a line of text. Steps are parted by `;`, and after each of them nothing happens any more
+before the next one; what is joined by `&` follows at once. Three brokers, one partition:
+
+  send VALUE COUNT ACKS        a client sends so many records; it does not try again
+  batch ID EPOCH SEQUENCE COUNT [TIMEOUT_MS]   an idempotent producer's batch, with acks=all
+  kill N, stop N, start N      a broker
+  pause N, resume N            it neither fetches nor is heard of; its connections stay
+  set KEY=VALUE                of the topic
+  elect                        an unclean election is asked for
+
+Compared are facts without times: the answer to each sending; after each step who leads, the ISR,
+and each running broker's log end and checkpointed high watermark; and at the end each state of the
+partition in the controller's log, where replicas were cut, all records of each replica, and its
+leader epochs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from storage.dirs.cluster_image import ClusterImage
+from storage.file_names import LEADER_EPOCHS_NAME, TopicPartition
+from storage.formats import cluster_metadata
+from tests.writing import partition_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+TOPIC = "t"
+T0 = TopicPartition(TOPIC, 0)
+BROKERS = (0, 1, 2)
+SESSION_MS = 4000
+LAG_MS = 20_000
+
+
+class Course(NamedTuple):
+    """What happens, with what set.
+
+    Attributes:
+        shows: answers, cuts and the like that it is there for, some of `Facts.told`.
+    """
+
+    steps: str
+    shows: tuple[str, ...] = ()
+    min_insync: int = 2
+    has_elr: bool = False
+
+    def groups(self) -> Iterator[list[list[str]]]:
+        """Steps that follow at once, as words."""
+        for group in self.steps.split(";"):
+            yield [each.split() for each in group.split("&")]
+
+
+class State(NamedTuple):
+    """What the controller has of the partition."""
+
+    leader: int
+    isr: tuple[int, ...]
+    leader_epoch: int
+    elr: tuple[int, ...]
+    last_known: tuple[int, ...]
+    is_recovering: bool
+
+    def is_way(self, before: State, after: State) -> bool:
+        """Whether members of the ISR have joined in an order that is nobody's rule."""
+        if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
+            return False
+        return {*before.isr} < {*self.isr} < {*after.isr}
+
+
+class Stand(NamedTuple):
+    """What is so once nothing happens any more; `offsets`: log end and high watermark by broker."""
+
+    leader: int
+    isr: tuple[int, ...]
+    offsets: dict[int, tuple[int, int]]
+
+
+class Kept(NamedTuple):
+    """A record of a replica."""
+
+    offset: int
+    leader_epoch: int
+    producer: tuple[int, int, int]
+    value: bytes | None
+
+
+class Facts(NamedTuple):
+    """All that is compared at the end; `cuts` are where a broker cut its log."""
+
+    answers: list[str]
+    states: list[State]
+    cuts: list[tuple[int, int]]
+    records: dict[int, list[Kept]]
+    epochs: dict[int, bytes]
+
+    @property
+    def told(self) -> set[str]:
+        """In words, for `Course.shows`."""
+        return {
+            *self.answers,
+            *(f"{broker} cuts at {offset}" for broker, offset in self.cuts),
+            *(f"{each.leader} leads in {each.leader_epoch}" for each in self.states),
+        }
+
+
+class Stage(Protocol):
+    """A cluster that a course is played on."""
+
+    def send(self, value: str, count: int, acks: int) -> str:
+        """Send records; returns the offset of the first, or the name of the error."""
+
+    def batch(self, identity: tuple[int, int, int], count: int, timeout_ms: int) -> str:
+        """Send a batch; returns its offset, or the name of the error."""
+
+    def act(self, action: str, target: str) -> None:
+        """Do anything else."""
+
+    def log_dir(self, broker: int) -> Path:
+        """Of a broker."""
+
+
+def play(stage: Stage, group: list[list[str]]) -> Iterator[str]:
+    """Play steps that follow at once; gives the answers."""
+    for step in group:
+        action, *words = step
+        if action == "send":
+            value, count, acks = words
+            yield stage.send(value, int(count), int(acks))
+        elif action == "batch":
+            numbers = [*map(int, words), 30_000]
+            identity = (numbers[0], numbers[1], numbers[2])
+            yield stage.batch(identity, numbers[3], numbers[4])
+        else:
+            stage.act(action, "".join(words))
+
+
+# -- what is on the disk
+
+
+def offsets_of(log_dir: Path) -> tuple[int, int]:
+    """Log end and checkpointed high watermark."""
+    partition = partition_at(log_dir / f"{TOPIC}-0")
+    end = partition.log_end()
+    return 0 if end is None else end.offset, partition.high_watermark or 0
+
+
+def records_of(log_dir: Path) -> list[Kept]:
+    """All records of a replica."""
+    found = []
+    for placed in partition_at(log_dir / f"{TOPIC}-0").read(0):
+        header = placed.batch.header
+        assert placed.batch.crc_ok
+        for record in placed.segment.records(placed.batch):
+            sequence = header.base_sequence
+            if sequence >= 0:
+                sequence += record.offset - header.base_offset
+            producer = (header.producer_id, header.producer_epoch, sequence)
+            found.append(Kept(record.offset, header.partition_leader_epoch, producer, record.value))
+    return found
+
+
+def epochs_of(log_dir: Path) -> bytes:
+    """Its leader-epoch-checkpoint."""
+    return (log_dir / f"{TOPIC}-0" / LEADER_EPOCHS_NAME).read_bytes()
+
+
+def states_of(controller_dir: Path) -> list[State]:
+    """Each state of the partition, as the controller's log has them.
+
+    Of several that joined one after the other only who was there before and after.
+    """
+    image = ClusterImage()
+    states: list[State] = []
+    for record in metadata_of(controller_dir):
+        image.replay(record)
+        found = image.partition(TOPIC, 0)
+        if found is None:
+            continue
+        state = State(
+            found.leader,
+            tuple(sorted(found.isr)),
+            found.leader_epoch,
+            tuple(sorted(found.elr)),
+            tuple(found.last_known_elr),
+            found.is_recovering,
+        )
+        if not states or states[-1] != state:
+            states.append(state)
+    return [
+        state
+        for place, state in enumerate(states)
+        if not 0 < place < len(states) - 1 or not state.is_way(states[place - 1], states[place + 1])
+    ]
+
+
+def metadata_of(controller_dir: Path) -> Iterator[cluster_metadata.MetadataRecord]:
+    """The records of a controller's log."""
+    for placed in partition_at(controller_dir / "__cluster_metadata-0").read(0):
+        if not placed.batch.header.is_control:
+            for record in placed.segment.records(placed.batch):
+                yield cluster_metadata.parse_record(record.value)
+
+
+def facts_of(
+    stage: Stage, answers: list[str], states: list[State], cuts: Mapping[int, list[int]]
+) -> Facts:
+    """What is to be compared, with what is on the disks."""
+    dirs = {each: stage.log_dir(each) for each in BROKERS}
+    return Facts(
+        answers=answers,
+        states=states,
+        cuts=[(broker, each) for broker in BROKERS for each in cuts.get(broker, ())],
+        records={each: records_of(path) for each, path in dirs.items()},
+        epochs={each: epochs_of(path) for each, path in dirs.items()},
+    )
+
+
+COURSES = {
+    "a follower is away": Course(
+        "send a 3 -1; kill 2; send b 3 -1; start 2; send c 1 -1", ("0", "3", "6")
+    ),
+    "a leader is killed and comes back": Course(
+        "send a 3 -1; kill 0; send b 2 -1; start 0; send c 1 -1; kill 1; send d 1 -1",
+        ("1 leads in 1", "0 leads in 2"),
+    ),
+    "acks=1 is lost with its leader": Course(
+        "send a 3 -1; pause 1 & pause 2 & send x 4 1 & kill 0 & resume 1 & resume 2;"
+        " send b 2 -1; start 0; send c 1 -1",
+        ("3", "0 cuts at 3"),
+    ),
+    "the last one in sync comes back last": Course(
+        "send a 2 -1; kill 2; send b 2 -1; kill 1; send x 1 -1; send c 2 1; kill 0; start 2;"
+        " start 1; start 0; send d 1 -1",
+        ("NOT_ENOUGH_REPLICAS", "-1 leads in 1", "0 leads in 2"),
+    ),
+    "the last one in sync comes back first": Course(
+        "send a 2 -1; kill 2; send b 2 -1; kill 1; send c 2 -1; kill 0; start 0; send d 1 -1;"
+        " start 1; start 2",
+        ("0 leads in 2",),
+        min_insync=1,
+    ),
+    "an answer that comes too late": Course(
+        "send a 2 -1; pause 2 & batch 7 0 0 2 1000; send b 1 -1; resume 2; send c 1 -1",
+        ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS"),
+        min_insync=3,
+    ),
+    "an unclean election": Course(
+        "send a 3 -1; kill 2; send b 3 -1; kill 1; send c 4 1; kill 0; start 1; start 2; elect;"
+        " send d 2 -1; start 0; send e 1 -1",
+        ("1 leads in 2", "0 cuts at 6"),
+    ),
+    "unclean elections are allowed": Course(
+        "send a 3 -1; kill 2; kill 1; send c 4 1; kill 0; start 2;"
+        " set unclean.leader.election.enable=true; send d 2 -1; start 1; start 0; send e 1 -1",
+        ("2 leads in 2", "0 cuts at 3"),
+        min_insync=1,
+    ),
+    "the last known leader": Course(
+        "send a 3 -1; kill 2; send b 3 -1; kill 1; kill 0; start 1; start 2; start 0; send c 1 -1",
+        ("0 leads in 2",),
+        has_elr=True,
+    ),
+    "an eligible one leads": Course(
+        "send a 3 -1; kill 2; send b 3 -1; stop 1; send x 1 -1; kill 0; start 1; start 2;"
+        " send c 1 -1; start 0",
+        ("NOT_ENOUGH_REPLICAS",),
+        has_elr=True,
+    ),
+    "what was sent before is known": Course(
+        "batch 7 0 0 3; batch 7 0 3 2; kill 0; batch 7 0 3 2; batch 7 0 5 1; batch 7 0 9 1;"
+        " start 0; kill 1; batch 7 0 5 1; batch 7 0 6 1; start 1; batch 7 1 0 1; batch 7 0 7 1",
+        ("3", "5", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"),
+    ),
+    "min.insync.replicas is lowered": Course(
+        "send a 3 -1; kill 2; kill 1; send x 1 -1; send b 2 1; set min.insync.replicas=1;"
+        " send c 1 -1; start 1; set min.insync.replicas=3; send y 1 -1; start 2; send d 1 -1",
+        ("NOT_ENOUGH_REPLICAS", "5"),
+    ),
+    "leaders are stopped": Course(
+        "send a 3 -1; stop 0; send b 2 -1; start 0; stop 2; send c 2 -1; stop 1; send d 1 1;"
+        " start 1; start 2; send e 1 -1",
+        ("1 leads in 1", "0 leads in 2"),
+    ),
+    "the last one is stopped": Course(
+        "send a 3 -1; stop 2; stop 1; send b 2 1; stop 0; start 1; start 0; start 2; send c 1 -1",
+        ("-1 leads in 1", "0 leads in 2"),
+    ),
+}

@@ -289,7 +289,7 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         ),
         Example(
             "What serves after two deaths, and what helps",
-            "eoctl cluster run ./play --script 2-both-dead",
+            "eoctl cluster run ./dead --script 2-both-dead",
         ),
     ),
     "cluster scripts": (

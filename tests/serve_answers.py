@@ -94,8 +94,6 @@ def _in_the_files(result: dict[str, Any]) -> dict[str, Any]:
     kind = result["resourceType"]
     configs = []
     for found in result["configs"]:
-        if found["name"].startswith("internal."):
-            continue
         if kind != TOPICS and found["configSource"] not in DYNAMIC:
             continue
         each = {**found, "documentation": None}

@@ -68,6 +68,8 @@ SOURCES = {
 
 
 LOGGERS, CLIENT_METRICS, GROUPS = 8, 16, 32  # types of resources, beside topics and brokers
+# A topic's settings that Kafka keeps to itself, and tells if they were set.
+INTERNAL_KINDS = {"internal.segment.bytes": SettingKind.INT}
 # A broker's setting -> that of topics.
 TOPIC_NAMES = {other: name for name, each in SETTINGS.items() for other in each.broker_names}
 OF_BROKERS = (BROKER_RESOURCE, LOGGERS)
@@ -138,6 +140,21 @@ def _of_topic(broker: VirtualBroker, topic: str) -> Iterator[dict[str, Any]]:
             kind=_kind(name),
             synonyms=list(_synonyms(image, topic, name, broker.node_id)),
         )
+    yield from _others_of_topic(image, topic)
+
+
+def _others_of_topic(image: ClusterImage, topic: str) -> Iterator[dict[str, Any]]:
+    """What the metadata have of a topic beside Kafka's public settings.
+
+    As with a broker, what a name means that nobody knows may be a secret.
+    """
+    for name, value in image.configs.get((TOPIC_RESOURCE, topic), {}).items():
+        if name not in SETTINGS:
+            kind = INTERNAL_KINDS.get(name, SettingKind.UNKNOWN)
+            shown = None if kind is SettingKind.UNKNOWN else value
+            synonyms = [{"name": name, "value": shown, "source": Source.TOPIC}]
+            found = _told(name, shown, Source.TOPIC, kind=kind, synonyms=synonyms)
+            yield {**found, "isSensitive": shown is None}
 
 
 def _told(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.formats.compression import compress
-from storage.formats.record import encode_record
+from storage.formats.control_record import (
+    COMMIT,
+    EndTxnMarker,
+    encode_control_key,
+    encode_end_txn_marker,
+)
+from storage.formats.record import Record, encode_record
 from storage.formats.record_batch import BatchHeader, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from storage.formats.record import Record
 
 LAP = 2**31
 # One record at time 0, of no producer; length and checksum are filled in when it is encoded.
@@ -41,6 +45,14 @@ def encoded_batch(offset: int, records: Sequence[Record], **fields: int) -> byte
     return encode_batch(
         header, compress(header.attributes & 7, b"".join(map(encode_record, records)))
     )
+
+
+def commit_marker(offset: int, producer_id: int, coordinator_epoch: int) -> bytes:
+    """Return a COMMIT of a producer whose epoch is 0."""
+    value = encode_end_txn_marker(EndTxnMarker(0, coordinator_epoch))
+    records = [Record(0, 0, 0, encode_control_key(COMMIT), value, ())]
+    producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": -1}
+    return encoded_batch(offset, records, attributes=0x30, **producer)
 
 
 def unwrapped(sequence: int, end: int) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from storage.formats.transaction_state import TransactionState, TransactionStatus
 from tests.audit_logs import Batch, write_segments
+from tests.batches import commit_marker
 from tests.changes import rows_of
 from tests.hanging import replace_state
 
@@ -407,11 +408,13 @@ TORN = [
 
 
 def torn_twice(
-    eoctl: Callable[..., Outcome], *paths: Any
+    eoctl: Callable[..., Outcome], *paths: Any, now: str = "dir"
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """As a report has them, and as the command has them."""
-    told = rows_of(eoctl("report", *paths, *JSONL), "torn_transaction")
-    return told, rows_of(eoctl("txn", "torn", *paths, *JSONL), "torn_transaction")
+    options = ("--output", "jsonl", "--now", now)
+    told, listed = eoctl("report", *paths, *options), eoctl("txn", "torn", *paths, *options)
+    assert {told.status, listed.status} <= {0, 1}, told.errors + listed.errors
+    return rows_of(told, "torn_transaction"), rows_of(listed, "torn_transaction")
 
 
 @pytest.mark.share(3)
@@ -451,6 +454,52 @@ def test_each_kind_of_torn_transaction_is_told(
     eoctl("report", killed, "--now", "dir", "--to", to, "--force", "--redact", "names")
     text = to.read_text() + json.dumps(island_of(to.read_bytes()))
     assert re.findall(r"\b(?:open-1|late-0|gone-3|plain-0)\b", text) == []
+
+
+def test_markers_of_older_coordinators_are_told(
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    log = write_segments(killed / "old-0", [Batch(5, 0, 0, 1, "txn")]) / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes() + commit_marker(1, 5, 7) + commit_marker(2, 5, 6))
+    told, listed = torn_twice(eoctl, killed)
+    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+    (older,) = (each for each in told if each["why"] == "older-coordinator-epoch")
+    assert (older["topic"], older["offset"]) == ("old", 2)
+    assert older["detail"] == "coordinator epoch 6 behind one of 7"
+    to = tmp_path / "r.html"
+    eoctl("report", killed, "--now", "dir", "--to", to)
+    top = to.read_text().partition('id="timelines"')[0]
+    assert "older-coordinator-epoch: producer 5: old-0 coordinator epoch 6 behind one of 7" in top
+
+
+@pytest.mark.parametrize("late", [[], [Batch(7, 0, 0, 1, "txn")]])
+def test_a_marker_without_data_that_raises_the_epoch(
+    eoctl: Callable[..., Outcome], tmp_path: Path, late: list[Batch]
+) -> None:
+    """By itself it contradicts nobody; data of the epoch before, behind it, does."""
+    begin = [Batch(7, 0, 0, 2, "txn"), Batch(7, 1, 0, 1, "commit")]
+    more = [Batch(7, 1, 0, 2, "txn"), Batch(7, 2, 0, 1, "commit")]
+    write_segments(tmp_path / "kafka" / "a-0", [*begin, *more])
+    write_segments(tmp_path / "kafka" / "b-0", [*begin, Batch(7, 2, 0, 1, "abort"), *late])
+    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+    assert ("data-after-marker" in {each["why"] for each in told}) == bool(late)
+
+
+@pytest.mark.parametrize("log_start", range(7))
+def test_torn_transactions_of_before_the_log_start(
+    eoctl: Callable[..., Outcome], tmp_path: Path, log_start: int
+) -> None:
+    """Their batches lie in the log until their segment goes: one place, one verdict."""
+    more = [Batch(7, 1, 0, 2, "txn"), Batch(7, 2, 0, 1, "commit")]
+    for name, kind in (("a-0", "commit"), ("b-0", "abort")):
+        begin = [Batch(7, 0, 0, 2, "txn"), Batch(7, 1, 0, 1, kind)]
+        write_segments(tmp_path / "kafka" / name, [*begin, *more])
+    checkpoint = tmp_path / "kafka" / "log-start-offset-checkpoint"
+    checkpoint.write_text(f"0\n1\nb 0 {log_start}\n")
+    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(told, TORN) == counted(listed, TORN)
+    assert [each["why"] for each in told] == ["outcome-differs"]
 
 
 def test_partitions_in_which_all_was_committed_are_not_read_again(

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storage.file_names import CLEAN_SHUTDOWN_NAME
-from storage.formats.control_record import EndTxnMarker, encode_control_key, encode_end_txn_marker
-from storage.formats.record import Record
 from storage.formats.transaction_state import TransactionStatus
 from tests.audit_logs import Batch, write_segments
-from tests.batches import encoded_batch
+from tests.batches import commit_marker
 from tests.changes import (
     held,
     in_80_columns,
@@ -294,14 +292,6 @@ def test_a_prepared_transaction_is_torn(kafka: Path, eoctl: Callable) -> None:
     assert eoctl("txn", "torn", "kafka", *LATE, "--fail-on", "error").status == 0
 
 
-def marker(offset: int, epoch: int, coordinator_epoch: int) -> bytes:
-    value = encode_end_txn_marker(EndTxnMarker(0, coordinator_epoch))
-    records = [Record(0, 0, 0, encode_control_key(1), value, ())]
-    return encoded_batch(
-        offset, records, attributes=0x30, producer_id=5, producer_epoch=epoch, base_sequence=-1
-    )
-
-
 def test_partitions_that_contradict_each_other(kafka: Path, eoctl: Callable) -> None:
     """Committed here and aborted or open there; data that is late; an older coordinator."""
     replace_state(kafka, "open-1", partitions=(("a", 0), ("c", 0), ("gone", 1)))
@@ -312,7 +302,7 @@ def test_partitions_that_contradict_each_other(kafka: Path, eoctl: Callable) -> 
     write_segments(kafka / "late-0", late)
     old = write_segments(kafka / "old-0", [Batch(5, 0, 0, 1, "txn")])
     log = old / "00000000000000000000.log"
-    log.write_bytes(log.read_bytes() + marker(1, 0, 7) + marker(2, 0, 6))
+    log.write_bytes(log.read_bytes() + commit_marker(1, 5, 7) + commit_marker(2, 5, 6))
     outcome = eoctl("txn", "torn", "kafka", *LATE, "--output", "jsonl")
     assert outcome.status == 1
     rows = {row["why"]: row for row in rows_of(outcome, "torn_transaction")}

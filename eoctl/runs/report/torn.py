@@ -13,7 +13,6 @@ from eoctl.report.model import TornMark
 from eoctl.runs.report import calls
 from eoctl.runs.txn.reports import TORN_COLUMNS, torn_rows
 from storage.file_names import METADATA_TOPIC, DirState
-from storage.formats.control_record import ABORT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,8 +38,7 @@ def torn_marks(
     wanted = {
         path
         for path, each in live.items()
-        if LATE_DATA in _found(each)
-        or producer_ids & {*each.look.timeline.spans.edges["producer_id"].tolist()}
+        if LATE_DATA in _found(each) or producer_ids & _at_work(each)
     }
     # Of several copies of a partition the one that reaches furthest counts: all of them are read.
     names = {_name(stories[path]) for path in wanted}
@@ -80,18 +78,34 @@ def _found(story: PartitionStory) -> set[str]:
 
 
 def _doubtful_producers(stories: Collection[PartitionStory]) -> set[int]:
-    """Those that are in several partitions, and in one of them did more than commit."""
+    """Those that are in several partitions, and in one of them did more than commit.
+
+    A marker that ended nothing has no outcome: of whom its epoch is cannot be told without data.
+    """
     seen: dict[int, set[tuple[str, int]]] = {}
     doubtful: set[int] = set()
     for story in stories:
-        edges = story.look.timeline.spans.edges
-        for producer_id in edges["producer_id"].tolist():
+        for producer_id in _at_work(story):
             seen.setdefault(producer_id, set()).add(_name(story))
         doubtful.update(story.ended.open["producer_id"].tolist())
         doubtful.update(_raising(story.ended.aborted))
-        # A marker that ended nothing is no transaction; by itself it may contradict all the same.
-        doubtful.update(edges["producer_id"][edges["marker"]["kind"] == ABORT].tolist())
+        doubtful |= _below_log_start(story)
     return {each for each in doubtful if len(seen[each]) > 1}
+
+
+def _at_work(story: PartitionStory) -> set[int]:
+    """Producers with transactions, or what is left of them."""
+    producers = story.look.timeline.producers
+    has = producers["transactional_batches"] > 0
+    edges = story.look.timeline.spans.edges
+    return {*edges["producer_id"].tolist(), *producers["producer_id"][has].tolist()}
+
+
+def _below_log_start(story: PartitionStory) -> set[int]:
+    """Whose data the log still has of before its start: timelines do not tell how that ended."""
+    start, producers = story.look.facts.local_log_start_offset, story.look.timeline.producers
+    is_below = (producers["transactional_batches"] > 0) & (producers["first_offset"] < (start or 0))
+    return {*producers["producer_id"][is_below].tolist()}
 
 
 def _raising(aborted: object) -> Sequence[int]:

@@ -197,19 +197,24 @@ ROOMS: dict[str, set[str]] = {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "recovery.*", "recovery.changes.*",
     },
     "eoctl.cluster.faults": set(),
+    "eoctl.cluster.checker": {
+        "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
+    },
     "eoctl.cluster": {
-        "eoctl.cluster.faults",
+        "eoctl.cluster.checker", "eoctl.cluster.faults",
         "recovery.begin", "recovery.checks.grounds", "recovery.elections", "recovery.running",
         "recovery.truncate",
     },
-    "eoctl.cluster.guarantees": {"eoctl.cluster", "eoctl.cluster.faults"},
+    "eoctl.cluster.guarantees": {
+        "eoctl.cluster", "eoctl.cluster.checker", "eoctl.cluster.faults",
+    },
     "eoctl.bench": {
         "recovery.begin", "recovery.checks.grounds", "recovery.duplicates",
     },
     "eoctl.runs.bench": {"eoctl", "eoctl.bench", "eoctl.runs"},
     "eoctl.runs.cluster": {
-        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.faults",
-        "eoctl.cluster.guarantees", "eoctl.runs",
+        "eoctl", "eoctl.clients.partitions", "eoctl.cluster", "eoctl.cluster.checker",
+        "eoctl.cluster.faults", "eoctl.cluster.guarantees", "eoctl.face", "eoctl.runs",
     },
     "eoctl.runs.groups": {
         "eoctl", "eoctl.clients.*", "eoctl.runs", "eoctl.runs.changes", "eoctl.runs.txn",

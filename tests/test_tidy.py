@@ -71,6 +71,8 @@ POSITIONAL_MAX = 3
 # (module, row) -> why it is built by place. By name, 13 fields take more than twice the time.
 BY_PLACE = {
     ("eoctl/clients/copying/copied_batch.py", "BatchHeader"): "one a batch",
+    ("eoctl/cluster/checker/reader.py", "Operation"): "one a line of a history",
+    ("eoctl/cluster/checker/sends.py", "OpenSend"): "one a line of a history",
     ("eoctl/clients/text/inputs.py", "InputRecord"): "one a line of the input",
     ("storage/writing/batch_run.py", "BatchHeader"): "one a batch",
     ("storage/formats/legacy_message.py", "LegacyRecord"): "one a record",

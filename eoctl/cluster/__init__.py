@@ -4,8 +4,8 @@ Brokers that lead and follow by Kafka's rules (`storage.replication`, `recovery.
 `recovery.running`), a controller with a metadata log, clients with a history, faults; and what
 judges it, from histories and files alone.
 
-`faults` has what may befall it, `guarantees` what it may lose by that.
+`faults` has what may befall it, `guarantees` what it may lose by that, `checker` what judges it.
 
-From the entry down: checker, layout, simulation, nemesis, probe, consumer, producer, broker,
+From the entry down: layout, simulation, nemesis, probe, consumer, producer, broker,
 broker_life, controller, history, messages, network, trace, metadata, scheduler, settings.
 """

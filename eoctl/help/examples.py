@@ -308,7 +308,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
     ),
     "cluster check": (
         Example("Is anything lost, doubled, different", "eoctl cluster check ./play"),
-        Example("Every finding, for a program", "eoctl cluster check ./play -o jsonl"),
+        Example(
+            "What clients of a real cluster have recorded, and what its brokers have",
+            "eoctl cluster check --history history.jsonl --directory /var/lib/kafka",
+        ),
     ),
     "undo": (
         Example("Could the last change be undone", f"eoctl undo {_DIR} --dry-run"),

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from eoctl.cluster.history import HistoryReader, HistoryWriter
+from eoctl.cluster.checker.reader import HistoryReader
+from eoctl.cluster.history import HistoryWriter
 from storage.errors import RefusedError
 
 HEADER = b'{"history":"eoctl","version":1}\n'
@@ -36,7 +37,7 @@ def test_what_is_written_is_read() -> None:
     "data", [b"", b"[]\n", b"\xff\n", b'{"history":"other"}\n', b'{"version":1}']
 )
 def test_no_history_is_refused(data: bytes) -> None:
-    with pytest.raises(RefusedError, match="line 1"):
+    with pytest.raises(RefusedError, match=r"line 1|is empty"):
         reader(data)
 
 
@@ -51,12 +52,24 @@ def test_another_version_is_refused() -> None:
         (b"nonsense", "no JSON"),
         (b"\xff\xfe", "no JSON"),
         (b"[1]", "no JSON object"),
+        (b"", "empty"),
+        (b"[" * 100_000, "no JSON"),
+        (b"9" * 5000, "no JSON"),
+        (
+            b'{"type":"ok","process":"p","id":1' + b"0" * 30 + b',"time_us":1,"op":"send"}',
+            "64 bits",
+        ),
+        (
+            b'{"type":"ok","process":"p","id":1,"time_us":1' + b"0" * 30 + b',"op":"send"}',
+            "time 1000",
+        ),
+        (b'{"type":["ok"],"process":"p","id":1,"time_us":1,"op":"send"}', "no type and op"),
         (b'{"type":"ok","process":"p","id":1,"time_us":1,"op":"melt"}', "op 'melt'"),
         (b'{"type":"so","process":"p","id":1,"time_us":1,"op":"send"}', "type 'so'"),
         (b'{"type":"ok","process":7,"id":1,"time_us":1,"op":"send"}', "no process"),
         (b'{"type":"ok","process":"p","id":true,"time_us":1,"op":"send"}', "no process"),
         (b'{"type":"ok","process":"p","id":1,"time_us":-1,"op":"send"}', "time -1"),
-        (b'{"type":"ok","process":"p","id":1,"time_us":"1","op":"send"}', "time '1'"),
+        (b'{"type":"ok","process":"p","id":1,"time_us":"1","op":"send"}', "time 1"),
     ],
 )
 def test_a_line_that_is_not_understood_is_passed_over(line: bytes, why: str) -> None:
@@ -75,6 +88,21 @@ def test_time_does_not_go_back() -> None:
     found = reader(HEADER + b"".join(lines))
     assert len([*found]) == 1
     assert found.skipped[0].why == "time 4 after 5"
+
+
+def test_lines_may_end_as_on_windows() -> None:
+    lines = HEADER + b'{"type":"info","process":"n","id":1,"time_us":3,"op":"heal"}\n'
+    found = reader(lines.replace(b"\n", b"\r\n"))
+    assert [each.op for each in found] == ["heal"]
+    assert (found.skipped, found.is_torn) == ([], False)
+
+
+def test_a_line_without_end_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eoctl.cluster.checker.reader.MAX_LINE_BYTES", 100)
+    good = b'{"type":"info","process":"n","id":1,"time_us":3,"op":"heal"}\n'
+    found = reader(HEADER + b'"' + b"x" * 1000 + b'"\n' + good)
+    assert [(each.op, each.line) for each in found] == [("heal", 3)]
+    assert [each.line for each in found.skipped] == [2]
 
 
 def test_a_torn_end_is_said() -> None:

@@ -7,16 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.checker import HistoryChecker, read_replica
-from eoctl.cluster.history import HistoryReader
+from eoctl.cluster.checker.directories import read_contents
+from eoctl.cluster.checker.judge import judge
+from eoctl.cluster.checker.reader import HistorySource
+from eoctl.cluster.checker.rules import RULES
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.simulation import Simulation
 
 if TYPE_CHECKING:
-    from eoctl.cluster.checker import HistoryFinding
+    from eoctl.cluster.checker.directories import ReplicaContent
+    from eoctl.cluster.checker.verdict import HistoryFinding
     from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.cluster.simulation import RunResult
     from eoctl.cluster.trace import TraceEvent
+    from storage.file_names import TopicPartition
 
 MAX_STEPS = 12
 # What a person has to see of a course of events, the first what goes first when it is too much.
@@ -50,17 +54,18 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
         lines: list[bytes] = []
         simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)
         result = simulation.run()
-        checker = HistoryChecker()
-        for operation in HistoryReader(io.BytesIO(b"".join(lines)), "history"):
-            checker.take(operation)
-        for key in checker.partitions:
-            nodes = settings.assignment[key.partition]
+        history = b"".join(lines)
+
+        def replicas_of(key: TopicPartition) -> list[ReplicaContent]:
             name = f"{key.topic}-{key.partition}"
-            checker.compare(
-                key, [read_replica(f"node-{each}", f"{cluster.node_path(each)}/{name}")
-                      for each in nodes]
-            )  # fmt: skip
-    found = checker.findings if checker.has_findings else []
+            nodes = settings.assignment[key.partition]
+            return read_contents(
+                (f"node-{each}", f"{cluster.node_path(each)}/{name}") for each in nodes
+            )
+
+        source = HistorySource("history", lambda: io.BytesIO(history))
+        verdict = judge([source], replicas_of, checks=False)
+    found = [each for each in verdict.findings if RULES[each.kind].is_finding]
     return Course(run=run, result=result, events=simulation.trace.events, findings=found)
 
 

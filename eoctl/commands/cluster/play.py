@@ -156,12 +156,25 @@ def run(
     return run_cluster(path, settings, output)
 
 
-def check(path: Directory, output: options.Output = OutputFormat.TEXT) -> int:
+def check(
+    path: Annotated[
+        str | None, argument(metavar="DIR", help="Directory of a played cluster.")
+    ] = None,
+    history: Annotated[
+        list[str] | None,
+        option(metavar="FILE", help="A history of a real cluster, see eoctl-history(5); several."),
+    ] = None,
+    directory: Annotated[
+        list[str] | None,
+        option(metavar="DIR", help="With --history: a log dir of each broker."),
+    ] = None,
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
     """Judge what became of a cluster: its histories and its log dirs, and nothing else.
 
-    Finds acknowledged records that are lost, duplicates, offsets with two values, replicas that
-    differ, and other things that must not be.
+    Finds acknowledged records that are lost, duplicates, offsets with two values, torn
+    transactions, replicas that differ, and other things that must not be.
     """
     from eoctl.runs.cluster.judge import check_cluster
 
-    return check_cluster(path, output)
+    return check_cluster(path, history or (), directory or (), output)

@@ -1,104 +1,310 @@
-"""`cluster check`: histories and log dirs of a played cluster, judged."""
+"""`cluster check`: histories and log dirs of a played or a real cluster, judged."""
 
 from __future__ import annotations
 
+import stat
+import textwrap
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.checker import HistoryChecker, HistoryFinding, read_replica
-from eoctl.cluster.history import HistoryReader
-from eoctl.output import Report, emit, message
+from eoctl.cluster.checker.directories import read_contents
+from eoctl.cluster.checker.judge import judge
+from eoctl.cluster.checker.reader import HistorySource
+from eoctl.cluster.checker.rules import RULES, Family
+from eoctl.face.style import screen_size
+from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.runs.cluster.play import played
-from eoctl.runs.told import counted, tell_first
-from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED
+from eoctl.runs.told import LABEL_WIDTH, Line, Said, counted, is_for_people, said_line, tell
+from storage.dirs.discovery import discover
+from storage.errors import EXIT_FINDINGS, EXIT_SKIPPED, RefusedError, UsageError
+from storage.file_names import DirState, TopicPartition
 from storage.os_errors import os_errors
+from storage.shell_words import pasted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import BinaryIO
 
-    from eoctl.cluster.layout import PlayedCluster
-    from eoctl.output import OutputFormat
+    from eoctl.cluster.checker.directories import ReplicaContent
+    from eoctl.cluster.checker.verdict import HistoryFinding, HistoryVerdict
+
+SHOWN_OF_A_KIND = 3
+SHOWN_PROBLEMS = 10
 
 
-def check_cluster(path: str, output: OutputFormat) -> int:
-    """Judge a cluster; returns the exit status.
+class FindingRow(NamedTuple):
+    """A finding, as it is printed.
+
+    Attributes:
+        witness: the lines that show it: `history:line: words`.
+    """
+
+    kind: str
+    partition: str
+    offset: int
+    value: str
+    words: str
+    line: int
+    witness: list[str]
+
+
+class ClusterToCheck(NamedTuple):
+    """What is to be judged.
+
+    Attributes:
+        what: in words.
+        again: the call that does it.
+        replicas: of each partition: what each is called, and its directory; None: none are given.
+        problems: what of the directories cannot be read.
+    """
+
+    what: str
+    again: str
+    histories: tuple[str, ...]
+    replicas: dict[TopicPartition, list[tuple[str, str]]] | None
+    problems: tuple[str, ...] = ()
+
+
+def check_cluster(
+    path: str | None, histories: Sequence[str], directories: Sequence[str], output: OutputFormat
+) -> int:
+    """Judge a played cluster, or histories with or without log dirs; returns the exit status.
 
     Raises:
-        RefusedError: this is no played cluster, or a history of another version.
-        UsageError: it was never run.
+        RefusedError: this is no played cluster, or no history, or it cannot be read twice.
+        UsageError: it was never run; the call is wrong.
         AccessError, FormatError: something cannot be read.
     """
+    judged = _given(histories, directories) if path is None else _played(path)
+    if path is not None and (histories or directories):
+        raise UsageError(
+            f"{path}: a played cluster has its own histories and log dirs",
+            next_step="leave DIR out, or --history and --directory",
+        )
+    for each in judged.histories:
+        with os_errors(each):
+            if not stat.S_ISREG(Path(each).stat().st_mode):
+                raise RefusedError(
+                    f"{each}: is no plain file, and a history is read twice",
+                    next_step="save it as a file",
+                )
+    replicas = judged.replicas
+
+    def replicas_of(key: TopicPartition) -> list[ReplicaContent] | None:
+        return None if replicas is None else read_contents(replicas.get(key, ()))
+
+    sources = [HistorySource(each, partial(_open, each)) for each in judged.histories]
+    verdict = judge(sources, replicas_of)
+    without = _without_replicas(judged, verdict)
+    _tell_problems(verdict, (*judged.problems, *without))
+    if is_for_people(output):
+        tell(_lines(judged, verdict))
+    else:
+        # The lines that bear witness are for programs, and for a terminal.
+        columns = FindingRow._fields[: -1 if output is OutputFormat.TEXT else None]
+        rows = [_row(each)[: len(columns)] for each in verdict.findings]
+        emit(Report("finding", columns, rows, notes=[*_notes(judged, verdict)]), output)
+    if verdict.has_findings:
+        return EXIT_FINDINGS
+    return 0 if verdict.is_whole and not judged.problems and not without else EXIT_SKIPPED
+
+
+def _open(path: str) -> BinaryIO:
+    return Path(path).open("rb")
+
+
+def _played(path: str) -> ClusterToCheck:
     cluster = played(path)
-    checker = HistoryChecker()
-    is_whole = True
-    for number in range(1, cluster.runs_count + 1):
-        is_whole &= take_history(checker, cluster.history_path(number))
-    compare_replicas(checker, cluster)
-    if not checker.is_healed:
+    settings = cluster.settings
+    return ClusterToCheck(
+        what=path,
+        again=f"eoctl cluster check {pasted(path)}",
+        histories=tuple(map(cluster.history_path, range(1, cluster.runs_count + 1))),
+        replicas={
+            TopicPartition(settings.topic, number): [
+                (f"node-{node}", str(Path(path, f"node-{node}", f"{settings.topic}-{number}")))
+                for node in nodes
+            ]
+            for number, nodes in enumerate(settings.assignment)
+        },
+    )
+
+
+def _given(histories: Sequence[str], directories: Sequence[str]) -> ClusterToCheck:
+    if not histories:
+        raise UsageError(
+            "neither a played cluster nor a history is named",
+            next_step="eoctl cluster check DIR, or eoctl cluster check --history FILE",
+        )
+    words = " ".join(f"--history {pasted(each)}" for each in histories)
+    if not directories:
+        return ClusterToCheck(
+            what=", ".join(histories),
+            again=f"eoctl cluster check {words}",
+            histories=(*histories,),
+            replicas=None,
+        )
+    found = discover(directories)
+    replicas: dict[TopicPartition, list[tuple[str, str]]] = {}
+    for each in found.selected:
+        if each.partition.name.state is DirState.LIVE:
+            name = str(Path(each.partition.path).parent)
+            replicas.setdefault(each.partition.topic_partition, []).append(
+                (name, each.partition.path)
+            )
+    words += "".join(f" --directory {pasted(each)}" for each in directories)
+    return ClusterToCheck(
+        what=", ".join(histories),
+        again=f"eoctl cluster check {words}",
+        histories=(*histories,),
+        replicas=replicas,
+        problems=tuple(map(str, found.problems)),
+    )
+
+
+def _without_replicas(judged: ClusterToCheck, verdict: HistoryVerdict) -> list[str]:
+    """Partitions of the histories that no given directory has."""
+    if judged.replicas is None:
+        return []
+    return [
+        f"no directory of {key.topic}-{key.partition} is given: judged by what was read"
+        for key in verdict.partitions
+        if not judged.replicas.get(key)
+    ]
+
+
+def _row(finding: HistoryFinding) -> FindingRow:
+    return FindingRow(
+        **{name: getattr(finding, name) for name in FindingRow._fields[:-1]},
+        witness=[f"{each.history}:{each.line}: {each.words}" for each in finding.witness],
+    )
+
+
+def _tell_problems(verdict: HistoryVerdict, of_directories: Sequence[str]) -> None:
+    for each in verdict.problems[:SHOWN_PROBLEMS]:
+        message(f"{each.history}: line {each.line}: {each.why}", level="warning")
+    if verdict.problems_count > SHOWN_PROBLEMS:
         message(
-            "the last run was not healed at its end: what is missing may still come (unseen)",
+            f"{counted(verdict.problems_count, 'line')} of histories cannot be relied on;"
+            f" {SHOWN_PROBLEMS} are named",
             level="warning",
         )
-    tell_first(_words(path, checker), output)
-    emit(
-        Report("finding", HistoryFinding._fields, checker.findings, notes=[*_notes(checker)]),
-        output,
-    )
-    if checker.has_findings:
-        return EXIT_FINDINGS
-    return 0 if is_whole else EXIT_SKIPPED
+    for path in verdict.torn:
+        message(f"{path}: its last line has no end: the writer was killed, or is writing")
+    for words in of_directories[:SHOWN_PROBLEMS]:
+        message(words, level="warning")
 
 
-def take_history(checker: HistoryChecker, path: str) -> bool:
-    """Read a history; False: lines of it were skipped.
-
-    Raises:
-        RefusedError: it is none. AccessError: it cannot be read.
-    """
-    with os_errors(path), Path(path).open("rb") as file:
-        reader = HistoryReader(file, path)
-        for operation in reader:
-            checker.take(operation)
-    for each in reader.skipped[:10]:
-        message(f"{path}: line {each.line}: skipped: {each.why}", level="warning")
-    if len(reader.skipped) > 10:
-        message(f"{path}: {len(reader.skipped)} lines skipped", level="warning")
-    if reader.is_torn:
-        message(f"{path}: its last line has no end: the writer was killed")
-    return not reader.skipped
+def _answer(judged: ClusterToCheck, verdict: HistoryVerdict) -> str:
+    told = [
+        f"{verdict.counts[name]:,} {name} ({rule.title})"
+        for name, rule in RULES.items()
+        if name in verdict.counts and (rule.is_finding or not verdict.has_findings)
+    ]
+    if verdict.has_findings:
+        return f"{judged.what}: {', '.join(told)}"
+    if verdict.is_whole:
+        also = f"; {', '.join(told)}" if told else ""
+        return f"{judged.what}: nothing is wrong: {_looked_at(verdict)}{also}"
+    return f"{judged.what}: nothing wrong was found, and not all could be judged: {_why(verdict)}"
 
 
-def compare_replicas(checker: HistoryChecker, cluster: PlayedCluster) -> None:
-    """Hold the log dirs against the histories. Raises as `read_replica`."""
-    for key in checker.partitions:
-        replicas = (
-            cluster.settings.assignment[key.partition]
-            if key.topic == cluster.settings.topic and key.partition < cluster.settings.partitions
-            else ()
-        )
-        found = (
-            read_replica(f"node-{node}", f"{cluster.node_path(node)}/{key.topic}-{key.partition}")
-            for node in replicas
-        )
-        checker.compare(key, found)
+def _why(verdict: HistoryVerdict) -> str:
+    parts = []
+    if verdict.counts.get("unseen"):
+        unseen = counted(verdict.counts["unseen"], "acknowledged value")
+        parts.append(f"{unseen} may still come (unseen)")
+    if verdict.problems_count:
+        parts.append(f"{counted(verdict.problems_count, 'line')} of history")
+    return ", ".join(parts) or "directories"
 
 
-def _words(path: str, checker: HistoryChecker) -> Iterator[str]:
-    if not checker.has_findings:
-        yield f"{path}: nothing is wrong: {_looked_at(checker)}"
-        return
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in checker.counts.items())
-    yield f"{path}: {kinds}"
-
-
-def _looked_at(checker: HistoryChecker) -> str:
+def _looked_at(verdict: HistoryVerdict) -> str:
+    replicas = f", {counted(verdict.replicas_count, 'replica')}" if verdict.replicas_count else ""
     return (
-        f"{checker.sends.get('ok', 0):,} acknowledged records, all that was read, and"
-        f" {counted(len(checker.partitions), 'partition')} with all replicas"
+        f"{verdict.sends.get('ok', 0):,} acknowledged records,"
+        f" {counted(verdict.reads_count, 'record')} read,"
+        f" {counted(len(verdict.partitions), 'partition')}{replicas}"
     )
 
 
-def _notes(checker: HistoryChecker) -> Iterator[str]:
-    yield f"{counted(checker.operations_count, 'line')} of history; looked at {_looked_at(checker)}"
-    for kind, count in checker.counts.items():
-        yield f"{kind}: {count}"
+def _notes(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
+    yield _answer(judged, verdict)
+    yield f"looked at {counted(verdict.lines_count, 'line')} of history, {_looked_at(verdict)}"
+    yield from _next_calls(judged, verdict)
+
+
+def _next_calls(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[str]:
+    """What shows more, once for each partition that something is wrong in."""
+    if not verdict.is_healed and verdict.counts.get("unseen"):
+        yield "the last fault was not healed: what is missing may still come"
+    if judged.replicas is None:
+        if verdict.counts:
+            yield f"{judged.again} --directory LOG-DIR..., one of each broker, looks at the logs"
+        return
+    told: set[str] = set()
+    for each in verdict.findings:
+        paths = [path for _, path in judged.replicas.get(_key_of(each, verdict), ())]
+        call = _call(each.kind, paths)
+        if call and len(told) < SHOWN_OF_A_KIND and call not in told:
+            told.add(call)
+            yield call
+
+
+def _key_of(finding: HistoryFinding, verdict: HistoryVerdict) -> TopicPartition:
+    names = {f"{each.topic}-{each.partition}": each for each in verdict.partitions}
+    return names.get(finding.partition, TopicPartition("", -1))
+
+
+def _call(kind: str, paths: list[str]) -> str:
+    family = RULES[kind].family
+    named = " ".join(map(pasted, paths))
+    if not paths or not RULES[kind].is_finding:
+        return ""
+    if kind == "damaged-replica":
+        return f"eoctl check {named}"
+    if kind == "duplicate":
+        return f"eoctl duplicates {named}"
+    if kind in {"replicas-differ", "inconsistent-offsets"} and len(paths) > 1:
+        return f"eoctl replicas compare {named}"
+    return f"eoctl describe {named}" if family is Family.VALUES else ""
+
+
+def _lines(judged: ClusterToCheck, verdict: HistoryVerdict) -> Iterator[Line]:
+    """What a person is told: the answer, findings with what shows them, what comes next."""
+    rank = 2 if verdict.has_findings else 0 if verdict.is_whole else 1
+    width = screen_size()[0]
+    label = ("OK", "UNKNOWN", "WRONG")[rank]
+    yield from _wrapped(said_line(Said(label, _answer(judged, verdict), rank)), width, LABEL_WIDTH)
+    yield Line(f"{'':{LABEL_WIDTH}}{counted(verdict.lines_count, 'line')} of history")
+    shown: dict[str, int] = {}
+    for each in verdict.findings:
+        shown[each.kind] = shown.get(each.kind, 0) + 1
+        if shown[each.kind] > (SHOWN_OF_A_KIND if RULES[each.kind].is_finding else 1):
+            continue
+        yield Line("")
+        at = f" {each.partition}" if each.partition else ""
+        yield from _wrapped(Line(f"{each.kind}{at}: {each.words}"), width, 2)
+        names = len(judged.histories) > 1
+        for one in each.witness:
+            where = f"{one.history} line {one.line}" if names else f"line {one.line}"
+            yield from _wrapped(Line(f"  {where}, {one.words}"), width, 4)
+    left = {kind: verdict.counts[kind] - SHOWN_OF_A_KIND for kind in shown}
+    more = [f"{count:,} more of {kind}" for kind, count in left.items() if count > 0]
+    calls = [*_next_calls(judged, verdict)]
+    if more or calls:
+        yield Line("")
+    if more:
+        yield from _wrapped(Line(f"and {', '.join(more)}: {judged.again} -o jsonl"), width, 2)
+    for call in calls:
+        yield said_line(Said("Next", call))
+
+
+def _wrapped(text: Line, width: int, indent: int) -> Iterator[Line]:
+    parts = textwrap.wrap(
+        text.text, width, subsequent_indent=" " * indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    for place, part in enumerate(parts):
+        yield Line(part, "" if place else text.style)

@@ -18,7 +18,7 @@ from storage.shell_words import pasted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from eoctl.cluster.checker import HistoryFinding
+    from eoctl.cluster.checker.verdict import HistoryFinding
     from eoctl.cluster.guarantees.course import Course
     from eoctl.cluster.settings import PlaySettings, RunSettings
     from eoctl.output import OutputFormat

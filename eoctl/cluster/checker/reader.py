@@ -1,0 +1,161 @@
+"""Reading a history (eoctl-history): JSON Lines, line by line, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from storage.errors import AccessError, RefusedError
+from storage.limits import INT64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import BinaryIO
+
+VERSION = 1
+TYPES = frozenset({"invoke", "ok", "fail", "info"})
+OPERATIONS = frozenset({"send", "poll", "begin", "commit", "abort", "fault", "heal"})
+MAX_LINE_BYTES = 1 << 25
+
+
+class Operation(NamedTuple):
+    """One line: a type and an operation of a process, and what belongs to it."""
+
+    type: str
+    process: str
+    id: int
+    time_us: int
+    op: str
+    fields: dict[str, Any]
+    line: int
+
+
+class HistorySource(NamedTuple):
+    """A history that can be read twice: once to judge it, and again for what bears witness."""
+
+    name: str
+    open: Callable[[], BinaryIO]
+
+
+class SkippedLine(NamedTuple):
+    """A line that says nothing that is understood."""
+
+    line: int
+    why: str
+
+
+class HistoryReader:
+    """Reads a history line by line.
+
+    Attributes:
+        header: the first line.
+        skipped: lines that were passed over.
+        is_torn: the last line has no end: the writer was killed.
+        lines_count: lines so far.
+    """
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        """Read the header.
+
+        Raises:
+            RefusedError: there is none, or of another version.
+            AccessError: it cannot be read.
+        """
+        self._file = file
+        self._path = path
+        self.skipped: list[SkippedLine] = []
+        self.is_torn = False
+        self.lines_count = 1
+        first = self._readline()
+        try:
+            self.header = json.loads(first)
+        except (ValueError, RecursionError):
+            self.header = None
+        if not isinstance(self.header, dict) or self.header.get("history") != "eoctl":
+            what = "is empty" if not first else "line 1 is not the header of a history"
+            raise RefusedError(
+                f"{path}: {what}",
+                next_step='the first line is {"history":"eoctl","version":1}, see eoctl-history(5)',
+            )
+        version = self.header.get("version")
+        if type(version) is not int or version != VERSION:
+            raise RefusedError(
+                f"{path}: line 1: a history of version {str(version)[:20]}; version {VERSION} is"
+                " read here"
+            )
+
+    def _readline(self) -> bytes:
+        try:
+            return self._file.readline(MAX_LINE_BYTES)
+        except OSError as error:
+            raise AccessError(error, self._path) from error
+
+    def __iter__(self) -> Iterator[Operation]:
+        """Give the operations; what is not understood is noted in `skipped`."""
+        decoder = json.JSONDecoder()
+        readline = self._file.readline
+        number, time_us = 1, 0
+        try:
+            while line := readline(MAX_LINE_BYTES):
+                number += 1
+                self.lines_count = number
+                if line[-1] != 10 and self._is_cut(line, number):
+                    continue
+                try:
+                    text = line.decode()
+                    if text[0] == "{":  # without the looks for white space
+                        value, end = decoder.raw_decode(text)
+                        if text[end:].strip():
+                            value = None
+                    else:
+                        value = decoder.decode(text)
+                except (ValueError, RecursionError):
+                    if line[-1] != 10:
+                        self.is_torn = True
+                        return
+                    self.skipped.append(SkippedLine(number, _no_json(line)))
+                    continue
+                why = _why_not(value, time_us)
+                if why:
+                    self.skipped.append(SkippedLine(number, why))
+                    continue
+                time_us = value["time_us"]
+                yield Operation(
+                    value["type"], value["process"], value["id"], time_us, value["op"], value,
+                    number,
+                )  # fmt: skip
+        except OSError as error:
+            raise AccessError(error, self._path) from error
+
+    def _is_cut(self, line: bytes, number: int) -> bool:
+        """Pass over the rest of a line that is longer than any; else it is the last one."""
+        if len(line) < MAX_LINE_BYTES:
+            return False
+        while line and line[-1] != 10:
+            line = self._file.readline(MAX_LINE_BYTES)
+        self.skipped.append(SkippedLine(number, f"longer than {MAX_LINE_BYTES:,} bytes"))
+        return True
+
+
+def _no_json(line: bytes) -> str:
+    return "no JSON" if line.strip() else "empty"
+
+
+def _why_not(value: object, time_us: int) -> str:
+    if not isinstance(value, dict):
+        return "no JSON object"
+    get = value.get
+    kind, operation = get("type"), get("op")
+    if not isinstance(kind, str) or not isinstance(operation, str):
+        return "no type and op"
+    if kind not in TYPES or operation not in OPERATIONS:
+        return f"type {kind[:20]!r}, op {operation[:20]!r}"
+    number = get("id")
+    if type(get("process")) is not str or type(number) is not int:
+        return "no process and id"
+    if not -INT64_MAX <= number <= INT64_MAX:
+        return "an id of more than 64 bits"
+    at_us = get("time_us")
+    if type(at_us) is not int or not time_us <= at_us <= INT64_MAX:
+        return f"time {str(at_us)[:20]} after {time_us}"
+    return ""

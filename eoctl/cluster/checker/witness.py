@@ -1,0 +1,288 @@
+"""Findings in words, each with the few lines of the histories that show it.
+
+The histories are read once more for these lines. What two values of one hash seemed to be is
+dropped here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.cluster.checker.columns import BadLineError, text_of
+from eoctl.cluster.checker.reader import MAX_LINE_BYTES
+from eoctl.cluster.checker.rules import RULES
+from eoctl.cluster.checker.verdict import FoundLine, FoundLines, HistoryFinding, WitnessLine
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from eoctl.cluster.checker.directories import ReplicaContent
+    from eoctl.cluster.checker.reader import HistorySource
+
+MAX_TEXT = 60
+UNNAMED = "a value"
+
+
+class _ReadLine(NamedTuple):
+    history: str
+    line: int
+    fields: dict[str, Any]
+
+
+class Witnesses:
+    """Finds the lines and the values of findings."""
+
+    def __init__(
+        self,
+        sources: Sequence[HistorySource],
+        begins: Sequence[int],
+        replicas: Mapping[str, Sequence[ReplicaContent]],
+    ) -> None:
+        self._sources = sources
+        self._begins = begins
+        self._replicas = replicas
+
+    def tell(self, found: FoundLines) -> tuple[HistoryFinding, ...]:
+        """Put findings into words; what is none after all is taken out of the counts.
+
+        Raises:
+            AccessError: a history cannot be read once more.
+        """
+        wanted = {line for each in found.kept for line in each.lines}
+        lines = self._read(wanted)
+        told = []
+        for each in found.kept:
+            here = [lines[line] for line in each.lines if line in lines]
+            texts = {text for one in here for text in _texts_of(one.fields, each.hash)}
+            if len(texts) > 1:
+                found.counts[each.kind] -= 1
+                if not found.counts[each.kind]:
+                    del found.counts[each.kind]
+                continue
+            told.append(self._finding(each, here, texts))
+        told.sort(key=_rank)
+        return (*told,)
+
+    def _read(self, wanted: set[int]) -> dict[int, _ReadLine]:
+        lines: dict[int, _ReadLine] = {}
+        ends = [*self._begins[1:], None]
+        for source, begin, end in zip(self._sources, self._begins, ends, strict=True):
+            here = {
+                each - begin for each in wanted if begin < each and (end is None or each <= end)
+            }
+            if not here:
+                continue
+            last = max(here)
+            with os_errors(source.name), source.open() as file:
+                number = 0
+                while number < last and (line := file.readline(MAX_LINE_BYTES)):
+                    if line.endswith(b"\n") or len(line) < MAX_LINE_BYTES:
+                        number += 1
+                        if number in here:
+                            fields = json.loads(line)
+                            lines[begin + number] = _ReadLine(source.name, number, fields)
+        return lines
+
+    def _finding(self, found: FoundLine, lines: list[_ReadLine], texts: set[str]) -> HistoryFinding:
+        value = next(iter(texts), None)
+        if value is None and found.hash is not None:
+            value = self._text_in_replica(found, found.hash)
+        other = {text for one in lines for text in _texts_of(one.fields, found.other_hash)}
+        words = _words(found, _short(value), _short(next(iter(other), None)))
+        witness = tuple(
+            WitnessLine(each.history, each.line, _sentence(each.fields, found, value))
+            for each in lines
+        )
+        return HistoryFinding(
+            kind=found.kind,
+            partition=found.partition,
+            offset=found.offset,
+            value=value or "",
+            words=words,
+            line=witness[-1].line if witness else 0,
+            witness=witness,
+        )
+
+    def _text_in_replica(self, found: FoundLine, wanted: int) -> str | None:
+        for each in self._replicas.get(found.partition, ()):
+            text = each.text_at(found.offset)
+            if text is not None and hash(text) == wanted:
+                return text
+        return None
+
+
+def _rank(finding: HistoryFinding) -> tuple[int, str, int, int]:
+    return [*RULES].index(finding.kind), finding.partition, finding.offset, finding.line
+
+
+def _texts_of(fields: dict[str, Any], wanted: int | None) -> Iterator[str]:
+    """The values of a line that have a hash."""
+    if wanted is None:
+        return
+    values = [fields.get("value")]
+    records = fields.get("records")
+    if type(records) is dict:
+        values += [record[1] for each in records.values() for record in each]
+    for value in values:
+        try:
+            text = text_of(value)
+        except BadLineError:
+            continue
+        if text is not None and hash(text) == wanted:
+            yield text
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return UNNAMED
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+def _words(found: FoundLine, value: str, other: str) -> str:
+    details = found.details
+    match found.kind:
+        case "lost-write":
+            at = f" at offset {found.offset}" if found.offset >= 0 else ""
+            where = "is in no replica" if details[0] else "was not there when it was read"
+            return f"{value} was acknowledged{at}, and {where}"
+        case "unseen":
+            return f"{value} was acknowledged, and nobody has looked: it may still be there"
+        case "precommitted-read":
+            return _words_of_early_read(found, value)
+        case "duplicate":
+            where = f" in {details[2]}" if len(details) > 2 else ""
+            return f"{value} is at offset {details[0]} and at {details[1]}{where}"
+        case "inconsistent-offsets":
+            where = f" in {details[0]}" if details else ""
+            return f"offset {found.offset} was {other}, and is {value}{where}"
+        case "G1a":
+            if details[0] == "aborted":
+                return f"{value} was aborted, and read as committed at offset {found.offset}"
+            where = f" in {details[1]}" if details[1] else ""
+            return f"{value} was told to have failed, and is at offset {found.offset}{where}"
+        case "nonmonotonic-poll":
+            return f"{details[0]} is given offset {found.offset} after {details[1]}"
+        case "int-nonmonotonic-poll":
+            return f"{details[0]} is given offset {found.offset} after {details[1]} in one poll"
+        case "poll-skip" | "int-poll-skip":
+            within = " in one poll" if found.kind.startswith("int-") else ""
+            return f"a reader passed over offset {found.offset}{within}, which holds {value}"
+        case "hw-back":
+            return f"the high watermark was {details[0]}, and is {details[1]} now{details[2]}"
+    return _words_of_brokers(found, value, other)
+
+
+def _words_of_brokers(found: FoundLine, value: str, other: str) -> str:
+    details = found.details
+    match found.kind:
+        case "nonmonotonic-send":
+            return (
+                f"{details[0]} sent {value} after {other} was acknowledged at offset {details[1]},"
+                f" and it is at {found.offset}"
+            )
+        case "two-leaders":
+            return (
+                f"brokers {details[0]} and {details[1]} have both acknowledged in leader epoch"
+                f" {details[2]}"
+            )
+        case "torn-transaction":
+            return f"of transaction {details[0]} {other} was read, and {value} is gone"
+        case "replicas-differ":
+            return f"{details[0]} and {details[1]} differ from offset {found.offset} on"
+        case "damaged-replica":
+            return f"{details[0]}: {details[1]}"
+    names = " -> ".join(str(each) for each in (*details, details[0]))
+    how = {"G1c": "each was read by the next", "G0": "each was written over by the next"}
+    return f"{names}: {how.get(found.kind, 'each was read, or written over, by the next')}"
+
+
+def _words_of_early_read(found: FoundLine, value: str) -> str:
+    match found.details[0]:
+        case "end":
+            return (
+                f"{value} was read at offset {found.offset}, and the last reader came to an end at"
+                f" {found.details[1]}"
+            )
+        case "asked":
+            return f"{value} was read as committed before its transaction was asked to commit"
+    return f"{value} was read at offset {found.offset}, and is in no replica"
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def _sentence(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
+    """A line of a history in plain English."""
+    time_s = fields["time_us"] / 1_000_000
+    return f"{time_s:.3f} s: {_said(fields, found, value)}"
+
+
+def _said(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
+    kind, op, process = fields["type"], fields["op"], fields["process"]
+    if op == "heal":
+        return "all is healed"
+    if op == "fault":
+        return f"fault: {fields.get('fault', '')} {fields.get('nodes', '')}".rstrip()
+    if op == "send":
+        return _said_of_send(fields)
+    if op == "poll":
+        return _said_of_poll(fields, found, value)
+    name = fields.get("transaction")
+    done = {"begin": "begun", "commit": "committed", "abort": "aborted"}[op]
+    match kind:
+        case "invoke":
+            return f"{process} asks to {op} {name}"
+        case "ok":
+            return f"{process} is told that {name} is {done}"
+        case "fail":
+            return f"{process} is told that {name} is not {done}"
+    return f"{process} is not told whether {name} is {done}"
+
+
+def _said_of_send(fields: dict[str, Any]) -> str:
+    process = fields["process"]
+    value = _short(text_of(fields.get("value")))
+    place = f"{fields.get('topic')}-{fields.get('partition')}"
+    match fields["type"]:
+        case "invoke":
+            return f"{process} sends {value} to {place}"
+        case "ok":
+            offset = fields.get("offset", -1)
+            at = f" at offset {offset}" if offset >= 0 else ""
+            leader, epoch = fields.get("leader"), fields.get("leader_epoch")
+            by = f" by broker {leader}, leader epoch {epoch}" if leader is not None else ""
+            return f"{process} is told that {value} is in {place}{at}{by}"
+        case "fail":
+            return f"{process} is told that {value} failed: {fields.get('error', 'no reason')}"
+    return f"{process} is not told whether {value} is there: {fields.get('error', 'no reason')}"
+
+
+def _said_of_poll(fields: dict[str, Any], found: FoundLine, value: str | None) -> str:
+    process, partition = fields["process"], found.partition
+    moved = (fields.get("seek") or {}).get(partition)
+    begins = f" begins at offset {moved} of {partition}" if moved is not None else ""
+    if fields["type"] == "invoke":
+        return f"{process}{begins or ' polls'}"
+    records = (fields.get("records") or {}).get(partition) or []
+    words = f"{process}{begins + ', and' if begins else ''} is given"
+    if not records:
+        words += f" nothing of {partition}" if partition else " records"
+    else:
+        first, last = records[0][0], records[-1][0]
+        words += f" offset {first}" if first == last else f" offsets {first} to {last}"
+        words += f" of {partition}"
+        here = [each[0] for each in records if value is not None and text_of(each[1]) == value]
+        at_offset = [each for each in records if each[0] == found.offset]
+        if here:
+            words += f", {_short(value)} at {here[0]}"
+        elif at_offset:
+            words += f", {_short(text_of(at_offset[0][1]))} at {found.offset}"
+    mark = (fields.get("high_watermark") or {}).get(partition)
+    if mark is not None:
+        words += f", high watermark {mark}"
+    return words

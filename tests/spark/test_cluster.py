@@ -80,6 +80,11 @@ def test_executors_have_none_of_our_packages(cluster: Cluster, tmp_path: Path) -
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'eoctl'"
 
 
+def executors(cluster: Cluster) -> set[Path]:
+    """What each executor that there has been writes to."""
+    return {*cluster.directory.glob("work-*/app-*/*/stderr")}
+
+
 def by_itself(cluster: Cluster, logs: list[str], tmp_path: Path) -> str:
     """The program sends what executors need: neither the call nor the cluster knows of it."""
     (tmp_path / "storage.py").write_text("a foreign module where the program is called")
@@ -87,8 +92,7 @@ def by_itself(cluster: Cluster, logs: list[str], tmp_path: Path) -> str:
     done = run(cluster, [*call, "--split-bytes", "20000", *CONF, *logs], tmp_path)
     words = [json.loads(each)["message"] for each in done.stderr.splitlines()]
     assert "engine: spark, as --master or --conf was given" in words
-    works = [*cluster.directory.glob("work-*/app-*/*/stderr")]
-    assert {path.parts[-4] for path in works} == {"work-0", "work-1"}
+    assert {path.parts[-4] for path in executors(cluster)} == {"work-0", "work-1"}
     return done.stdout
 
 
@@ -116,6 +120,26 @@ def test_the_same_answer(
     way: Callable[[Cluster, list[str], Path], str],
 ) -> None:
     assert way(cluster, logs, tmp_path) == locally(logs, cluster.directory)
+
+
+@pytest.mark.in_turn
+def test_the_page_of_a_report(
+    cluster: Cluster, golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Made of what both workers have read: that of `eoctl report`, byte for byte."""
+    log_dir, before = str(golden("kafka-4.3.1") / "crash"), executors(cluster)
+    ours, theirs = tmp_path / "spark.html", tmp_path / "report.html"
+    program = [sys.executable, "-P", "-m", "eoctl"]
+    audit = [*program, "spark-audit", "--master", cluster.master, "--split-bytes", "20000"]
+    page = ["--report-html", str(ours), "--now", "dir", "--output", "jsonl"]
+    done = run(cluster, [*audit, *CONF, *page, log_dir], tmp_path)
+    assert done.returncode in {0, 1}, done.stderr
+    assert "engine: spark, as --master or --conf was given" in done.stderr
+    assert {path.parts[-4] for path in executors(cluster) - before} == {"work-0", "work-1"}
+    report = [*program, "report", log_dir, "--to", str(theirs), "--now", "dir"]
+    done = run(cluster, report, tmp_path)
+    assert done.returncode in {0, 1}, done.stderr
+    assert ours.read_bytes() == theirs.read_bytes()
 
 
 SCRIPT = """

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from eoctl.serve.broker import Request, VirtualBroker
     from recovery.cluster.coordinator_log import IdRecord
+    from recovery.replay.recover_state import RecoveredState
     from storage.formats.transaction_state import TransactionState
 
 NEVER_EXPIRES = Clock(0)
@@ -39,7 +40,9 @@ def describe_producers(broker: VirtualBroker, request: Request) -> dict[str, Any
             try:
                 _require_topic_name(topic["name"])
                 served = partition_of(broker, topic["name"], number)
-                answer["activeProducers"] = list(_producers(served.log.partition))
+                state = recover_state(served.log.partition, NEVER_EXPIRES)
+                answer["activeProducers"] = list(_producers(state))
+                _tell_what_lacks(broker, f"{topic['name']}-{number}", state)
             except RequestError as exc:
                 answer |= {"errorCode": exc.code, "errorMessage": exc.message}
             except EoctlError as exc:
@@ -55,8 +58,15 @@ def _require_topic_name(name: str) -> None:
         raise RequestError(code, f"Topic name is invalid: {name!r}")
 
 
-def _producers(partition: Any) -> Iterator[dict[str, Any]]:
-    for each in recover_state(partition, NEVER_EXPIRES).entries:
+def _tell_what_lacks(broker: VirtualBroker, name: str, state: RecoveredState) -> None:
+    """Say why producers are not known that a broker knew, such as those of remote segments."""
+    is_whole = state.started_from is not None and not state.has_bad_snapshot
+    for each in state.notes if not is_whole or state.is_lacking else ():
+        broker.catalogue.tell_once(f"{name}: its list of producers is not whole: {each}")
+
+
+def _producers(state: RecoveredState) -> Iterator[dict[str, Any]]:
+    for each in state.entries:
         yield {
             "producerId": each.producer_id,
             "producerEpoch": each.producer_epoch,

@@ -66,6 +66,9 @@ def partition_row(served: ServedPartition) -> ServedRow:
             notes=(str(exc),),
             is_lacking=True,
         )
+    remote = log.partition.remote_range
+    lacking = [] if remote is None else [f"{remote}: they are not served"]
+    lacking += [*map(str, log.missing), *map(str, log.partition.problems)]
     unwalked: list[str] = []
     try:
         stable = log.known_stable_offset()
@@ -81,8 +84,8 @@ def partition_row(served: ServedPartition) -> ServedRow:
         end_offset=bounds.end_offset,
         damaged_places=log.damaged_count if log.is_verified else None,
         path=log.partition.path,
-        notes=(*unwalked, *map(str, log.missing), *map(str, log.partition.problems)),
-        is_lacking=bool(log.missing or log.partition.problems or log.damaged_count),
+        notes=(*unwalked, *lacking),
+        is_lacking=bool(lacking or log.damaged_count),
     )
 
 

@@ -17,6 +17,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1
 KNOWN_ID_SINCE = 4
 STATIC_SINCE = 3
 NULL_PROTOCOL_SINCE = 7
+SKIP_SINCE = 9
 SWEEP_S = 0.5
 
 
@@ -52,6 +53,7 @@ async def join_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         protocol_type=body["protocolType"],
         protocols={each["name"]: each["metadata"] for each in body["protocols"]},
         needs_known_id=request.version >= KNOWN_ID_SINCE,
+        may_skip_assignment=request.version >= SKIP_SINCE,
     )
     no_protocol = None if request.version >= NULL_PROTOCOL_SINCE else ""
     try:
@@ -72,6 +74,7 @@ async def join_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         "protocolType": joined.protocol_type,
         "protocolName": joined.protocol,
         "leader": joined.leader,
+        "skipAssignment": joined.skips_assignment,
         "memberId": joined.member_id,
         "members": [
             {"memberId": key, "groupInstanceId": instance, "metadata": data}

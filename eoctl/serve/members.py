@@ -49,10 +49,14 @@ class Asked(NamedTuple):
     protocol_type: str
     protocols: Mapping[str, bytes]
     needs_known_id: bool
+    may_skip_assignment: bool = False  # the client knows how to lead without assigning anew
 
 
 class Joined(NamedTuple):
-    """What it is told when all have joined; `members` for the leader alone."""
+    """What it is told when all have joined; `members` for the leader alone.
+
+    `skips_assignment`: it leads, and what was assigned stays.
+    """
 
     generation: int
     protocol_type: str
@@ -60,6 +64,7 @@ class Joined(NamedTuple):
     leader: str
     member_id: str
     members: tuple[tuple[str, str | None, bytes], ...]
+    skips_assignment: bool = False
 
 
 @dataclass(slots=True)
@@ -101,6 +106,13 @@ class Group:
             raise RequestError(ErrorCode.ILLEGAL_GENERATION)
         return member
 
+    def everyone(self) -> tuple[tuple[str, str | None, bytes], ...]:
+        """Return what a leader assigns by: ids, static names, what each member has said."""
+        return tuple(
+            (key, each.asked.instance_id, each.asked.protocols[self.protocol])
+            for key, each in self.members.items()
+        )
+
     def of_instance(self, instance_id: str) -> LiveMember | None:
         """Return the static member of that name."""
         known = self.members.values()
@@ -140,8 +152,14 @@ class Members:
         if not MIN_SESSION_MS <= asked.session_ms <= MAX_SESSION_MS:
             raise RequestError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self._group(name)
-        asked = self._admitted(group, asked)
         self._require_protocol(group, asked)
+        static = None if asked.instance_id is None else group.of_instance(asked.instance_id)
+        if static is not None and not asked.member_id:
+            asked = asked._replace(member_id=_new_id(asked))
+            if (joined := self._take_over(group, static, asked)) is not None:
+                return joined
+        else:
+            asked = self._admitted(group, asked)
         member = group.members.get(asked.member_id)
         if member is None:
             if len(group.members) >= MAX_MEMBERS:
@@ -158,17 +176,15 @@ class Members:
 
     def _admitted(self, group: Group, asked: Asked) -> Asked:
         """Give a member its id, or see that it has one."""
-        static = None if asked.instance_id is None else group.of_instance(asked.instance_id)
         if not asked.member_id:
-            new_id = f"{asked.instance_id or asked.client_id or 'member'}-{uuid4()}"
-            if static is not None:
-                self._forget(group, static.asked.member_id, ErrorCode.FENCED_INSTANCE_ID)
-            elif asked.needs_known_id and asked.instance_id is None:
+            new_id = _new_id(asked)
+            if asked.needs_known_id and asked.instance_id is None:
                 if len(group.pending) >= MAX_MEMBERS:
                     raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED)
                 group.pending[new_id] = time.monotonic() + PENDING_S
                 raise RequestError(ErrorCode.MEMBER_ID_REQUIRED, new_id)
             return asked._replace(member_id=new_id)
+        static = None if asked.instance_id is None else group.of_instance(asked.instance_id)
         if static is not None and static.asked.member_id != asked.member_id:
             raise RequestError(ErrorCode.FENCED_INSTANCE_ID)
         is_pending = group.pending.pop(asked.member_id, None) is not None
@@ -177,14 +193,47 @@ class Members:
         return asked
 
     @staticmethod
+    def _take_over(group: Group, before: LiveMember, asked: Asked) -> Joined | None:
+        """Give a static member that comes again its place, under a new id.
+
+        While the group is stable, and will be assigned in the same way, nobody else is told of it.
+        Returns None where it is to join a round.
+        """
+        old_id, new_id = before.asked.member_id, asked.member_id
+        _end(before, ErrorCode.FENCED_INSTANCE_ID)
+        member = LiveMember(asked, 0.0, assignment=before.assignment)
+        _touch(member)
+        group.members = {
+            new_id if each is before else key: member if each is before else each
+            for key, each in group.members.items()
+        }
+        is_leader = group.leader == old_id
+        if is_leader:
+            group.leader = new_id
+        offered = [each.asked.protocols for each in group.members.values()]
+        if group.state != "Stable" or _voted(offered) != group.protocol:
+            return None
+        may_skip = is_leader and asked.may_skip_assignment
+        return Joined(
+            generation=group.generation,
+            protocol_type=group.protocol_type,
+            protocol=group.protocol,
+            # An older client that led would assign anew: to it another one leads.
+            leader=old_id if is_leader and not may_skip else group.leader,
+            member_id=new_id,
+            members=group.everyone() if may_skip else (),
+            skips_assignment=may_skip,
+        )
+
+    @staticmethod
     def _require_protocol(group: Group, asked: Asked) -> None:
-        others = [each for key, each in group.members.items() if key != asked.member_id]
+        known = [each.asked for each in group.members.values()]
         if not asked.protocols or not asked.protocol_type:
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if not others:
+        if not known:
             return
-        common = set.intersection(*({*each.asked.protocols} for each in others))
-        is_same = all(each.asked.protocol_type == asked.protocol_type for each in others)
+        common = set.intersection(*({*each.protocols} for each in known))
+        is_same = all(each.protocol_type == asked.protocol_type for each in known)
         if not is_same or common.isdisjoint(asked.protocols):
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -215,10 +264,7 @@ class Members:
         group.protocol = _voted([each.asked.protocols for each in members.values()])
         if group.leader not in members:
             group.leader = next(iter(members))
-        everyone = tuple(
-            (key, each.asked.instance_id, each.asked.protocols[group.protocol])
-            for key, each in members.items()
-        )
+        everyone = group.everyone()
         for key, each in members.items():
             assert each.joining is not None
             _touch(each)
@@ -278,6 +324,10 @@ class Members:
         if not member_id and instance_id is not None:
             static = group.of_instance(instance_id)
             member_id = "" if static is None else static.asked.member_id
+        elif instance_id is not None:
+            static = group.of_instance(instance_id)
+            if static is not None and static.asked.member_id != member_id:
+                raise RequestError(ErrorCode.FENCED_INSTANCE_ID)
         if group.pending.pop(member_id, None) is not None:
             return
         if member_id not in group.members:
@@ -287,11 +337,7 @@ class Members:
 
     @staticmethod
     def _forget(group: Group, member_id: str, code: ErrorCode) -> None:
-        member = group.members.pop(member_id)
-        for each in (member.joining, member.syncing):
-            if each is not None and not each.done():
-                each.set_exception(RequestError(code))
-                each.exception()  # nobody may be waiting any more
+        _end(group.members.pop(member_id), code)
 
     def expire(self) -> None:
         """Take out who was silent too long, and end rounds that take too long."""
@@ -335,6 +381,18 @@ class Members:
         if self._journal is not None:
             self._journal(group.name, topic, partition, commit)
         return ErrorCode.NONE
+
+
+def _new_id(asked: Asked) -> str:
+    return f"{asked.instance_id or asked.client_id or 'member'}-{uuid4()}"
+
+
+def _end(member: LiveMember, code: ErrorCode) -> None:
+    """Tell a member that waits that it is none any more."""
+    for each in (member.joining, member.syncing):
+        if each is not None and not each.done():
+            each.set_exception(RequestError(code))
+            each.exception()  # nobody may be waiting any more
 
 
 def _touch(member: LiveMember) -> None:

@@ -7,6 +7,9 @@ them against what the producer was told. `tables` says what it all comes to.
 
 (The measurements of eoctl itself are in the folder `bench` beside this package.)
 
-From the entry down: tables, course, reader, landed, latency, machine, brokers, client, load,
-identity, work_dir, programs, scenarios.
+`against` is somebody's own cluster, whose disks are elsewhere: there `consumed` takes the place of
+`landed`'s reading. `java_load` is Kafka's own producer, for comparison.
+
+From the entry down: tables, course, reader, consumed, landed, latency, java_load, machine, against,
+brokers, client, load, identity, work_dir, programs, scenarios.
 """

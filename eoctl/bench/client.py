@@ -109,6 +109,13 @@ class Cluster:
         except (KafkaException, TimeoutError):
             return
 
+    def topics(self) -> tuple[str, ...]:
+        """Ask which topics there are; () if nobody answers."""
+        try:
+            return tuple(sorted(self._admin.list_topics(timeout=ASK_S).topics))
+        except KafkaException:
+            return ()
+
     def seen(self, topic: str) -> dict[int, PartitionSeen] | None:
         """Ask for the partitions of a topic; None: nobody answers, or knows it."""
         try:

@@ -13,7 +13,9 @@ import numpy as np
 
 from eoctl.bench.brokers import STALL_S
 from eoctl.bench.client import await_quiet
-from eoctl.bench.landed import audit
+from eoctl.bench.consumed import LEADER, consumed_copies
+from eoctl.bench.java_load import send_by_java
+from eoctl.bench.landed import count, judge, read_copies
 from eoctl.bench.load import ACKNOWLEDGED, Load, measured, producer_settings, records_per_s
 from eoctl.bench.reader import Reader
 from eoctl.bench.scenarios import MAX_TRANSACTIONS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from eoctl.bench.client import Cluster, PartitionSeen
     from eoctl.bench.landed import Landed
     from eoctl.bench.load import LoadOptions, Sent
+    from eoctl.bench.programs import Kafka
     from eoctl.bench.scenarios import Cell
 
 
@@ -37,11 +40,13 @@ class CourseOptions(NamedTuple):
         repetitions: of each cell.
         warmup_ratio: of the records of a run, which count in no figure.
         load: what all loads have in common.
+        kafka: whose producer sends the cells of Java.
     """
 
     repetitions: int
     warmup_ratio: float
     load: LoadOptions
+    kafka: Kafka | None = None
 
 
 class CellRun(NamedTuple):
@@ -179,8 +184,9 @@ class BenchCourse:
             if reader is not None:
                 wanted = np.flatnonzero(sent.status == ACKNOWLEDGED)
                 received_ns = reader.received_ns(wanted, sent.records_count)
-        reached = records_per_s(sent, self._options.warmup_ratio)
-        if not (cell.is_bare or cell.rate_ratio or cell.faults or cell.txn_records):
+        # The tool of Java tells one rate, of all.
+        reached = records_per_s(sent, 0.0 if cell.is_java else self._options.warmup_ratio)
+        if cell.is_ours and not (cell.rate_ratio or cell.faults or cell.txn_records):
             self._rates.setdefault(cell.scenario, []).append(reached)
         begun_s = time.monotonic()
         landed = self._audit(cell, topic, run_key, sent, faults)
@@ -210,6 +216,10 @@ class BenchCourse:
     def _send(
         self, cell: Cell, topic: str, run_key: int, faults: BrokerFaults, rate: float
     ) -> Sent:
+        if cell.is_java:
+            assert self._options.kafka is not None
+            bootstrap = self._cluster.bootstrap
+            return send_by_java(self._options.kafka, bootstrap, cell, topic, self._options.load)
         settings = producer_settings(
             self._cluster.bootstrap, cell, f"{topic}-producer" if cell.txn_records else ""
         )
@@ -225,10 +235,21 @@ class BenchCourse:
         self, cell: Cell, topic: str, run_key: int, sent: Sent, faults: BrokerFaults
     ) -> Landed:
         seen = self._cluster.settled(topic, cell.partitions, faults.alive)
+        judged = count if cell.is_java else judge
         log_dirs = self._cluster.log_dirs
-        await_quiet(lambda: _sizes(log_dirs, topic, seen), is_alike=True)
+        if not log_dirs:  # they are elsewhere: what a consumer is given
+            copies = consumed_copies(
+                self._cluster.bootstrap, topic, cell.partitions, run_key, sent.records_count
+            )
+            return judged(sent, copies, dict.fromkeys(seen, (LEADER,)))
+        is_quiet = await_quiet(lambda: _sizes(log_dirs, topic, seen), is_alike=True)
         in_sync = {number: part.in_sync for number, part in seen.items()}
-        return audit(sent, run_key, log_dirs, topic, in_sync)
+        copies = read_copies(run_key, sent.records_count, log_dirs, topic, in_sync)
+        landed = judged(sent, copies, in_sync)
+        if not is_quiet:
+            restless = f"{topic}: its copies did not come to one size, and were read as they were"
+            landed = landed._replace(notes=(restless, *landed.notes))
+        return landed
 
 
 def _sizes(

@@ -147,18 +147,48 @@ def judge(
     )
 
 
-def audit(
+def count(
     sent: Sent,
+    copies: Mapping[tuple[int, int], ReadCopy],
+    in_sync: Mapping[int, Sequence[int]],
+) -> Landed:
+    """As `judge`, for records that cannot be told from each other: by their numbers alone."""
+    acknowledged = int((sent.status == ACKNOWLEDGED).sum())
+    there = anywhere = 0
+    for partition, brokers in in_sync.items():
+        own = [copies[broker, partition].others_count for broker in brokers]
+        there += min(own, default=0)
+        anywhere += max(
+            (copy.others_count for (_, number), copy in copies.items() if number == partition),
+            default=0,
+        )
+    landed = min(there, acknowledged)
+    return Landed(
+        acknowledged_count=acknowledged,
+        landed_count=landed,
+        missing_count=acknowledged - landed,
+        nowhere_count=max(acknowledged - anywhere, 0),
+        twice_count=max(there - sent.records_count, 0),
+        unacknowledged_count=max(min(there, sent.records_count) - acknowledged, 0),
+        others_count=0,
+        misplaced_count=0,
+        notes=tuple(note for each in copies.values() for note in each.notes),
+        log_bytes=sum(each.log_bytes for each in copies.values()),
+    )
+
+
+def read_copies(
     run_key: int,
+    records_count: int,
     log_dirs: Mapping[int, Path],
     topic: str,
     in_sync: Mapping[int, Sequence[int]],
-) -> Landed:
-    """Read all copies of a topic that there are, and judge.
+) -> dict[tuple[int, int], ReadCopy]:
+    """Read all copies of a topic that there are, by broker and partition.
 
     Args:
-        sent: what the producer was told.
         run_key: of the run.
+        records_count: of the run.
         log_dirs: by broker, also of dead ones.
         topic: the topic of the run.
         in_sync: of each partition, the brokers whose logs count.
@@ -166,10 +196,9 @@ def audit(
     Raises:
         EoctlError: a partition of a broker that is in sync cannot be read, or is not there.
     """
-    copies = {}
-    for partition, brokers in in_sync.items():
-        for broker, log_dir in log_dirs.items():
-            directory = log_dir / f"{topic}-{partition}"
-            if directory.is_dir() or broker in brokers:
-                copies[broker, partition] = read_copy(directory, run_key, sent.records_count)
-    return judge(sent, copies, in_sync)
+    return {
+        (broker, partition): read_copy(log_dir / f"{topic}-{partition}", run_key, records_count)
+        for partition, brokers in in_sync.items()
+        for broker, log_dir in log_dirs.items()
+        if broker in brokers or (log_dir / f"{topic}-{partition}").is_dir()
+    }

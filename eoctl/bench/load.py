@@ -11,15 +11,16 @@ import time
 from array import array
 from collections import Counter
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from confluent_kafka import KafkaException, Producer
 
-from eoctl.bench.identity import KEY, values_pool
+from eoctl.bench.identity import KEY, POOL_COUNT, values_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -111,7 +112,8 @@ class Load:
         self._on_turn = on_turn
         self._values = values_pool(options.seed, options.value_bytes)
         self._intended, self._answered = array("q"), array("q")
-        self._status = bytearray()
+        self._failed: list[int] = []
+        self._committed: list[tuple[int, int]] = []  # sequences [first, end) of transactions
         self._sent_to = array("i")
         self._has_transactions = "transactional.id" in settings
         self._errors: Counter[str] = Counter()
@@ -119,18 +121,33 @@ class Load:
         self._last_answer_ns = 0
 
     def send(self, rate: float = 0.0) -> Sent:
-        """Send all records, `rate` a second or (0) as answers come, and wait for their answers."""
-        begun_ns = self._last_answer_ns = time.monotonic_ns()
+        """Send all records, `rate` a second or (0) as answers come, and wait for their answers.
+
+        What is done for each record is what decides whether brokers are measured, or this loop.
+        """
+        keys = self._keys()
+        poll, put, clock_ns = self._producer.poll, self._put, time.monotonic_ns
+        in_flight, partitions, on_turn = self._options.in_flight, self._partitions, self._on_turn
+        begun_ns = self._last_answer_ns = clock_ns()
         deadline_ns = begun_ns + int(self._options.seconds * 1e9) if self._options.seconds else 0
         gap_ns = 1e9 / rate if rate else 0.0
         sequence = 0
-        while self._goes_on(sequence, deadline_ns):
+        for sequence, key in enumerate(keys):
+            if deadline_ns and clock_ns() >= deadline_ns:
+                break
+            poll(0)
             intended_ns = begun_ns + int(sequence * gap_ns) if rate else 0
-            self._wait(sequence, intended_ns)
-            self._put(sequence, intended_ns or time.monotonic_ns(), sequence % self._partitions)
-            sequence += 1
+            if on_turn is not None or self._open >= in_flight or rate:
+                self._wait(sequence, intended_ns)
+            put(sequence, key, intended_ns or clock_ns(), sequence % partitions)
         self._finish(sequence)
         return self.result()
+
+    def _keys(self) -> Iterable[bytes]:
+        """Give the keys of all records: made before where it is known how many there are."""
+        if self._options.seconds:
+            return (KEY.pack(self._run_key, each) for each in count())
+        return [KEY.pack(self._run_key, each) for each in range(self._options.records)]
 
     def send_transactions(self, records: int, partitions: int, max_count: int) -> Sent:
         """Send records in transactions of so many, each over so many partitions.
@@ -140,17 +157,19 @@ class Load:
         self._producer.init_transactions(FLUSH_S)
         begun_ns = time.monotonic_ns()
         deadline_ns = begun_ns + int(self._options.seconds * 1e9) if self._options.seconds else 0
-        sequence = count = 0
-        while count < max_count and self._goes_on(sequence, deadline_ns):
+        sequence = number = 0
+        while number < max_count and self._goes_on(sequence, deadline_ns):
             first = sequence
             self._producer.begin_transaction()
             while sequence - first < records:
+                self._producer.poll(0)
                 self._wait(sequence, 0)
-                partition = (count + sequence % partitions) % self._partitions
-                self._put(sequence, time.monotonic_ns(), partition)
+                partition = (number + sequence % partitions) % self._partitions
+                key = KEY.pack(self._run_key, sequence)
+                self._put(sequence, key, time.monotonic_ns(), partition)
                 sequence += 1
             self._end_transaction(first, sequence)
-            count += 1
+            number += 1
         self._finish(sequence)
         return self.result()
 
@@ -166,7 +185,10 @@ class Load:
         now_ns = time.monotonic_ns()
         for sequence in range(first, end):
             self._answered[sequence] = now_ns
-            self._status[sequence] = status
+        if status == ACKNOWLEDGED:
+            self._committed.append((first, end))
+        else:
+            self._failed.extend(range(first, end))
 
     def send_bare(self, warmup_ratio: float) -> Sent:
         """Send them by the plainest loop there is: nothing is known of a record but that it ended.
@@ -174,11 +196,10 @@ class Load:
         The times of all are the begin behind the warm-up, and the end.
         """
         warmup_count = int(self._options.records * warmup_ratio)
-        count, in_flight = self._options.records, self._options.in_flight
+        records, in_flight = self._options.records, self._options.in_flight
         produce, poll, topic = self._producer.produce, self._producer.poll, self._topic
         values, partitions = self._values, self._partitions
-        pool_count = len(values)
-        keys = [KEY.pack(self._run_key, each) for each in range(count)]
+        keys = [KEY.pack(self._run_key, each) for each in range(records)]
         left = Counter(open=0, failed=0)
 
         def done(error: object, _message: object) -> None:
@@ -193,24 +214,32 @@ class Load:
             while left["open"] >= in_flight:
                 poll(TURN_S)
             left["open"] += 1
-            produce(topic, values[sequence % pool_count], key, sequence % partitions, done)
+            produce(topic, values[sequence % POOL_COUNT], key, sequence % partitions, done)
             poll(0)
         self._producer.flush(FLUSH_S)
         ended_ns = time.monotonic_ns()
         return Sent(
-            intended_ns=np.full(count, begun_ns, np.int64),
-            answered_ns=np.full(count, ended_ns, np.int64),
-            status=np.full(count, FAILED if left["failed"] else ACKNOWLEDGED, np.int8),
-            partition=(np.arange(count) % partitions).astype(np.int32),
+            intended_ns=np.full(records, begun_ns, np.int64),
+            answered_ns=np.full(records, ended_ns, np.int64),
+            status=np.full(records, FAILED if left["failed"] else ACKNOWLEDGED, np.int8),
+            partition=(np.arange(records) % partitions).astype(np.int32),
             errors={"failed": left["failed"]} if left["failed"] else {},
         )
 
     def result(self) -> Sent:
         """What is known of all records that were sent until now."""
+        answered_ns = np.array(self._answered, np.int64)
+        status = np.zeros(len(answered_ns), np.int8)
+        if self._has_transactions:  # the end of its transaction is the answer to a record
+            for first, end in self._committed:
+                status[first:end] = ACKNOWLEDGED
+        else:
+            status[answered_ns > 0] = ACKNOWLEDGED
+        status[self._failed] = FAILED
         return Sent(
             intended_ns=np.array(self._intended, np.int64),
-            answered_ns=np.array(self._answered, np.int64),
-            status=np.frombuffer(bytes(self._status), np.int8),
+            answered_ns=answered_ns,
+            status=status,
             partition=np.array(self._sent_to, np.int32),
             errors=dict(self._errors.most_common()),
         )
@@ -225,7 +254,6 @@ class Load:
     def _wait(self, sequence: int, intended_ns: int) -> None:
         """Wait for an answer where too many are missing, and for the time of this record."""
         poll = self._producer.poll
-        poll(0)
         if self._on_turn is not None:
             self._on_turn(sequence, self._silence_s())
         while self._open >= self._options.in_flight:
@@ -235,30 +263,25 @@ class Load:
         while intended_ns and (left_ns := intended_ns - time.monotonic_ns()) > SHORTEST_SLEEP_NS:
             poll(min(left_ns / 1e9, TURN_S))
 
-    def _put(self, sequence: int, intended_ns: int, partition: int) -> None:
-        values = self._values
+    def _put(self, sequence: int, key: bytes, intended_ns: int, partition: int) -> None:
         self._intended.append(intended_ns)
         self._answered.append(0)
-        self._status.append(0)
         self._sent_to.append(partition)
         self._open += 1
         self._producer.produce(
             self._topic,
-            values[sequence % len(values)],
-            KEY.pack(self._run_key, sequence),
+            self._values[sequence % POOL_COUNT],
+            key,
             partition,
             partial(self._answer, sequence),
         )
 
     def _answer(self, sequence: int, error: Any, _message: object) -> None:
-        now_ns = time.monotonic_ns()
         self._open -= 1
-        self._last_answer_ns = self._answered[sequence] = now_ns
+        self._last_answer_ns = self._answered[sequence] = time.monotonic_ns()
         if error is not None:
-            self._status[sequence] = FAILED
+            self._failed.append(sequence)
             self._errors[error.name()] += 1
-        elif not self._has_transactions:  # else the end of its transaction is its answer
-            self._status[sequence] = ACKNOWLEDGED
 
     def _finish(self, sequence: int) -> None:
         end_ns = time.monotonic_ns() + int(FLUSH_S * 1e9)

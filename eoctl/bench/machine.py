@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 
 class MachineRow(NamedTuple):
-    """What the figures were taken on."""
+    """What the figures were taken on. None: of brokers that somebody else has started."""
 
     cpu: str
     processors_count: int
     ram_bytes: int
-    disk: str
+    disk: str | None
     python_version: str
     client: str
-    kafka_version: str
-    java_version: str
+    kafka_version: str | None
+    java_version: str | None
     brokers_count: int
-    fsync_policy: str
+    fsync_policy: str | None
     load_average: float
 
 

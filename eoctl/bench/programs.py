@@ -1,4 +1,4 @@
-"""What has to be there from outside: Java, Kafka's jars, librdkafka.
+"""What has to be there from outside: Java, Kafka's jars, librdkafka, somebody's own commands.
 
 Nothing is installed or fetched here: the error says how.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from storage.errors import UsageError
 MIN_JAVA = 17
 MAIN_JAR = re.compile(r"kafka_2\.1\d-(\d[\w.-]*)\.jar")
 ASK_S = 60
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+):(\d{1,5})")
 # Where the project's own script puts jars, in a clone.
 CLONE = Path(__file__).parents[2]
 FETCHED = CLONE / ".cache/kafka-libs"
@@ -118,3 +120,22 @@ def _find_java() -> tuple[str, str]:
             next_step="set JAVA_HOME",
         )
     return java, found[1]
+
+
+def require_addresses(text: str) -> None:
+    """Raise UsageError if it is no HOST:PORT, or several with commas."""
+    for each in text.split(","):
+        found = ADDRESS.fullmatch(each.strip())
+        if found is None or not 0 < int(found[2]) < 1 << 16:
+            raise UsageError(f"--against {text}: {each!r} is no HOST:PORT")
+
+
+def require_command(option: str, text: str) -> list[str]:
+    """Read a command as a shell takes words. Raises UsageError if it cannot be run."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
+    if not words or which(words[0]) is None:
+        raise UsageError(f"{option} {text}: no such program")
+    return words

@@ -52,6 +52,7 @@ class Cell(NamedTuple):
         name: of its scenario's, in lower case: it is part of the name of its topic.
         acks: 0, 1, -1.
         is_bare: the same records from a loop that does nothing else, to see what ours costs.
+        is_java: the same records from Kafka's own producer.
         rate_ratio: it sends at this share of the rate that the first cell reached; 0: as fast as
             answers come.
         has_reader: a consumer takes the time at which records arrive, too.
@@ -69,11 +70,17 @@ class Cell(NamedTuple):
     is_idempotent: bool = False
     faults: tuple[BrokerFault, ...] = ()
     is_bare: bool = False
+    is_java: bool = False
     rate_ratio: float = 0.0
     has_reader: bool = False
     txn_records: int = 0
     txn_partitions: int = 0
     article: Article = Article()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether our load sends it: others are there to be compared with."""
+        return not (self.is_bare or self.is_java)
 
     @property
     def may_double(self) -> bool:
@@ -198,11 +205,23 @@ SCENARIOS: dict[int, tuple[str, list[Cell]]] = {
 
 def with_bare(cells: Sequence[Cell]) -> list[Cell]:
     """Add the loop that does nothing else, with the settings of the first cell that allows it."""
-    plain = [each for each in cells if not each.faults and not each.txn_records]
+    plain = [each for each in cells if not (each.faults or each.txn_records or each.has_reader)]
     if not plain:
         return list(cells)
     bare = plain[0]._replace(name=BARE, is_bare=True, has_reader=False, article=Article())
     return [*cells, bare]
+
+
+def with_java(cells: Sequence[Cell]) -> list[Cell]:
+    """Add each cell that is as plain as the tool's load once more, from Kafka's own producer."""
+    return [
+        *cells,
+        *(
+            each._replace(name=f"{each.name}-java", is_java=True, article=Article())
+            for each in cells
+            if each.is_ours and not (each.faults or each.txn_records or each.has_reader)
+        ),
+    ]
 
 
 def chosen_cells(scenarios: Iterable[int], patterns: Sequence[str]) -> list[Cell]:
@@ -226,8 +245,11 @@ def chosen_cells(scenarios: Iterable[int], patterns: Sequence[str]) -> list[Cell
     return [each for each in found if any(fnmatchcase(each.name, one) for one in patterns)]
 
 
-def require_possible(cells: Sequence[Cell], brokers: int) -> None:
-    """Refuse cells that so many brokers cannot serve. Raises UsageError, which names them all."""
+def require_possible(cells: Sequence[Cell], brokers: int, *, is_ours: bool = True) -> None:
+    """Refuse cells that so many brokers cannot serve. Raises UsageError, which names them all.
+
+    `is_ours`: the brokers are started here, and more may be.
+    """
     beyond = [each for each in cells if each.replication_factor > brokers]
     dead = [
         each for each in cells if sum(fault.kills for fault in each.faults) >= brokers > 0
@@ -238,5 +260,6 @@ def require_possible(cells: Sequence[Cell], brokers: int) -> None:
     names = " ".join(f"{each.scenario}:{each.name}" for each in wrong)
     most = max(each.replication_factor for each in wrong)
     possible = " ".join(f"--cell {each.name}" for each in cells if each not in wrong)
-    next_step = f"--brokers {most}" + (f", or {possible}" if possible else "")
-    raise UsageError(f"{brokers} brokers are too few for {names}", next_step=next_step)
+    steps = [*([f"--brokers {most}"] if is_ours else []), *([possible] if possible else [])]
+    count = f"{brokers} broker{'s are' if brokers != 1 else ' is'}"
+    raise UsageError(f"{count} too few for {names}", next_step=", or ".join(steps))

@@ -127,11 +127,11 @@ def by_cell(runs: Iterable[CellRun]) -> Runs:
 
 
 def spreads(runs: Runs, scenario: int) -> list[Spread]:
-    """Sum up the cells of a scenario, but for the bare loop."""
+    """Sum up the cells of a scenario that our load sends."""
     return [
         _spread(each)
-        for (number, name), each in runs.items()
-        if number == scenario and name != BARE
+        for (number, _), each in runs.items()
+        if number == scenario and each[0].cell.is_ours
     ]
 
 
@@ -173,7 +173,7 @@ def cell_rows(runs: Runs) -> Iterator[CellRow]:
 def latency_rows(runs: Runs, warmup_ratio: float) -> Iterator[LatencyRow]:
     """Give the latencies, with those of the article behind them."""
     for (scenario, name), each in runs.items():
-        if each[0].cell.is_bare:
+        if not each[0].cell.is_ours:
             continue
         kinds = {
             "send": [latencies_ns(run.sent, warmup_ratio) for run in each],
@@ -308,7 +308,11 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float]]:
     for scenario in dict.fromkeys(number for number, _ in runs):
         bare = runs.get((scenario, BARE))
         plain = next(
-            (each for (number, name), each in runs.items() if number == scenario and name != BARE),
+            (
+                each
+                for (number, _), each in runs.items()
+                if number == scenario and each[0].cell.is_ours
+            ),
             None,
         )
         if bare and plain and (rate := _spread(bare).middle):

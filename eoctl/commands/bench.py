@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from eoctl import options
 from eoctl.declared import option
 from eoctl.output import OutputFormat
+
+
+class Client(StrEnum):
+    """Whose producer sends."""
+
+    LIBRDKAFKA = "librdkafka"
+    JAVA = "java"
 
 
 def command(
@@ -19,8 +27,9 @@ def command(
         option(metavar="NAME", help="Only these cells, by name or pattern; repeatable."),
     ] = None,
     brokers: Annotated[
-        int, option(min=1, max=16, metavar="N", help="Brokers that are started.")
-    ] = 4,
+        int | None,
+        option(min=1, max=16, metavar="N", help="Brokers that are started.", show_default="4"),
+    ] = None,
     records: Annotated[
         int, option(min=100, max=100_000_000, metavar="N", help="Records of each run.")
     ] = 20_000,
@@ -74,6 +83,21 @@ def command(
         list[str] | None,
         option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
     ] = None,
+    client: Annotated[
+        Client, option(help="java: once more by kafka-producer-perf-test, to compare.")
+    ] = Client.LIBRDKAFKA,
+    against: Annotated[
+        str | None,
+        option(metavar="HOST:PORT", help="Measure brokers that run; topics are made there."),
+    ] = None,
+    on_kill: Annotated[
+        str | None,
+        option(metavar="CMD", help="With --against: ends the broker whose id is added."),
+    ] = None,
+    on_start: Annotated[
+        str | None,
+        option(metavar="CMD", help="With --against: starts the broker whose id is added."),
+    ] = None,
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Measure real brokers, and audit what of their records has landed.
@@ -101,5 +125,9 @@ def command(
         java_options=java_option or (),
         settings=setting or (),
         to=to,
+        has_java_client=client is Client.JAVA,
+        against=against,
+        on_kill=on_kill,
+        on_start=on_start,
     )
     return run_bench(request, output)

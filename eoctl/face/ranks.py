@@ -75,8 +75,8 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
               "article_per_s", "article_ratio")),
     ("latency", ("scenario", "cell", "latency", "avg_us", "p50_us", "p99_us", "p99_99_us",
                  "max_us")),
-    ("landed", ("scenario", "cell", "acknowledged_count", "landed_count", "missing_count",
-                "twice_count", "unacknowledged_count", "failed")),
+    ("landed", ("cell", "acknowledged_count", "landed_count", "missing_count", "twice_count",
+                "failed")),
     ("relation", ("scenario", "is_so", "relation", "figures")),
     # cluster-state
     ("cluster_change", ("timestamp_ms", "what", "leader", "isr", "why")),

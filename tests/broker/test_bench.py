@@ -22,7 +22,10 @@ from eoctl.bench.work_dir import Started, is_running, work_dir
 from tests.kafka import jars
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.running import Outcome
 
 pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
 
@@ -97,9 +100,9 @@ def test_a_driver_that_dies_and_one_that_is_interrupted(tmp_path: Path) -> None:
 
 
 def test_a_broker_is_killed_and_one_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eoctl: Callable[..., Outcome]
 ) -> None:
-    """What is acknowledged is in the log of who is left, by our readers."""
+    """What is acknowledged is in the log of who is left, by our readers, and by a consumer."""
     monkeypatch.setenv("EOCTL_KAFKA_LIBS", str(jars.KAFKA_LIBS))
     plain = Cell(
         scenario=5, name="kill", acks=ACKS_ALL, replication_factor=2, min_insync=1, partitions=2,
@@ -115,6 +118,19 @@ def test_a_broker_is_killed_and_one_started_again(
         course = BenchCourse(cluster, [plain, txn], CourseOptions(1, 0.05, load), print)
         killed, committed = course.runs()
         assert {*cluster.known_brokers()} == {0, 1}
+        outcome = eoctl(
+            "bench", "--scenario", 3, "--cell", "1-rf2-min1", "--records", 200, "--against",
+            cluster.bootstrap, "--client", "java", "-o", "jsonl",
+        )  # fmt: skip
+        assert not [each for each in cluster.topics() if each.startswith("eoctl-bench")]
+    rows = [json.loads(each) for each in outcome.text.splitlines()]
+    assert outcome.status == 0, outcome.errors
+    assert "the brokers' disks are elsewhere" in outcome.errors
+    landed = {each["cell"]: each for each in rows if each["kind"] == "landed"}
+    assert {*landed} == {"1-rf2-min1", "1-rf2-min1-java", "bare"}
+    for each in landed.values():
+        assert each["acknowledged_count"] == each["landed_count"] == 600
+        assert each["twice_count"] == each["missing_count"] == each["others_count"] == 0
     assert killed.landed.acknowledged_count == (killed.sent.status == ACKNOWLEDGED).sum() == 400
     assert killed.landed.landed_count == 400
     assert killed.landed.twice_count == 0

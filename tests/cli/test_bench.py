@@ -13,16 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoctl.bench import programs, tables
+from eoctl.bench.against import RunningBrokers
 from eoctl.bench.brokers import choose_ports, fsync_policy
 from eoctl.bench.course import CellRun, order_of
 from eoctl.bench.identity import KEY, values_pool
-from eoctl.bench.landed import Landed, ReadCopy, audit, judge, read_copy
+from eoctl.bench.java_load import send_by_java
+from eoctl.bench.landed import Landed, ReadCopy, count, judge, read_copies, read_copy
 from eoctl.bench.latency import MIN_SAMPLES, nearest_rank, summarise
-from eoctl.bench.load import ACKNOWLEDGED, FAILED, Sent, latencies_ns, records_per_s
+from eoctl.bench.load import ACKNOWLEDGED, FAILED, LoadOptions, Sent, latencies_ns, records_per_s
 from eoctl.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.bench.work_dir import MARKER_NAME, start_ticks
 from eoctl.runs.bench.record import Recorder
 from eoctl.runs.bench.request import with_needed
+from storage.errors import EoctlError, RefusedError
+from storage.files.broker_lock import take
 from storage.formats.record import Record
 from tests.batches import encoded_batch
 
@@ -73,6 +77,24 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--scenario", 3, "--brokers", 1, "--cell", "all-rf2-min1"], "--brokers 2"),
         (["--scenario", 1, "--setting", "x"], "NAME=VALUE"),
         (["--scenario", 1, "--repetitions", 1], "repetitions"),
+        (["--scenario", 1, "--against", "nowhere"], "is no HOST:PORT"),
+        (["--scenario", 1, "--against", "h:0"], "is no HOST:PORT"),
+        (["--scenario", 1, "--against", "h:1,h:x"], "'h:x' is no HOST:PORT"),
+        (
+            ["--scenario", 1, "--against", "h:1", "--brokers", 4, "--setting", "a=b"],
+            "--brokers, --setting: of brokers that are started here",
+        ),
+        (["--scenario", 5, "--against", "h:1"], "brokers are killed there"),
+        (["--scenario", 5, "--on-kill", "true"], "only with --against"),
+        (["--scenario", 5, "--against", "h:1", "--on-kill", "true"], "both, or none"),
+        (
+            ["--scenario", 5, "--against", "h:1", "--on-kill", "no such", "--on-start", "true"],
+            "--on-kill no such: no such program",
+        ),
+        (
+            ["--scenario", 5, "--against", "h:1", "--on-kill", "'", "--on-start", "true"],
+            "No closing quotation",
+        ),
         (["--scenario", 1, "--kafka-home", "nowhere"], "no installation of Kafka"),
     ],
 )
@@ -81,6 +103,19 @@ def test_wrong_calls(eoctl: Run, here: Path, call: list[object], words: str) -> 
     outcome = eoctl("bench", *call)
     assert (outcome.status, outcome.text) == (2, "")
     assert words in outcome.errors
+    assert tree_of(here) == before
+
+
+def test_nobody_answers(eoctl: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither Java nor jars are asked for, and nothing is made."""
+    monkeypatch.setattr("eoctl.bench.against.FIND_S", 0.1)
+    monkeypatch.setattr("eoctl.bench.client.ASK_S", 0.5)
+    monkeypatch.setenv("JAVA_HOME", str(here / "none"))
+    monkeypatch.setenv("PATH", str(here / "none"))
+    before = tree_of(here)
+    outcome = eoctl("bench", "--scenario", 1, "--against", "127.0.0.1:1")
+    assert (outcome.status, outcome.text) == (3, "")
+    assert "127.0.0.1:1: no broker answers" in outcome.errors
     assert tree_of(here) == before
 
 
@@ -141,6 +176,18 @@ def test_a_marker_of_somebody_else(eoctl: Run, here: Path) -> None:
     assert tree_of(here) == before
 
 
+def test_another_call_runs_there(eoctl: Run, here: Path) -> None:
+    """As the process that has the lock, which is this one."""
+    (here / "eoctl-bench/node-0").mkdir(parents=True)
+    marker = {"eoctl_bench": 1, "pid": os.getpid(), "processes": {}}
+    (here / "eoctl-bench" / MARKER_NAME).write_text(json.dumps(marker))
+    with take([here / "eoctl-bench"]):
+        outcome = eoctl("bench", "--scenario", 1)
+    assert outcome.status == 4
+    assert f"another eoctl bench runs there (process {os.getpid()})" in outcome.errors
+    assert (here / "eoctl-bench/node-0").is_dir()
+
+
 def test_taken_ports(eoctl: Run, here: Path) -> None:
     import socket
 
@@ -193,6 +240,47 @@ def test_what_a_call_before_has_left(eoctl: Run, here: Path) -> None:
     assert f"node 0 ({started.pid})" in outcome.errors
     assert not (left / "node-0/t-0").exists()
     assert (here / "home/bin/java").exists()
+
+
+def test_commands_of_owners_are_given_the_id(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = tmp_path / "script"
+    script.write_text(f'#!/bin/sh\necho "$@" >>"{told}"\n[ "$2" != 3 ]\n')
+    script.chmod(0o755)
+    cluster = RunningBrokers("127.0.0.1:1", [str(script), "kill"], [str(script), "start"])
+    cluster.kill(2)
+    cluster.close()
+    cluster.start(2)
+    cluster.close()
+    cluster.require_running()
+    assert told.read_text() == "kill 2\nstart 2\n"
+    cluster.kill(3)
+    cluster.close()
+    with pytest.raises(RefusedError, match="kill 3 ended with status 1"):
+        cluster.require_running()
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("20000 records sent, 100.0 records/sec (0.10 MB/sec), 1.0 ms avg latency", 0),
+        ("nothing that is known", 0),
+        ("20000 records sent, 100.0 records/sec", 3),
+    ],
+)
+def test_what_the_tool_of_java_says(here: Path, text: str, status: int) -> None:
+    java = here / "home/bin/java"
+    java.write_text(f"#!/bin/sh\necho '{text}'\nexit {status}\n")
+    kafka = programs.Kafka(java=str(java), libs="x", version="4", java_version="17")
+    load = LoadOptions(records=20_000, seconds=0, in_flight=1, value_bytes=1000, seed=0)
+    cell = SCENARIOS[3][1][0]
+    if status or "sent" not in text:
+        with pytest.raises(RefusedError):
+            send_by_java(kafka, "h:1", cell, "t", load)
+        return
+    sent = send_by_java(kafka, "h:1", cell, "t", load)
+    assert records_per_s(sent, 0.0) == pytest.approx(100)
+    assert (sent.status == ACKNOWLEDGED).sum() == 20_000
 
 
 # --- percentiles ----------------------------------------------------------------------------------
@@ -259,6 +347,17 @@ def put_log(directory: Path, keys: Sequence[bytes | None], per_batch: int = 3) -
     return directory
 
 
+def audit(
+    sent: Sent,
+    run_key: int,
+    log_dirs: dict[int, Path],
+    topic: str,
+    in_sync: dict[int, tuple[int, ...]],
+) -> Landed:
+    copies = read_copies(run_key, sent.records_count, log_dirs, topic, in_sync)
+    return judge(sent, copies, in_sync)
+
+
 def key(sequence: int, run: int = RUN_KEY) -> bytes:
     return KEY.pack(run, sequence)
 
@@ -305,8 +404,6 @@ def test_damage_is_told_and_counts_as_missing(tmp_path: Path) -> None:
 
 
 def test_a_copy_in_sync_that_is_not_there(tmp_path: Path) -> None:
-    from storage.errors import EoctlError
-
     with pytest.raises(EoctlError):
         audit(sent_of([ACKNOWLEDGED]), RUN_KEY, {0: tmp_path}, "t", {0: (0,)})
 
@@ -350,6 +447,23 @@ def test_judging_as_a_plain_loop_does(data: st.DataObject) -> None:
     assert found.unacknowledged_count == sum(
         all(of(each)) for each in range(count) if status[each] != ACKNOWLEDGED
     )
+
+
+def test_what_has_no_names_is_counted(tmp_path: Path) -> None:
+    """Of 8 records, the last of which failed, one replica in sync has one less."""
+    put_log(tmp_path / "0/t-0", [None] * 5)
+    put_log(tmp_path / "1/t-0", [None] * 4)
+    put_log(tmp_path / "0/t-1", [None] * 3)
+    log_dirs = {each: tmp_path / str(each) for each in range(2)}
+    in_sync = {0: (0, 1), 1: (0,)}
+    sent = sent_of([ACKNOWLEDGED] * 7 + [FAILED])
+    copies = read_copies(RUN_KEY, 8, log_dirs, "t", in_sync)
+    found = count(sent, copies, in_sync)
+    assert (found.landed_count, found.missing_count, found.nowhere_count) == (7, 0, 0)
+    found = count(sent_of([ACKNOWLEDGED] * 8), copies, in_sync)
+    assert (found.landed_count, found.missing_count, found.nowhere_count) == (7, 1, 0)
+    found = count(sent_of([ACKNOWLEDGED, FAILED]), copies, in_sync)
+    assert (found.twice_count, found.unacknowledged_count) == (5, 1)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -477,7 +591,7 @@ def test_each_cell_begins_once() -> None:
 
 def test_cells_that_others_need() -> None:
     rates = [each for each in SCENARIOS[6][1] if each.rate_ratio == 0.5]
-    assert [each.name for each in with_needed(rates)] == ["max", "rate50", "bare"]
+    assert [each.name for each in with_needed(rates)] == ["max", "rate50"]
     names = [each.name for each in with_bare(SCENARIOS[5][1])]
     assert "bare" not in names  # of nothing that goes on without faults
 

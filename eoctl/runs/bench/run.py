@@ -6,6 +6,7 @@ import os
 import platform
 from typing import TYPE_CHECKING
 
+from eoctl.bench.scenarios import require_possible
 from eoctl.output import Report, emit, message
 from eoctl.runs.bench.request import WARMUP_RATIO, check
 from eoctl.runs.told import counted
@@ -14,9 +15,9 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from eoctl.bench.client import Cluster
     from eoctl.bench.course import CellRun
     from eoctl.bench.machine import MachineRow
-    from eoctl.bench.work_dir import WorkDir
     from eoctl.output import OutputFormat
     from eoctl.runs.bench.request import BenchRequest, CheckedCall
 
@@ -31,44 +32,40 @@ def run_bench(request: BenchRequest, output: OutputFormat) -> int:
         KeyboardInterrupt: brokers are stopped, and what was recorded is shown.
     """
     checked = check(request)
+    for note in checked.notes:
+        message(note)
+    if request.against is None:
+        return _run_here(request, checked, output)
+    return _run_against(request, checked, output)
+
+
+def _run_here(request: BenchRequest, checked: CheckedCall, output: OutputFormat) -> int:
     from eoctl.bench.brokers import BrokerOptions, RealBrokers, fsync_policy
-    from eoctl.bench.course import BenchCourse, CourseOptions
-    from eoctl.bench.load import LoadOptions
+    from eoctl.bench.machine import disk_of
     from eoctl.bench.work_dir import work_dir
-    from eoctl.runs.bench.record import Recorder
 
     options = BrokerOptions(
-        brokers_count=request.brokers,
+        brokers_count=request.brokers_count,
         java_options=request.java_options,
         settings=checked.settings,
         first_port=request.first_port,
     )
-    load = LoadOptions(
-        records=request.records,
-        seconds=request.seconds,
-        in_flight=request.in_flight,
-        value_bytes=VALUE_BYTES,
-        seed=request.seed,
-    )
-    course_options = CourseOptions(request.repetitions, WARMUP_RATIO, load)
-    runs: list[CellRun] = []
+    assert checked.kafka is not None
     with work_dir(request.work_dir) as place:
         for found in place.found:
             message(found, level="warning")
-        machine = _machine(checked, request, place, fsync_policy(checked.settings))
-        recorder = Recorder(request.to) if request.to is not None else None
+        machine = _machine()._replace(
+            disk=disk_of(place.path),
+            kafka_version=checked.kafka.version,
+            java_version=checked.kafka.java_version,
+            brokers_count=request.brokers_count,
+            fsync_policy=fsync_policy(checked.settings),
+        )
         try:
             with RealBrokers(checked.kafka, place, options) as cluster:
-                course = BenchCourse(cluster, checked.cells, course_options, message)
-                for each in course.runs():
-                    runs.append(each)
-                    if recorder is not None:
-                        recorder.keep(each)
-        except BaseException as error:
-            if isinstance(error, KeyboardInterrupt):
-                place.leave()
-            if runs:
-                _show(machine, runs, request, output, is_whole=False)
+                runs = _run_cells(cluster, machine, request, checked, output)
+        except KeyboardInterrupt:
+            place.leave()
             raise
         _show(machine, runs, request, output, is_whole=True)
         status = _status(runs)
@@ -79,6 +76,58 @@ def run_bench(request: BenchRequest, output: OutputFormat) -> int:
     return status
 
 
+def _run_against(request: BenchRequest, checked: CheckedCall, output: OutputFormat) -> int:
+    from eoctl.bench.against import RunningBrokers
+
+    assert request.against is not None
+    with RunningBrokers(request.against, checked.on_kill, checked.on_start) as cluster:
+        count = len(cluster.broker_ids)
+        require_possible(checked.cells, count, is_ours=False)
+        machine = _machine()._replace(brokers_count=count)
+        runs = _run_cells(cluster, machine, request, checked, output)
+    _show(machine, runs, request, output, is_whole=True)
+    return _status(runs)
+
+
+def _run_cells(
+    cluster: Cluster,
+    machine: MachineRow,
+    request: BenchRequest,
+    checked: CheckedCall,
+    output: OutputFormat,
+) -> list[CellRun]:
+    """Run all cells; shows what there is of them when that has an early end."""
+    from eoctl.bench.course import BenchCourse, CourseOptions
+    from eoctl.bench.load import LoadOptions
+    from eoctl.runs.bench.record import Recorder
+
+    load = LoadOptions(
+        records=request.records,
+        seconds=request.seconds,
+        in_flight=request.in_flight,
+        value_bytes=VALUE_BYTES,
+        seed=request.seed,
+    )
+    options = CourseOptions(
+        repetitions=request.repetitions,
+        warmup_ratio=WARMUP_RATIO,
+        load=load,
+        kafka=checked.kafka,
+    )
+    recorder = Recorder(request.to) if request.to is not None else None
+    runs: list[CellRun] = []
+    try:
+        for each in BenchCourse(cluster, checked.cells, options, message).runs():
+            runs.append(each)
+            if recorder is not None:
+                recorder.keep(each)
+    except BaseException:
+        if runs:
+            _show(machine, runs, request, output, is_whole=False)
+        raise
+    return runs
+
+
 def _status(runs: list[CellRun]) -> int:
     from eoctl.bench.tables import is_sound
 
@@ -87,22 +136,23 @@ def _status(runs: list[CellRun]) -> int:
     return EXIT_SKIPPED if any(each.landed.notes for each in runs) else EXIT_OK
 
 
-def _machine(checked: CheckedCall, request: BenchRequest, place: WorkDir, fsync: str) -> MachineRow:
+def _machine() -> MachineRow:
+    """What is known of this machine, without brokers."""
     import confluent_kafka
 
-    from eoctl.bench.machine import MachineRow, cpu_name, disk_of, ram_bytes
+    from eoctl.bench.machine import MachineRow, cpu_name, ram_bytes
 
     return MachineRow(
         cpu=cpu_name(),
         processors_count=len(os.sched_getaffinity(0)),
         ram_bytes=ram_bytes(),
-        disk=disk_of(place.path),
+        disk=None,
         python_version=platform.python_version(),
         client=f"librdkafka {confluent_kafka.libversion()[0]}",
-        kafka_version=checked.kafka.version,
-        java_version=checked.kafka.java_version,
-        brokers_count=request.brokers,
-        fsync_policy=fsync,
+        kafka_version=None,
+        java_version=None,
+        brokers_count=0,
+        fsync_policy=None,
         load_average=round(os.getloadavg()[0], 2),
     )
 
@@ -141,10 +191,15 @@ def _notes(
             f"not at its end: {counted(len(runs), 'run')} of these; no figure of a cell that ran"
             " less than 3 times says anything"
         )
-    needed = request.brokers + 2  # the controller, and the producer
-    if machine.processors_count < needed:
+    if request.against is not None:
         yield (
-            f"{request.brokers} brokers, a controller and the client share"
+            "the brokers' disks are elsewhere: landed is what a consumer of all records was given"
+            " (read_uncommitted), and not the log of every replica"
+        )
+    needed = machine.brokers_count + 2  # the controller, and the producer
+    if request.against is None and machine.processors_count < needed:
+        yield (
+            f"{machine.brokers_count} brokers, a controller and the client share"
             f" {counted(machine.processors_count, 'processor')}: replicas cost more here than"
             " where each broker has its own, and no figure is one of a cluster"
         )

@@ -10,7 +10,7 @@ from eoctl.declared import option
 from eoctl.output import OutputFormat
 
 
-class Client(StrEnum):
+class ClientChoice(StrEnum):
     """Whose producer sends."""
 
     LIBRDKAFKA = "librdkafka"
@@ -84,8 +84,8 @@ def command(
         option(metavar="NAME=VALUE", help="A setting of the brokers; repeatable."),
     ] = None,
     client: Annotated[
-        Client, option(help="java: once more by kafka-producer-perf-test, to compare.")
-    ] = Client.LIBRDKAFKA,
+        ClientChoice, option(help="java: once more by kafka-producer-perf-test, to compare.")
+    ] = ClientChoice.LIBRDKAFKA,
     against: Annotated[
         str | None,
         option(metavar="HOST:PORT", help="Measure brokers that run; topics are made there."),
@@ -125,7 +125,7 @@ def command(
         java_options=java_option or (),
         settings=setting or (),
         to=to,
-        has_java_client=client is Client.JAVA,
+        has_java_client=client is ClientChoice.JAVA,
         against=against,
         on_kill=on_kill,
         on_start=on_start,

@@ -131,6 +131,16 @@ def test_a_reader_who_was_not_the_last_shows_no_end() -> None:
     assert judged(story.data()).counts == {"lost-write": 1}
 
 
+def test_what_comes_after_the_last_reader_is_none_of_its_business() -> None:
+    story = Story(random.Random(1))
+    story.send(0)
+    story.finish()
+    story.send(0)
+    assert judged(story.data()).counts == {"unseen": 1}
+    story.poll("c", 0)
+    assert judged(story.data()).counts == {}
+
+
 def test_before_the_heal_no_reader_is_the_last() -> None:
     story = Story(random.Random(1))
     story.note("info", "n", 0, "fault", fault="kill")

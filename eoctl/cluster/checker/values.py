@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from eoctl.cluster.checker.columns import PartitionColumns
+    from eoctl.cluster.checker.columns import PartitionColumns, ReadEnd
     from eoctl.cluster.checker.verdict import FoundLines
 
     Ints = NDArray[np.int64]
@@ -267,7 +267,7 @@ class PartitionValues:
             behind = (offset >= end.end_offset) | ((offset < 0) & is_whole)
             behind &= self.sent.line < end.start_line
             shown[behind], before[behind] = end.line, end.start_line
-            self._read_and_gone(found, end.end_offset, end.line)
+            self._read_and_gone(found, end)
         order = np.argsort(self.read_offset, kind="stable")
         at = np.searchsorted(self.read_offset[order], offset)
         inside = np.minimum(at, max(len(order) - 1, 0))
@@ -282,20 +282,20 @@ class PartitionValues:
         before[in_gap] = gaps.before[place[in_gap]]
         return shown, before
 
-    def _read_and_gone(self, found: FoundLines, end_offset: int, line: int) -> None:
+    def _read_and_gone(self, found: FoundLines, end: ReadEnd) -> None:
         """precommitted-read: what was read once lies behind the end that the last reader met."""
         first = _FirstOf(self.read_hash, self.read_mark)
-        for place in first.order:
-            if self.read_offset[place] >= end_offset:
-                lines = (int(self.read_mark[place]) // 2, line)
-                found.add(
-                    "precommitted-read",
-                    self.name,
-                    int(self.read_offset[place]),
-                    lines,
-                    hash=int(self.read_hash[place]),
-                    details=("end", end_offset),
-                )
+        line = self.read_mark[first.order] // 2
+        is_gone = (self.read_offset[first.order] >= end.end_offset) & (line < end.start_line)
+        for place in first.order[is_gone].tolist():
+            found.add(
+                "precommitted-read",
+                self.name,
+                int(self.read_offset[place]),
+                (int(self.read_mark[place]) // 2, end.start_line, end.line),
+                hash=int(self.read_hash[place]),
+                details=("end", end.end_offset),
+            )
 
     def _skipped(self, found: FoundLines) -> None:
         """poll-skip: gaps that hold what the reader had to be given."""

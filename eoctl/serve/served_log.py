@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise
 from threading import RLock
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +27,7 @@ from recovery.truncate.target import find_epoch_end
 from storage.dirs.discovery import select_partition
 from storage.errors import AccessError
 from storage.formats.checkpoint import LeaderEpochEntry
+from storage.kernels.protocol import VerdictKind
 from storage.log.segment import open_segment
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 MAX_RUNS = 64
 MAX_WALKS = 4
 MAX_DAMAGE = 256
+DAMAGED_ENDS = {VerdictKind.CORRUPT, VerdictKind.UNREADABLE}
 SMALL_LOG_BYTES = 64 << 20  # walked for its last stable offset although nobody needs it
 
 
@@ -107,6 +109,7 @@ class ServedLog:
         self._runs: list[VerifiedRun] = []  # the last used one is the last
         self._walks: dict[int, WireWalk] = {}  # by where they go on
         self._bounds: Bounds | None = None
+        self._readable_end_offset: int | None = None  # no segment from there on can be opened
         self._view: TransactionView | None = None
         self._epochs: list[LeaderEpochEntry] | None = None
         self._max_timestamp_ms: int | None = None
@@ -124,9 +127,9 @@ class ServedLog:
 
     def _find_bounds(self) -> Bounds:
         partition = self.partition
-        end = partition.log_end()
+        known_end = self._log_end_offset()
         start_offset = partition.local_log_start_offset or 0
-        log_end_offset = start_offset if end is None else max(end.offset, start_offset)
+        log_end_offset = start_offset if known_end is None else max(known_end, start_offset)
         if self._agreed_end_offset is not None:
             log_end_offset = max(min(log_end_offset, self._agreed_end_offset), start_offset)
         high_watermark = partition.high_watermark
@@ -134,13 +137,51 @@ class ServedLog:
         if self._is_until_hw:
             known = start_offset if high_watermark is None else high_watermark
             end_offset = max(min(known, log_end_offset), start_offset)
-        self.missing = partition.acknowledged.not_given(None if end is None else end.offset)
+        self.missing = partition.acknowledged.not_given(self._readable_end_offset)
         return Bounds(
             start_offset=start_offset,
             end_offset=end_offset,
             log_end_offset=log_end_offset,
             high_watermark=high_watermark,
         )
+
+    def _log_end_offset(self) -> int | None:
+        """Return where the log ends; None without segments.
+
+        If the last segments cannot be opened, those before them are given all the same. Behind
+        these, and where a log ends in damage, it ends for who passes over that; others meet the
+        error, as far as the high watermark tells that there was more.
+
+        Raises:
+            AccessError: no segment can be opened.
+        """
+        partition = self.partition
+        try:
+            end = partition.log_end()
+        except AccessError as exc:
+            end_offset = self._first_unopened()
+            if end_offset is None:
+                raise
+            self._readable_end_offset = end_offset
+            partition.problems.append(exc.without_frames())
+        else:
+            self._readable_end_offset = end_offset = None if end is None else end.offset
+            unlisted = partition.acknowledged.unlisted
+            is_last = bool(unlisted) and (end is None or unlisted[-1] > end.files.base_offset)
+            if not is_last and (end is None or end.verdict.kind not in DAMAGED_ENDS):
+                return end_offset
+        if self._skips_damage:
+            return end_offset
+        return max(end_offset or 0, partition.high_watermark or 0)
+
+    def _first_unopened(self) -> int | None:
+        """Return the base offset from which on no segment can be opened; None: that of all."""
+        first = None
+        for files in reversed(self.partition.segments):
+            with suppress(AccessError), open_segment(files.log.path):
+                return first
+            first = files.base_offset
+        return None
 
     def view(self) -> TransactionView:
         """Return what is known of the transactions: all headers are read for it, once."""

@@ -1,0 +1,271 @@
+"""Damaged copies of real directories: what is served of them is what `export` and `consume` give.
+
+Nothing is lost in silence either: what is not given is told. Damage is drawn by the seed of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from eoctl.clients.log.consumer import ConsumeOptions, Consumer
+from eoctl.clients.log.log_damage import DamageError
+from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.serve.api import answer
+from eoctl.serve.broker import Client, VirtualBroker
+from eoctl.serve.catalogue import Catalogue, ServeRules
+from eoctl.serve.members import Members
+from eoctl.serve.sent_bytes import SentBytes
+from recovery.transactions.isolation import Isolation
+from storage.dirs.discovery import discover
+from storage.errors import AccessError
+from tests import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.running import Outcome
+
+    Eoctl = Callable[..., Outcome]
+
+CLIENT = Client(name="", address="", host="", port=0)
+SECTOR = 512
+DRAWN = 12  # of each kind
+Batches = list[wire.Batch]
+
+
+# --- damage
+
+
+def flip_bytes(logs: list[Path], draw: Random) -> None:
+    """Somewhere in batches: their headers, or their records."""
+    log = draw.choice(logs)
+    data = bytearray(log.read_bytes())
+    for batch in draw.sample(starts_in(data), k=min(3, len(starts_in(data)))):
+        data[batch + draw.randrange(62)] ^= 1 << draw.randrange(8)
+    for _ in range(2):
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    log.write_bytes(data)
+
+
+def starts_in(data: bytes) -> list[int]:
+    found, pos = [], 0
+    for batch in wire.batches_in(bytes(data)):
+        found.append(pos)
+        pos += len(batch.data)
+    return found
+
+
+def zero_block(logs: list[Path], draw: Random) -> None:
+    log = draw.choice(logs)
+    data = bytearray(log.read_bytes())
+    count = SECTOR * draw.randint(1, 16)
+    start = draw.randrange(len(data)) // SECTOR * SECTOR
+    count = min(count, len(data) - start)
+    data[start : start + count] = bytes(count)
+    log.write_bytes(data)
+
+
+def tear_end(logs: list[Path], draw: Random) -> None:
+    os.truncate(logs[-1], logs[-1].stat().st_size - draw.randint(1, 300))
+
+
+def cut(logs: list[Path], draw: Random) -> None:
+    """Any segment, anywhere."""
+    log = draw.choice(logs)
+    os.truncate(log, draw.randrange(1, log.stat().st_size))
+
+
+def empty(logs: list[Path], draw: Random) -> None:
+    os.truncate(draw.choice(logs), 0)
+
+
+def remove(logs: list[Path], draw: Random) -> None:
+    draw.choice(logs).unlink()
+
+
+def be_unreadable(logs: list[Path], draw: Random) -> None:
+    log = draw.choice(logs)
+    log.unlink()
+    log.symlink_to(log.with_name("gone"))
+
+
+def be_a_pipe(logs: list[Path], draw: Random) -> None:
+    log = draw.choice(logs)
+    log.unlink()
+    os.mkfifo(log)
+
+
+DAMAGE = (flip_bytes, zero_block, tear_end, cut, empty, remove, be_unreadable, be_a_pipe)
+
+
+# --- what is served, without a process
+
+
+class Here:
+    """A directory that is served within this process."""
+
+    def __init__(self, log_dir: Path, *, skips: bool) -> None:
+        self.told: list[str] = []
+        options = ServeOptions(ServeRules(skips_damage=skips))
+        self.catalogue: Catalogue = open_catalogue(discover([str(log_dir)]), options)
+        self.catalogue.tell = self.told.append
+
+    def fetch(self, broker: VirtualBroker, topic: str, offset: int) -> tuple[int, Batches, int]:
+        """Error, batches, high watermark."""
+        where = {"partition": 0, "fetchOffset": offset, "partitionMaxBytes": 1 << 16}
+        body = {"minBytes": 0, "topics": [{"topic": topic, "partitions": [where]}]}
+        request = wire.encoded(wire.api_named("Fetch"), 11, body)
+        found, _ = asyncio.run(answer(broker, request, CLIENT, lambda: False))
+        assert found is not None
+        assert found.fetched is not None
+        data = b"".join(
+            piece.data
+            if piece.file is None or piece.batches is None
+            else b"".join(iter(SentBytes(piece.file, piece.batches).read, b""))
+            for _, piece in found.fetched.pieces()
+        )
+        found.fetched.close()
+        ((answered,),) = (each["partitions"] for each in found.fetched.value["responses"])
+        return answered["errorCode"], wire.batches_in(data), answered["highWatermark"]
+
+    def read(self, topic: str) -> tuple[Batches, list[int]]:
+        """All batches that a client comes to who looks behind every error; where they were."""
+        served = self.catalogue.find(topic, 0)
+        assert served is not None
+        try:
+            bounds = served.log.bounds()
+        except AccessError:  # of all that there is
+            return [], [0]
+        offset, found, errors = bounds.start_offset, [], []
+        with ThreadPoolExecutor(1) as executor:
+            broker = VirtualBroker(self.catalogue, Members(), executor)
+            while offset < bounds.end_offset:
+                code, batches, _ = self.fetch(broker, topic, offset)
+                if batches:
+                    found += [each for each in batches if each.header.last_offset >= offset]
+                    offset = batches[-1].header.last_offset + 1
+                elif code:
+                    errors.append(offset)
+                    offset += 1
+                else:
+                    break
+        return found, errors
+
+    def lost(self, topic: str) -> list[tuple[int, int | None]]:
+        """What was told to be missing, both ends included; None: to the end."""
+        served = self.catalogue.find(topic, 0)
+        assert served is not None
+        log = served.log
+        damage = [*log.skipped.values(), *(each.damage for each in log.met.values())]
+        found = [(each.base_offset, each.last_offset) for each in (*damage, *log.missing)]
+        unread = [each.path for each in log.partition.problems if isinstance(each, AccessError)]
+        return found + [(int(Path(each).stem), None) for each in unread]
+
+
+def records(batches: Batches, path: Path) -> list[int]:
+    """Offsets of the records of data batches."""
+    from storage.log.segment import open_segment
+
+    log = path / f"{0:020d}.log"
+    log.write_bytes(b"".join(each.data for each in batches))
+    with open_segment(log, base_offset=None) as segment:
+        return [
+            record.offset
+            for batch in segment.scan(verify_crc=True)
+            if not batch.header.is_control
+            for record in segment.records(batch)
+        ]
+
+
+def consumed(path: Path, *, skips: bool) -> tuple[list[int], bool]:
+    """What `consume` gives; whether it ended at damage."""
+    options = ConsumeOptions(isolation=Isolation("read_uncommitted"), skip_corrupt=skips)
+    consumer = Consumer(str(path), options, lambda _: None)
+    found: list[int] = []
+    try:
+        consumer.start()
+        for each in consumer.records():
+            if each is not None:
+                found += each.lists().offsets
+    except DamageError:
+        return found, True
+    return found, False
+
+
+def exported(eoctl: Eoctl, path: Path, to: Path) -> tuple[list[int], bool]:
+    """What `export` gives; whether batches with a wrong offset are among it, as it tells."""
+    done = eoctl("export", path, "--to", to, "--format", "jsonl", "--jobs", 1)
+    assert done.status in (0, 1, 5), done.errors
+    rows: list[dict[str, Any]] = []
+    for each in to.glob("topic=*/*/*.jsonl"):
+        rows += [json.loads(line) for line in each.read_text().split("\n") if line]
+    has_more = "its records are exported" in done.errors
+    return sorted(row["offset"] for row in rows), has_more
+
+
+def cases() -> Iterator[Any]:
+    for topic in ("plain", "txn", "rolled"):
+        for damage in DAMAGE:
+            for number in range(DRAWN):
+                yield pytest.param(topic, damage, number, id=f"{topic}-{damage.__name__}-{number}")
+
+
+@pytest.mark.share(16)
+@pytest.mark.parametrize(("topic", "damage", "number"), [*cases()])
+def test_what_is_served_of_a_damaged_log(
+    golden: Callable[[str], Path],
+    eoctl: Eoctl,
+    tmp_path: Path,
+    topic: str,
+    damage: Callable[[list[Path], Random], None],
+    number: int,
+) -> None:
+    log_dir = tmp_path / "log-dir"
+    source = golden("kafka-4.3.1") / "clean"
+    log_dir.mkdir()
+    for each in source.iterdir():
+        if each.is_file():
+            shutil.copy(each, log_dir)
+    path = log_dir / f"{topic}-0"
+    shutil.copytree(source / path.name, path)
+    logs = sorted(path.glob("*.log"))
+    on_disk = [each for log in logs for each in wire.batches_in(log.read_bytes())]
+    work = tmp_path / "work"
+    work.mkdir()
+    everything = records(on_disk, work)
+    damage(logs, Random(f"{os.environ['EOCTL_SEED']} {topic} {damage.__name__} {number}"))
+
+    skipping = Here(log_dir, skips=True)
+    batches, errors = skipping.read(topic)
+    given = records(batches, work)
+    is_all = errors == [0] and len(logs) == 1 and damage in (be_unreadable, be_a_pipe)
+    assert is_all or errors == []  # an error to everybody who asks is not silent
+    assert given == consumed(path, skips=True)[0]
+    rows, has_more = exported(eoctl, path, tmp_path / "exported")
+    assert not Counter(given) - Counter(rows)
+    assert has_more or given == rows
+    lost = skipping.lost(topic)
+    silent = [
+        each
+        for each in everything
+        if each not in set(given)
+        and not any(base <= each and (last is None or each <= last) for base, last in lost)
+    ]
+    assert is_all or not silent, lost
+
+    stopping = Here(log_dir, skips=False)
+    batches, errors = stopping.read(topic)
+    assert records(batches, work) == given
+    before, is_stopped = consumed(path, skips=False)
+    assert [each for each in given if not errors or each < errors[0]] == before
+    assert is_stopped == bool(errors)

@@ -67,14 +67,14 @@ def partition_row(served: ServedPartition) -> ServedRow:
             is_lacking=True,
         )
     remote = log.partition.remote_range
-    lacking = [] if remote is None else [f"{remote}: they are not served"]
-    lacking += [*map(str, log.missing), *map(str, log.partition.problems)]
-    unwalked: list[str] = []
+    # As with `consume` and `export`, what is remote is no part of what is here, and sound.
+    notes = [] if remote is None else [f"{remote}: they are not served"]
+    lacking = [*map(str, log.missing), *map(str, log.partition.problems)]
     try:
         stable = log.known_stable_offset()
     except AccessError as exc:
         stable = -1
-        unwalked = [str(exc)]
+        notes = [str(exc)]
     return ServedRow(
         topic=topic,
         partition=number,
@@ -84,7 +84,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
         end_offset=bounds.end_offset,
         damaged_places=log.damaged_count if log.is_verified else None,
         path=log.partition.path,
-        notes=(*unwalked, *lacking),
+        notes=(*notes, *lacking),
         is_lacking=bool(lacking or log.damaged_count),
     )
 

@@ -25,6 +25,7 @@ from eoctl.cluster.settings import (
     START_MS,
     PlaySettings,
 )
+from recovery.begin.adoption import PRODUCER_ID_BLOCK
 from recovery.begin.records import NodeIdentity, encode_identity
 from recovery.checks.grounds.broker_version import NEWEST
 from storage.errors import AccessError, RefusedError
@@ -207,9 +208,14 @@ def _like(name: str, value: Any) -> Any:
 
 
 def hand_over(cluster: PlayedCluster, values: list[bytes], timestamp_ms: int) -> None:
-    """Write what a real controller begins with. Raises AccessError."""
+    """Write what a real controller begins with. Raises AccessError.
+
+    The producers of the runs had their numbers as producer ids: a real controller gives others.
+    """
     fs = FileSystem()
     path = Path(cluster.root, REAL_CONTROLLER_NAME)
+    next_id = (cluster.runs_count // PRODUCER_ID_BLOCK + 1) * PRODUCER_ID_BLOCK
+    values = [*values, metadata.producer_ids_record(next_id)]
     fsio.make_dir_like(fs, path, cluster.root)
     identity = NodeIdentity(
         cluster.cluster, CONTROLLER_ID, metadata.derived_id(cluster.cluster, CONTROLLER_ID)

@@ -23,6 +23,7 @@ CHANGE_VERSION = 2
 REGISTER_VERSION = 3
 REGISTRATION_CHANGE_VERSION = 2
 FENCED, UNFENCED = 1, -1
+RETENTION_MS = "retention.ms"
 
 
 class Led(NamedTuple):
@@ -85,6 +86,8 @@ def beginning(
         yield partition_record(led, number, topic_id, cluster)
     yield setting_record(settings.topic, MIN_INSYNC_REPLICAS, str(min_insync))
     yield setting_record(settings.topic, UNCLEAN_LEADER_ELECTION, str(is_unclean).lower())
+    # The records have the times of the played clock: a real broker would delete them at once.
+    yield setting_record(settings.topic, RETENTION_MS, "-1")
 
 
 def partition_record(led: Led, number: int, topic_id: bytes, cluster: str) -> bytes:
@@ -130,6 +133,12 @@ def setting_record(topic: str, key: str, value: str) -> bytes:
     """A setting of a topic."""
     data = {"resourceType": TOPIC_RESOURCE, "resourceName": topic, "name": key, "value": value}
     return _record(records.CONFIG, 0, data)
+
+
+def producer_ids_record(next_producer_id: int) -> bytes:
+    """Producer ids below this one are somebody's."""
+    data = {"brokerId": -1, "brokerEpoch": -1, "nextProducerId": next_producer_id}
+    return _record(records.PRODUCER_IDS, 0, data)
 
 
 def register_record(broker: int, incarnation_id: bytes, broker_epoch: int, log_dir: bytes) -> bytes:

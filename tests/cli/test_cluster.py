@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.dirs.cluster_image import load_bootstrap_image
 from storage.files.broker_lock import LockHeldError, take
 
 if TYPE_CHECKING:
@@ -70,6 +71,16 @@ def test_a_second_run_goes_on(eoctl: Run, play: Path) -> None:
     checked = eoctl("cluster", "check", "play")
     assert checked.status == 0, checked.errors
     assert "100 acknowledged records" in checked.errors
+
+
+def test_real_brokers_are_told_what_keeps_its_records(eoctl: Run, play: Path) -> None:
+    """They are of the played clock's time, and its producers have ids that a real one would give."""
+    assert eoctl("cluster", "run", "play", "--records", 20).status == 0
+    image = load_bootstrap_image(str(play / "real-controller"))
+    assert image is not None
+    assert image.topic_config("t", "retention.ms") == "-1"
+    assert image.topic_config("t", "min.insync.replicas") == "2"
+    assert image.next_producer_id == 1000
 
 
 def test_what_forgot_its_disks_is_condemned(eoctl: Run, play: Path) -> None:

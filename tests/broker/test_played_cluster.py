@@ -1,0 +1,175 @@
+"""Real brokers start on the log dirs of a played cluster, serve what it had, and go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from eoctl.cluster.layout import REAL_CONTROLLER_NAME
+from eoctl.cluster.settings import CONTROLLER_ID
+from tests.kafka import client
+from tests.kafka.cluster import Cluster
+from tests.kafka.dump import dump_each, dumpable_files
+from tests.kafka.raw_produce import NONE, OUT_OF_ORDER_SEQUENCE_NUMBER, Answer, RawProducer
+from tests.writing import batch, partition_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+pytestmark = [pytest.mark.broker, pytest.mark.in_turn]
+
+PARTITIONS = 2
+PROBLEMS = (b"Mismatches in", b"timestamp in :", b"not found in", b"Non-consecutive", b"xception")
+
+
+class Played(NamedTuple):
+    """How a cluster is made and run; `is_safe`: nothing that was acknowledged may be lost."""
+
+    init: tuple[str, ...]
+    run: tuple[str, ...]
+    is_safe: bool = True
+
+
+PLAYED = {
+    "kills": Played(
+        ("--min-insync-replicas", "2"),
+        ("--faults", "kill leader at 20%, kill any at 40%, start all at 70%"),
+    ),
+    "all lose power, synced": Played(
+        ("--min-insync-replicas", "2", "--fsync", "batch", "--elr"),
+        ("--faults", "kill follower at 30%, power all at 50%"),
+    ),
+    "all lose power": Played((), ("--faults", "power all at 50%"), is_safe=False),
+    "unclean": Played(
+        ("--unclean-leader-election", "--elr", "--min-insync-replicas", "2"),
+        ("--acks", "1", "--faults", "kill 1 at 20%, kill 2 at 40%, power 0 at 60%, start 1 at 70%"),
+        is_safe=False,
+    ),
+    "left as they died": Played(
+        ("--min-insync-replicas", "2"),
+        ("--faults", "kill follower at 30%, start all at 60%, kill all at 100%", "--no-heal"),
+    ),
+}
+
+
+class Last(NamedTuple):
+    """The last batch of a producer in a log."""
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    count: int
+    base_offset: int
+
+
+def last_batch(log: Path) -> Last:
+    headers = [placed.batch.header for placed in partition_at(log).read(0)]
+    last = headers[-1]
+    count = last.last_offset - last.base_offset + 1
+    return Last(last.producer_id, last.producer_epoch, last.base_sequence, count, last.base_offset)
+
+
+def values_of(eoctl: Callable[..., Outcome], log: Path) -> list[str]:
+    outcome = eoctl("consume", log, "-o", "jsonl")
+    assert outcome.status == 0, outcome.errors
+    return [json.loads(each)["value"] for each in outcome.text.splitlines()]
+
+
+def acknowledged_in(play: Path) -> set[str]:
+    lines = map(json.loads, (play / "history-1.jsonl").read_text().splitlines()[1:])
+    return {each["value"] for each in lines if (each["op"], each["type"]) == ("send", "ok")}
+
+
+def go_on(cluster: Cluster, partition: int, leader: int, last: Last) -> None:
+    """Send the last batch again, one with a gap, and the next one, of three records.
+
+    A log without a producer gets one that is new.
+    """
+    now_ms = int(time.time() * 1000)
+
+    def send(sender: RawProducer, sequence: int, count: int) -> Answer:
+        identity = (last.producer_id, last.epoch, sequence) if has_producer else (7, 0, sequence)
+        return sender.send("t", partition, batch(count, identity, timestamp_ms=now_ms))
+
+    has_producer = last.producer_id >= 0
+    sequence = last.base_sequence + last.count if has_producer else 0
+    with RawProducer(cluster.bootstrap_of(leader)) as sender:
+        if has_producer:
+            again = send(sender, last.base_sequence, last.count)
+            assert again == Answer(NONE, last.base_offset)
+            assert send(sender, sequence + 5, 1).error_code == OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(sender, sequence, 3) == Answer(NONE, last.base_offset + last.count)
+
+
+@pytest.fixture
+def begun_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of played clusters begins an hour ago: a real broker forgets older producers."""
+    from eoctl.cluster import simulation
+    from eoctl.runs.cluster import play
+
+    assert simulation
+    assert play
+    start_ms = int(time.time() * 1000) - 3_600_000
+    for name, module in [*sys.modules.items()]:
+        if name.startswith("eoctl.") and hasattr(module, "START_MS"):
+            monkeypatch.setattr(module, "START_MS", start_ms)
+
+
+@pytest.mark.share(1)
+@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.usefixtures("begun_today")
+def test_real_brokers_go_on_with_it(
+    eoctl: Callable[..., Outcome], tmp_path: Path, name: str
+) -> None:
+    played = PLAYED[name]
+    play = tmp_path / "play"
+    assert eoctl("cluster", "init", play, "--partitions", PARTITIONS, *played.init).status == 0
+    ran = eoctl("cluster", "run", play, "--records", 200, *played.run)
+    assert ran.status in (0, 5), ran.errors
+    assert eoctl("check", *play.glob("node-*")).status in (0, 1)
+    shutil.copytree(play / REAL_CONTROLLER_NAME, play / f"node-{CONTROLLER_ID}")
+    acknowledged = acknowledged_in(play)
+    before = {
+        (node, number): values_of(eoctl, play / f"node-{node}" / f"t-{number}")
+        for node in range(3)
+        for number in range(PARTITIONS)
+    }
+    # With their own time of 10 minutes brokers would delete all: the topic's settings keep it.
+    overrides = {
+        "log.retention.ms": "600000", "log.retention.check.interval.ms": "500",
+        "log.initial.task.delay.ms": "0",
+    }  # fmt: skip
+    with Cluster(play, controller_id=CONTROLLER_ID, overrides=overrides) as cluster:
+        read: set[str] = set()
+        for number in range(PARTITIONS):
+            seen = cluster.wait_for("t", number, isr={0, 1, 2})
+            log = play / f"node-{seen.leader}" / f"t-{number}"
+            told = client.consume(cluster.bootstrap, "t", number, isolation=client.READ_UNCOMMITTED)
+            got = [(each.value or b"").decode() for each in told.records]
+            assert got == before[seen.leader, number]
+            read |= {*got}
+            go_on(cluster, number, seen.leader, last_batch(log))
+            sender = client.producer(cluster.bootstrap, enable_idempotence=True)
+            more = [client.Outgoing("t", number, None, b"more")] * 2
+            offsets = [offset for _, _, offset in client.send(sender, more)]
+            assert offsets == [told.end_offset + 3, told.end_offset + 4]
+        assert len(read) > 10  # of those that lose power most are gone
+        assert not played.is_safe or acknowledged <= read
+        cluster.stop(*cluster.broker_ids)
+    nodes = [play / f"node-{each}" for each in range(3)]
+    for each in nodes:
+        dumped = dump_each([path for path in dumpable_files(each) if path.parent.name[:2] == "t-"])
+        assert dumped
+        for path, result in dumped.items():
+            assert result.returncode == 0, path
+            assert not any(words in result.text for words in PROBLEMS), (path, result.text[-900:])
+    checked = eoctl("check", *nodes)
+    assert checked.status == 0, checked.text

@@ -1,12 +1,13 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills matrix bench report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
 FUZZ_SECONDS = 60
 MUTANTS = 20000
+EXPLORE_SEEDS = 2000
 
 help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
@@ -18,6 +19,7 @@ help:
 	echo "make fuzz    fuzzing guided by coverage, FUZZ_SECONDS=$(FUZZ_SECONDS) for each parser"
 	echo "make mutants MUTANTS=$(MUTANTS) damaged logs: is a good batch lost in silence?"
 	echo "make kills   the tests that kill programs, with more kills than in make test"
+	echo "make explore  more courses of events for the guarantee matrix, EXPLORE_SEEDS=$(EXPLORE_SEEDS) a cell"
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md"
@@ -101,6 +103,11 @@ mutants: env
 kills: env
 	EOCTL_KILLS=320 EOCTL_LEASE_KILLS=300 EOCTL_LEASE_SECONDS=20 $(BIN)/pytest -n 2 \
 		--dist worksteal tests/crash/test_*_kills.py tests/storage/writing/test_producer_ids.py
+
+# Goes on where the matrix that is shipped ends; Ctrl-C keeps what was found.
+explore: env
+	$(BIN)/python -m tests.cluster.explored --seeds $(EXPLORE_SEEDS)
+	$(BIN)/python -m tests.cluster.guarantee_page
 
 matrix: env
 	EOCTL_TESTS=all $(BIN)/pytest -n 2 tests/matrix

@@ -113,10 +113,13 @@ class Nemesis:
                 lambda: self._is_leader(lambda core: core.high_watermark < core.end_offset),
                 STATE_LIMIT_US,
             )
+            # Not always before anybody knows of it: an answer may be there, a follower have it.
+            self._until(lambda: False, self._scheduler.draw(1000))
         else:
             self._until(
                 lambda: self._is_leader(lambda core: core.pending is not None), STATE_LIMIT_US
             )
+            self._until(lambda: False, self._scheduler.draw(3000))  # on its way, made, or told
 
     def _is_leader(self, is_so: Callable[[LeaderReplica], bool]) -> bool:
         """Whether the first partition is led by one who runs, and of whom something holds."""

@@ -179,6 +179,8 @@ class Simulation:
             self.scheduler.run(lambda: False, self.scheduler.now_us + delay_us)
         else:
             self._nemesis.await_state(fault.kind)
+        if fault.state is not None:
+            self._nemesis.await_state(fault.state)
 
     def _stop_all(self) -> None:
         for each in self.brokers.values():

@@ -292,6 +292,16 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
             "eoctl cluster run ./dead --script 2-both-dead",
         ),
     ),
+    "cluster table": (
+        Example(
+            "What can be lost with acks=all and one replica in sync, and how",
+            "eoctl cluster table --acks all --min-insync-replicas 1",
+        ),
+        Example(
+            "Every cell of the matrix, for a program",
+            "eoctl cluster table -o jsonl",
+        ),
+    ),
     "cluster scripts": (
         Example("Courses of events that are shipped", "eoctl cluster scripts"),
         Example("Their names, for a program", "eoctl cluster scripts -o jsonl"),

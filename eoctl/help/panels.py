@@ -79,6 +79,7 @@ _OF_CALLS = {
         "setting": Panel.ADVANCED,
     },
     "cluster explore": {"fsync": Panel.WHAT},
+    "cluster table": {"fsync": Panel.WHAT},
     "cluster run": {"in-flight": Panel.WHAT, "batch-records": Panel.WHAT},
     "init": {"topic": Panel.WHAT, "broker-version": Panel.WHAT},
     "adopt": {

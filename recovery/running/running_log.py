@@ -209,6 +209,11 @@ class RunningLog:
             AccessError: it cannot be read or written.
         """
         if offset >= self.end_offset:
+            # An epoch that it led, and appended nothing in, goes all the same: it would be told to
+            # cut there for ever (UnifiedLog.truncateTo).
+            if self.epochs and self.epochs[-1].start_offset >= self.end_offset:
+                self._writer.abandon()
+                self._writer = self._open()
             return self.end_offset
         self._writer.abandon()
         partition = self._partition()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.cluster.broker import Broker
 from eoctl.cluster.controller import Controller
+from eoctl.cluster.messages import ProduceAnswer
+from eoctl.cluster.scheduler import MS_US
 from eoctl.cluster.settings import PlaySettings, RunSettings
 from recovery.elections import rules
 from storage.replication.leader import LeaderReplica
@@ -30,6 +32,7 @@ ELR = PlaySettings(min_insync=2, has_elr=True)
 # One batch in flight: a broker that is started again knows the last batch of a producer only, so
 # that several may be there twice, without any rule being broken.
 SPARSE = RunSettings(records=60, rate=4, in_flight=1)
+ALONE = PlaySettings(nodes=1, replication_factor=1)
 ONCE = RunSettings(records=480, rate=4, retries=0, is_idempotent=False)
 LONG = RunSettings(records=240, rate=4)
 
@@ -97,6 +100,32 @@ def _acknowledges_at_once(patched: pytest.MonkeyPatch) -> None:
 def _asks_for_nobody(patched: pytest.MonkeyPatch) -> None:
     """REPL-6: min.insync.replicas is asked for neither before nor after the append."""
     patched.setattr(LeaderReplica, "min_insync", property(lambda _: 1))
+
+
+def _answers_before_it_appends(patched: pytest.MonkeyPatch) -> None:
+    """REPL-1: the batch is written 20 ms after the answer."""
+    produce = Broker.produce
+
+    def later(self: Broker, life: int, *given: Any) -> None:
+        if self.is_running and self.incarnation == life:
+            produce(self, *given)
+
+    def answer_first(
+        self: Broker, client: Any, key: TopicPartition, batch: bytes, acks: int, timeout_us: int,
+        answered: Callable[..., None],
+    ) -> None:  # fmt: skip
+        core = self.leading.get(key)
+        if core is None:
+            produce(self, client, key, batch, acks, timeout_us, answered)
+            return
+        given = ProduceAnswer("", core.end_offset, self.number, core.leader_epoch)
+        self._network.send(self, client, answered, given)
+        self._scheduler.after(
+            20 * MS_US, later, self, self.incarnation, client, key, batch, acks, timeout_us,
+            lambda _: None,
+        )  # fmt: skip
+
+    patched.setattr(Broker, "produce", answer_first)
 
 
 def _never_cuts(patched: pytest.MonkeyPatch) -> None:
@@ -168,6 +197,9 @@ def _lets_the_dead_in(patched: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = {
+    "answers-before-append": Mutant(
+        "REPL-1", 2, _answers_before_it_appends, ("kill-one",), settings=ALONE
+    ),
     "hw-is-log-end": Mutant("REPL-3", 0, _advance_to(_log_end)),
     "hw-is-greatest": Mutant("REPL-3", 54, _advance_to(_greatest)),
     "hw-skips-laggards": Mutant("REPL-3", 13, _advance_to(_of_those_who_keep_up)),
@@ -180,5 +212,5 @@ MUTANTS = {
         "REPL-8", 7, _fences_nobody, ("partition-leader",), settings=IMPATIENT, run=LONG
     ),
     "never-cuts": Mutant("REPL-10", 1, _never_cuts, ("partition-leader",), run=ONCE),
-    "dead-let-in": Mutant("REPL-11", 0, _lets_the_dead_in, ("stop-then-power",), settings=ELR),
+    "dead-let-in": Mutant("REPL-11", 3, _lets_the_dead_in, ("stop-then-power",), settings=ELR),
 }

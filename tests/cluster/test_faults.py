@@ -29,6 +29,8 @@ def test_what_is_written_is_read() -> None:
         "elect at 17us",
         "stop any at 1ms",
         "ask at ahead",
+        "kill any at 20% ahead",
+        "ask at 3ms quiet",
         "kill leader at isr-change",
     ],
 )
@@ -47,6 +49,8 @@ def test_what_is_read_is_written_again(text: str) -> None:
         ("melt 1 at 20%", "is no fault"),
         ("kill 1 at noon", "is no moment"),
         ("kill 1 at 120%", "at most 100%"),
+        ("kill 1 at 20% noon", "'20% noon' is no moment"),
+        ("kill 1 at quiet ahead", "is no moment"),
         ("heal 1 at 20%", "is for all"),
         ("set min.insync.replicas=0 at 20%", "cannot be set"),
         ("set cleanup.policy=compact at 20%", "cannot be set"),

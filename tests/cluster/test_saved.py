@@ -105,7 +105,7 @@ def test_a_script_finds_what_it_says(name: str) -> None:
 
 
 # After which actions: is it read, what is said to a write, who leads.
-SERVES = {
+SERVES: dict[str, dict[str, tuple[bool, str, int | None]]] = {
     "1-one-dead": {
         "kill broker 2": (True, "", 0),
         "kill broker 0": (True, "NOT_ENOUGH_REPLICAS", 1),

@@ -16,7 +16,8 @@ WHOM: a node id, `leader` (of the first partition), `follower` (one in its ISR),
 of those that are down `first` and `last`. WHEN: `20%` of the records, `3s` or `250ms` of the clock,
 or a state: `quiet`, nothing happens any more; `ahead`, the leader of the first partition has what
 is not committed yet; `isr-change`, it has asked for another ISR and has no answer yet. For the last
-two it is looked after every message, and not longer than a minute.
+two it is looked after every message, and not longer than a minute; the fault comes up to 1 or 3 ms
+later, as they go on for less. `20% ahead`: one, then the other.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition"})
 ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-_FAULT = re.compile(r"(?P<action>[a-z]+)(?: +(?P<target>[^ ]+))? +at +(?P<when>[^ ]+)")
+_FAULT = re.compile(
+    r"(?P<action>[a-z]+)(?: +(?P<target>[^ ]+))? +at +(?P<when>[^ ]+)(?: +(?P<state>[^ ]+))?"
+)
 _WHEN = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>%|s|ms|us)")
 _UNIT_US = {"s": 1_000_000, "ms": 1000, "us": 1}
 
@@ -50,12 +53,17 @@ STATES = (WhenKind.QUIET, WhenKind.AHEAD, WhenKind.ISR_CHANGE)
 
 
 class Fault(NamedTuple):
-    """One fault; `when` is a ratio of the records, microseconds, or nothing."""
+    """One fault; `when` is a ratio of the records, microseconds, or nothing.
+
+    Attributes:
+        state: that is waited for then.
+    """
 
     action: str
     target: str
     kind: WhenKind
     when: float
+    state: WhenKind | None = None
 
     def __str__(self) -> str:
         target = f" {self.target}" if self.target else ""
@@ -65,7 +73,8 @@ class Fault(NamedTuple):
             when = f"{int(self.when)}us" if self.when % 1000 else f"{int(self.when) // 1000}ms"
         else:
             when = self.kind.value
-        return f"{self.action}{target} at {when}"
+        state = f" {self.state}" if self.state is not None else ""
+        return f"{self.action}{target} at {when}{state}"
 
 
 def parse_faults(text: str, nodes: int) -> list[Fault]:
@@ -83,22 +92,26 @@ def _parse(text: str, nodes: int) -> Fault:
         )
     action, target = match["action"], match["target"] or ""
     _require_target(text, action, target, nodes)
-    if match["when"] in STATES:
-        return Fault(action=action, target=target, kind=WhenKind(match["when"]), when=0)
-    when = _WHEN.fullmatch(match["when"])
+    first, then = match["when"], match["state"]
+    if first in STATES and then is None:
+        return Fault(action=action, target=target, kind=WhenKind(first), when=0)
+    if then is not None and then not in STATES:
+        first = f"{first} {then}"
+    state = WhenKind(then) if then in STATES else None
+    when = _WHEN.fullmatch(first)
     if when is None:
         raise UsageError(
-            f"--faults: {text!r}: {match['when']!r} is no moment",
-            next_step=f"20% of the records, 3s, 250ms, {', '.join(STATES)}",
+            f"--faults: {text!r}: {first!r} is no moment",
+            next_step=f"20% of the records, 3s, 250ms, {', '.join(STATES)}, or 20% ahead",
         )
     number = float(when["number"])
     if when["unit"] == "%":
         if number > 100:
             raise UsageError(f"--faults: {text!r}: at most 100%")
-        return Fault(action=action, target=target, kind=WhenKind.RECORDS, when=number / 100)
-    return Fault(
-        action=action, target=target, kind=WhenKind.TIME, when=number * _UNIT_US[when["unit"]]
-    )
+        kind, moment = WhenKind.RECORDS, number / 100
+    else:
+        kind, moment = WhenKind.TIME, number * _UNIT_US[when["unit"]]
+    return Fault(action=action, target=target, kind=kind, when=moment, state=state)
 
 
 def _require_target(text: str, action: str, target: str, nodes: int) -> None:

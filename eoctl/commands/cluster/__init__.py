@@ -3,7 +3,7 @@
 From the entry down: guarantees, play, declared.
 """
 
-from eoctl.commands.cluster.guarantees import explore, scripts
+from eoctl.commands.cluster.guarantees import explore, scripts, table
 from eoctl.commands.cluster.play import check, init, run
 
 SUBCOMMANDS = {
@@ -12,4 +12,5 @@ SUBCOMMANDS = {
     "check": check,
     "explore": explore,
     "scripts": scripts,
+    "table": table,
 }

@@ -1,4 +1,4 @@
-"""`eoctl cluster explore`, `scripts`: what a cluster may lose, and how that goes."""
+"""`eoctl cluster explore`, `table`, `scripts`: what a cluster may lose, and how that goes."""
 
 from __future__ import annotations
 
@@ -98,3 +98,62 @@ def scripts(output: options.Output = OutputFormat.TEXT) -> int:
     from eoctl.runs.cluster.replay import list_scripts
 
     return list_scripts(output)
+
+
+def table(
+    acks: Annotated[str, option(metavar="0|1|all", help="Only with these acks.")] = "any",
+    min_insync_replicas: Annotated[
+        str, option(metavar="1|2", help="Only with this min.insync.replicas.")
+    ] = "any",
+    replication_factor: Annotated[
+        str, option(metavar="1|2|3", help="Only with so many replicas.")
+    ] = "any",
+    unclean: Annotated[
+        str,
+        option(
+            "--unclean-leader-election", metavar="yes|no", help="Only where it is, or is not, on."
+        ),
+    ] = "any",
+    elr: Annotated[str, option(metavar="yes|no", help="Only with, or without, ELR.")] = "any",
+    truncation: Annotated[
+        str,
+        option(
+            metavar="epoch|hw|any", help="Where followers cut by this; hw as before Kafka 0.11."
+        ),
+    ] = "epoch",
+    idempotence: Annotated[
+        str, option(metavar="yes|no", help="Only idempotent producers, or only others.")
+    ] = "any",
+    fsync: Annotated[
+        str, option(metavar="never|batch", help="Only where logs are synced then.")
+    ] = "any",
+    faults: Annotated[
+        str,
+        option(
+            metavar="CLASS",
+            help="Only what befalls it: kill-one, kill-in-turn, partition-leader,"
+            " kill-then-power, stop-then-power or power-all.",
+        ),
+    ] = "any",
+    witness: WitnessFile = "",
+    output: options.Output = OutputFormat.TEXT,
+) -> int:
+    """Show what may be lost, doubled or differ with which settings, and one course that does.
+
+    The matrix was searched before; how many courses of events were tried in each cell is shown.
+    The course that is told is played anew.
+    """
+    from eoctl.runs.cluster.table import table as show
+
+    filters = {
+        "acks": acks,
+        "idempotence": idempotence,
+        "min_insync_replicas": min_insync_replicas,
+        "replication_factor": replication_factor,
+        "unclean": unclean,
+        "truncation": truncation,
+        "elr": elr,
+        "fsync": fsync,
+        "faults": faults,
+    }
+    return show(filters, output, witness)

@@ -1,4 +1,4 @@
 """A call of `cluster`: a played cluster made, run and judged.
 
-From the entry down: judge, search, replay, play.
+From the entry down: judge, table, search, replay, play.
 """

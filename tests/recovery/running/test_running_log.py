@@ -105,6 +105,20 @@ def test_what_was_killed_is_whole_and_what_lost_power_is_not(log_dir: Path) -> N
     after.close()
 
 
+def test_a_cut_takes_an_epoch_that_nothing_was_appended_in(log_dir: Path) -> None:
+    """Else a follower that led for a moment is told to cut there for ever."""
+    log = RunningLog(str(log_dir / "t-0"), terms(log_dir))
+    log.begin_epoch(0)
+    log.append(batch("a", "b"))
+    log.begin_epoch(1)
+    assert log.epochs == (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 2))
+    assert log.cut(2) == 2
+    assert log.epochs == (LeaderEpochEntry(0, 0),)
+    assert log.cut(9) == 2
+    assert log.append(batch("c")).base_offset == 2
+    log.close()
+
+
 def test_a_torn_end_is_cut_off_and_told(log_dir: Path) -> None:
     log = RunningLog(str(log_dir / "t-0"), terms(log_dir))
     log.append(batch("whole"))

@@ -1,0 +1,64 @@
+"""What is said of guarantees: each claim with its cell of the matrix, and what must be found there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from eoctl.cluster.guarantees.cells import DEFAULTS, GuaranteeCell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TWO: dict[str, object] = {"min_insync_replicas": 2}
+_OLD: dict[str, object] = {"truncation": "hw", "elr": False, "idempotence": False}
+_LEADER_ALONE: dict[str, object] = {"acks": "1", "idempotence": False}
+
+
+class Claim(NamedTuple):
+    """A sentence, and what shows it.
+
+    Attributes:
+        settings: that differ from the defaults.
+        effect: "": none of all.
+    """
+
+    words: str
+    faults: str
+    settings: Mapping[str, object]
+    effect: str
+
+    @property
+    def cell(self) -> GuaranteeCell:
+        """Of the matrix."""
+        values: dict[str, Any] = {**DEFAULTS, **self.settings, "faults": self.faults}
+        return GuaranteeCell(**values)
+
+
+CLAIMS = (
+    Claim("acks=1 loses when its leader dies before anybody has fetched", "kill-one",
+          _LEADER_ALONE, "lose"),
+    Claim("acks=1 loses what a leader took that was cut off", "partition-leader",
+          _LEADER_ALONE, "lose"),
+    Claim("acks=all with min.insync.replicas=1 loses once the ISR is the leader alone, and its disk"
+          " forgets", "stop-then-power", {}, "lose"),
+    Claim("acks=all with min.insync.replicas=2 loses nothing when one broker is killed", "kill-one",
+          _TWO, ""),
+    Claim("nor when one after the other is", "kill-in-turn", _TWO, ""),
+    Claim("nor when the leader is cut off", "partition-leader", _TWO, ""),
+    Claim("but when all machines lose power at once, and nobody has synced", "power-all", _TWO,
+          "lose"),
+    Claim("which it does not with each batch synced", "power-all", {**_TWO, "fsync": "batch"}, ""),
+    Claim("unclean.leader.election.enable=true loses by kills alone", "kill-in-turn",
+          {"replication_factor": 2, "unclean": True, "elr": False}, "lose"),
+    Claim("the last replica standing loses without ELR, when the others were stopped cleanly",
+          "stop-then-power", {**_TWO, "elr": False}, "lose"),
+    Claim("and does not with it (KIP-966)", "stop-then-power", {**_TWO, "elr": True}, ""),
+    Claim("when the others were killed, ELR does not help: a log that was not closed is not"
+          " believed, whoever comes back", "kill-then-power", {**_TWO, "elr": True}, "lose"),
+    Claim("cutting at the high watermark loses (KIP-101, first case)", "kill-in-turn",
+          {**_TWO, **_OLD}, "lose"),
+    Claim("and leaves replicas that differ for good (its second case)", "power-all",
+          {**_OLD}, "diverge"),
+    Claim("a producer that is not idempotent duplicates when a leader dies", "kill-in-turn",
+          {**_TWO, "idempotence": False}, "duplicate"),
+)  # fmt: skip

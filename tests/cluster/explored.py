@@ -1,0 +1,257 @@
+"""The guarantee matrix, searched and written: `make explore`.
+
+    python -m tests.cluster.explored [--seeds 2000] [--seconds S] [--jobs N] [--anew] [--trusted]
+
+Goes on where the file that is shipped ends. First each witness is tried again, and one that is
+condemned no more is looked for anew; then each cell that nothing was found in is given more seeds,
+those with the fewest first. What is there is written every minute, and at the end, Ctrl-C included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from eoctl.cluster.guarantees.cells import tried_cells
+from eoctl.cluster.guarantees.course import play_course
+from eoctl.cluster.guarantees.explore import shortened
+from eoctl.cluster.guarantees.matrix import (
+    EFFECTS,
+    MATRIX_PATH,
+    CellResult,
+    Matrix,
+    Witness,
+    effect_of,
+    encode_matrix,
+    load_matrix,
+)
+from tests.cluster.claims import CLAIMS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from multiprocessing.pool import AsyncResult, Pool
+
+    from eoctl.cluster.guarantees.cells import GuaranteeCell
+
+FIRST_SEEDS = 5  # of every cell, also of those that something was found in
+MORE_SEEDS = 20  # at a time
+PATIENCE_SEEDS = 100  # in a cell that a claim is made of
+ALSO = {"kill-one": "kill-in-turn"}  # what one death does, the first of several may do
+MAX_KNOWN = 4  # courses of other cells that are tried first, the newest
+SAVED_EVERY_S = 60
+
+
+class Found(NamedTuple):
+    """What is known of a cell, with its own witnesses."""
+
+    cell: GuaranteeCell
+    seeds_count: int = 0
+    violations_count: int = 0
+    witnesses: dict[str, Witness] = {}  # noqa: RUF012 - never changed
+
+
+class Task(NamedTuple):
+    """What is to be done for a cell."""
+
+    found: Found
+    more: int
+    known: tuple[Witness, ...]  # of others, to be tried first
+
+
+def effects_in(cell: GuaranteeCell, witness: Witness) -> set[str]:
+    """What a course of events comes to in a cell."""
+    return {effect_of(each) for each in play_course(cell.settings, witness.run_in(cell)).kinds}
+
+
+def explored(task: Task) -> Found:
+    """Try more seeds of a cell, and find the shortest course for each effect."""
+    found, cell = task.found, task.found.cell
+    witnesses = dict(found.witnesses)
+    violations = 0
+    for known in task.known:
+        if not {*EFFECTS} <= {*witnesses}:
+            for effect in effects_in(cell, known):
+                witnesses.setdefault(effect, known)
+    for seed in range(found.seeds_count, found.seeds_count + task.more):
+        course = play_course(cell.settings, cell.run_of_seed(seed))
+        violations += bool(course.findings)
+        for effect in {effect_of(each) for each in course.kinds} - {*witnesses}:
+            wanted = {each for each in course.kinds if effect_of(each) == effect}
+            run = shortened(cell.settings, course, wanted).run
+            witnesses[effect] = Witness(run.seed, run.records, run.rate, run.faults)
+    return found._replace(
+        seeds_count=found.seeds_count + task.more,
+        violations_count=found.violations_count + violations,
+        witnesses=witnesses,
+    )
+
+
+def pursued(aim: tuple[Found, str]) -> Found:
+    """Try seeds until one comes to an effect that is claimed, or the patience ends."""
+    found, effect = aim
+    for _ in range(PATIENCE_SEEDS):
+        found = explored(Task(found, 1, ()))
+        if effect in found.witnesses:
+            break
+    return found
+
+
+def tried(aim: tuple[Found, Witness]) -> Found:
+    """Try a course of events that was found in another cell."""
+    found, witness = aim
+    new = dict.fromkeys(effects_in(found.cell, witness), witness)
+    return found._replace(witnesses={**new, **found.witnesses})
+
+
+def checked(found: Found) -> Found:
+    """See which witnesses still hold; a cell whose witness does not begins anew."""
+    if all(effect in effects_in(found.cell, each) for effect, each in found.witnesses.items()):
+        return found
+    return Found(found.cell)
+
+
+def as_found(matrix: Matrix) -> dict[GuaranteeCell, Found]:
+    """What was written before."""
+    return {
+        each.cell: Found(
+            each.cell, each.seeds_count, each.violations_count,
+            {effect: matrix.witnesses[place] for effect, place in each.witnesses.items()},
+        )
+        for each in matrix.results
+    }  # fmt: skip
+
+
+def as_matrix(found: Collection[Found]) -> Matrix:
+    """As it is written: each witness once."""
+    order = {each: place for place, each in enumerate(tried_cells())}
+    places: dict[Witness, int] = {}
+    results = []
+    for each in sorted(found, key=lambda found: order[found.cell]):
+        witnesses = {
+            effect: places.setdefault(each.witnesses[effect], len(places))
+            for effect in EFFECTS
+            if effect in each.witnesses
+        }
+        results.append(CellResult(each.cell, each.seeds_count, each.violations_count, witnesses))
+    return Matrix(tuple(places), tuple(results))
+
+
+def _has_witnesses(found: Found) -> bool:
+    return bool(found.witnesses)
+
+
+class Search:
+    """The whole search."""
+
+    def __init__(self, found: dict[GuaranteeCell, Found], wanted: int, end: float) -> None:
+        self.found = found
+        self._wanted = wanted
+        self._end = end
+        self._known: dict[str, list[Witness]] = {}
+        self._saved = time.monotonic()
+
+    def _tasks(self) -> Iterator[Task]:
+        """Those with the fewest seeds first, in rounds."""
+        goal = FIRST_SEEDS
+        while goal <= self._wanted:
+            for cell in [*self.found]:
+                each = self.found[cell]
+                if time.monotonic() > self._end:
+                    return
+                if each.seeds_count < goal and (not each.witnesses or goal == FIRST_SEEDS):
+                    known = () if each.seeds_count else self._known_of(cell)
+                    yield Task(each, goal - each.seeds_count, known)
+            goal = goal + MORE_SEEDS if goal > FIRST_SEEDS else MORE_SEEDS
+            if goal > self._wanted > goal - MORE_SEEDS:
+                goal = self._wanted
+
+    def _known_of(self, cell: GuaranteeCell) -> tuple[Witness, ...]:
+        return tuple(self._known.get(cell.faults, ()))
+
+    def take(self, each: Found) -> None:
+        """Take what was found in a cell."""
+        self.found[each.cell] = each
+        known = self._known.setdefault(each.cell.faults, [])
+        for witness in each.witnesses.values():
+            if witness not in known:
+                known.append(witness)
+                del known[:-MAX_KNOWN]
+        if time.monotonic() - self._saved > SAVED_EVERY_S:
+            self.save()
+
+    def _pursue(self, pool: Pool) -> None:
+        """Find what is claimed, then see in which other cells the same course does the same."""
+        aims = [
+            (self.found[each.cell.canonical], each.effect)
+            for each in CLAIMS
+            if each.effect and each.effect not in self.found[each.cell.canonical].witnesses
+        ]
+        for (_, effect), found in zip(aims, pool.imap(pursued, aims), strict=True):
+            self.take(found)
+            if effect not in found.witnesses:
+                print("claimed, and not found:", effect, found.cell, flush=True)
+                continue
+            others = [
+                (each, found.witnesses[effect])
+                for each in self.found.values()
+                if each.cell.faults in {found.cell.faults, ALSO.get(found.cell.faults)}
+                and effect not in each.witnesses
+            ]
+            for each in pool.imap(tried, others, chunksize=4):
+                self.take(each)
+
+    def save(self) -> None:
+        """Write what is known."""
+        self._saved = time.monotonic()
+        MATRIX_PATH.write_bytes(encode_matrix(as_matrix(self.found.values())))
+
+    def run(self, jobs: int, *, is_trusted: bool) -> None:
+        """Look until the end."""
+        with multiprocessing.Pool(jobs) as pool:
+            before = [] if is_trusted else [*filter(_has_witnesses, self.found.values())]
+            for each in pool.imap(checked, before, chunksize=8):
+                if each != self.found[each.cell]:
+                    print("its witness is none any more:", each.cell, flush=True)
+                self.take(each)
+            self._pursue(pool)
+            under_way: deque[AsyncResult[Found]] = deque()
+            for task in self._tasks():
+                under_way.append(pool.apply_async(explored, (task,)))
+                if len(under_way) > 2 * jobs:
+                    self.take(under_way.popleft().get())
+            for result in under_way:
+                self.take(result.get())
+
+
+def main() -> None:
+    """Explore, and write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    parser.add_argument("--anew", action="store_true")
+    parser.add_argument("--trusted", action="store_true", help="do not try witnesses again")
+    options = parser.parse_args()
+    found = {each: Found(each) for each in tried_cells()}
+    if MATRIX_PATH.exists() and not options.anew:
+        before = as_found(load_matrix())
+        found = {each: before.get(each, empty) for each, empty in found.items()}
+    search = Search(found, options.seeds, time.monotonic() + options.seconds)
+    with contextlib.suppress(KeyboardInterrupt):
+        search.run(options.jobs, is_trusted=options.trusted)
+    search.save()
+    none = [each.seeds_count for each in search.found.values() if not each.witnesses]
+    may = len(search.found) - len(none)
+    print(
+        f"{may} cells with a witness; {len(none)} with none in {min(none, default=0)} to"
+        f" {max(none, default=0)} seeds; {sum(each.seeds_count for each in search.found.values())}"
+        " seeds in all"
+    )
+
+
+if __name__ == "__main__":
+    main()

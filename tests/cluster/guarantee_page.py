@@ -1,0 +1,174 @@
+"""docs/replication.md, written from the rules, the matrix and the claims.
+
+python -m tests.cluster.guarantee_page
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eoctl.cluster.guarantees.cells import DEFAULTS, FAULTS, all_cells
+from eoctl.cluster.guarantees.groups import grouped, text_of_value
+from eoctl.cluster.guarantees.matrix import load_matrix
+from eoctl.runs.cluster.table import SHORT, WORDS, settings_of, survived_words
+from recovery.rules.replication import REPLICATION
+from tests.cluster.claims import CLAIMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.claims import Claim
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "replication.md"
+_TESTS = (
+    "tests/storage/replication/test_leader.py",
+    "tests/cluster/test_replication_rules.py",
+    "tests/cli/test_cluster.py",
+    "tests/recovery/running/test_rejoin_real.py",
+)
+_BEGINNING = """\
+# What replication guarantees, and what it loses
+
+<!-- Made by `python -m tests.cluster.guarantee_page`; its words are there. -->
+
+`eoctl cluster` plays a replica set over real log dirs, by the rules below, in virtual time; its checker
+judges from the clients' history and the files alone. Nothing here is a figure of speed.
+
+    eoctl cluster table --acks all --min-insync-replicas 1
+    eoctl cluster table --acks all --min-insync-replicas 1 --witness loses.json
+    eoctl cluster run ./play --replay loses.json
+    eoctl cluster check ./play
+
+The first says what can be lost with these settings, and tells one course of events that loses it, in at
+most 12 steps. The others repeat that course over directories that stay, and condemn it.
+
+## The rules
+"""
+_MATRIX = """
+## What may be lost
+
+A cell of the matrix is a choice of settings and a class of faults. `none lost`: nothing was found in 2,000
+courses of events or more, each with faults drawn anew; `none found`: nor in fewer, and the number of them
+is in `eoctl cluster table -o jsonl`, and below. Neither is a proof. `may lose`:
+records that were acknowledged, or read, are gone, or the offsets of such are given anew. `may duplicate`:
+a record is there twice. `may diverge`: replicas differ below the high watermark, and nothing tells them.
+Each of these has a course of events in the package, made as short as it goes, that `eoctl cluster table
+--witness FILE` writes; `make test` repeats a share of them, and `make explore` goes on searching.
+What a cell may do beside what it says was not found, which is no proof either.
+"""
+_SAME = """
+Cells that are the same are tried once: with acks 0 or 1 a producer is not idempotent; with one replica
+min.insync.replicas counts as 1 and nobody cuts; where no machine loses power, syncing changes nothing (a
+test holds the histories of both against each other). No release cuts at the high watermark and has
+idempotent producers or ELR, so these are no cells. Every cluster has as many brokers as replicas, and its
+producer one batch in flight: with more, an idempotent one may have batches twice after its broker was
+started again, as with a real broker, which then knows the last batch of each producer only.
+"""
+_ALL = """
+### All of it
+
+Cells that come to the same stand together; what is not named does not matter there.
+"""
+_END = """
+## What serves when brokers are dead
+
+`eoctl cluster scripts` lists four courses of events: AR is 0, 1, 2, ISR 0, 1, min.insync.replicas 2, and
+brokers die. `eoctl cluster run ./play --script 2-both-dead` says after each action what is read and
+written. In short: the last one that was in the ISR leads again when it comes back, nobody else does without
+an unclean election; writes with acks=all wait for min.insync.replicas, reads do not; lowering
+min.insync.replicas helps where there is a leader, and nowhere else.
+
+## What is not Kafka
+
+- One controller, which never fails: nothing is said of the KRaft quorum.
+- No transactions, quotas, TLS, racks, tiered storage, reassignment, retention or compaction; no wire
+  protocol: messages are values, late by 0.2 to 1 ms and in order on each link.
+- A disk takes no time. What it forgets at a loss of power is drawn: of each file what was not synced is kept
+  to a point, torn, or zeros; what has waited for 30 seconds is on the disk.
+- The high watermark waits while the ISR is smaller than min.insync.replicas, with ELR and without, as brokers
+  of 4.3.1 do. Releases before 4.0 did not wait.
+- `truncation hw` is the rule of releases before 0.11, in an otherwise present-day broker.
+- A consumer reads uncommitted, and commits nothing.
+"""
+
+
+def _tests_of(check_id: str) -> Iterator[str]:
+    """Names of the tests of a rule, as links."""
+    prefix = f"test_{check_id.lower().replace('-', '_')}_"
+    by_docstring = f"{check_id},"
+    for path in _TESTS:
+        for node in ast.parse((ROOT / path).read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                said = ast.get_docstring(node) or ""
+                if node.name.startswith(prefix) or said.startswith(by_docstring):
+                    yield f"`{node.name}`"
+
+
+def _rules() -> Iterator[str]:
+    yield "| rule | what holds | Kafka | shown by |"
+    yield "|---|---|---|---|"
+    for rule in REPLICATION:
+        anchor = f"rules/replication.md#{rule.check_id.lower()}"
+        tests = "<br>".join(_tests_of(rule.check_id))
+        yield f"| [{rule.check_id}]({anchor}) | {rule.title} | `{rule.kafka}` | {tests} |"
+
+
+def _claims() -> Iterator[str]:
+    yield "| claim | found | in the cell | shortest course |"
+    yield "|---|---|---|---|"
+    by_cell = load_matrix().by_cell()
+    for claim in CLAIMS:
+        result = by_cell[claim.cell.canonical]
+        course = f"none in {result.seeds_count:,} courses"
+        if claim.effect:
+            witness = load_matrix().witnesses[result.witnesses[claim.effect]]
+            course = f"{witness.records} records, seed {witness.seed}: `{witness.faults}`"
+        yield f"| {claim.words} | {result.verdict} | {_cell_words(claim)} | {course} |"
+
+
+def _cell_words(claim: Claim) -> str:
+    said = [f"{SHORT[name]}={text_of_value(value)}" for name, value in claim.settings.items()]
+    return ", ".join([claim.faults, *said])
+
+
+def _matrix() -> Iterator[str]:
+    by_cell = load_matrix().by_cell()
+    yield "| settings | faults | verdict |"
+    yield "|---|---|---|"
+    cells = {each: by_cell[each.canonical].verdict for each in all_cells()}
+    for group in grouped(cells):
+        settings = ", ".join(settings_of(group, {})) or "any"
+        yield f"| {settings} | {group.text_of('faults')} | {group.comes_to} |"
+
+
+def _counts() -> str:
+    results = load_matrix().results
+    none = [each.seeds_count for each in results if not each.effects]
+    return (
+        f"{len(results)} cells were tried with {sum(each.seeds_count for each in results):,} courses of"
+        f" events: {len(results) - len(none)} may lose, duplicate or diverge, and"
+        f" {len(none)} do not in {min(none, default=0):,} to {max(none, default=0):,} courses each."
+    )
+
+
+def page() -> str:
+    """The whole page."""
+    classes = "\n".join(f"- `{name}`: {WORDS[name]}" for name in FAULTS)
+    defaults = ", ".join(f"{SHORT[name]}={text_of_value(each)}" for name, each in DEFAULTS.items())
+    survived = "\n".join(f"- {each}" for each in survived_words(load_matrix().results))
+    parts = [
+        _BEGINNING, "\n".join(_rules()), _MATRIX, _counts(), _SAME, "What befalls the cluster:\n",
+        classes, f"\n### Claims\n\nWhat is not named is as by default: {defaults}.\n",
+        "\n".join(_claims()), "\n", survived,
+        _ALL,
+        "\n".join(_matrix()), _END,
+    ]  # fmt: skip
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

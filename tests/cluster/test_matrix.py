@@ -1,0 +1,137 @@
+"""The guarantee matrix that is shipped: what it says is so, and what must be found is in it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from eoctl.cluster.guarantees.cells import FAULTS, GuaranteeCell, all_cells, tried_cells
+from eoctl.cluster.guarantees.course import MAX_STEPS, play_course, steps
+from eoctl.cluster.guarantees.groups import grouped
+from eoctl.cluster.guarantees.matrix import (
+    EFFECTS,
+    effect_of,
+    encode_matrix,
+    load_matrix,
+    parse_matrix,
+)
+from storage.errors import RefusedError
+from tests.cluster.claims import CLAIMS, Claim
+from tests.cluster.guarantee_page import PAGE, page
+from tests.drawn import drawn
+
+if TYPE_CHECKING:
+    from eoctl.cluster.guarantees.matrix import CellResult
+
+AGAIN = "it is not so any more with these sources; make explore searches anew"
+RESULTS = load_matrix().results
+MAY = [each for each in RESULTS if each.effects]
+NONE = [each for each in RESULTS if not each.effects]
+
+
+def repeated(result: CellResult, effect: str) -> None:
+    """Play a witness, and hold it against what the matrix says."""
+    witness = load_matrix().witnesses[result.witnesses[effect]]
+    course = play_course(result.cell.settings, witness.run_in(result.cell))
+    assert effect in {effect_of(each) for each in course.kinds}, (AGAIN, result.cell)
+    assert 1 <= len(steps(course)) <= MAX_STEPS
+    assert len(witness.faults.split(", ")) <= MAX_STEPS
+
+
+def test_every_cell_is_in_it() -> None:
+    assert [each.cell for each in RESULTS] == tried_cells()
+    assert all(each.seeds_count for each in RESULTS)
+    assert {each.canonical for each in all_cells()} == {each.cell for each in RESULTS}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.words[:60])
+def test_what_must_be_found_is_found(claim: Claim) -> None:
+    result = load_matrix().by_cell()[claim.cell.canonical]
+    if claim.effect:
+        repeated(result, claim.effect)
+    else:
+        assert not result.effects
+        for seed in range(5):
+            assert play_course(claim.cell.settings, claim.cell.run_of_seed(seed)).findings == []
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_what_may_be_lost_is_lost_again(faults: str) -> None:
+    cells = [each for each in MAY if each.cell.faults == faults]
+    for each in drawn(cells, 15, faults):
+        for effect in each.effects:
+            repeated(each, effect)
+
+
+@pytest.mark.parametrize("faults", FAULTS)
+def test_where_nothing_was_lost_nothing_is(faults: str) -> None:
+    """The courses that were tried, 50 at most: others may find what nobody has found yet."""
+    cells = [each for each in NONE if each.cell.faults == faults]
+    for each in drawn(cells, 2, faults):
+        for seed in range(min(50, each.seeds_count)):
+            course = play_course(each.cell.settings, each.cell.run_of_seed(seed))
+            assert course.findings == [], (AGAIN, each.cell, seed)
+
+
+def test_syncing_changes_nothing_where_no_machine_loses_power() -> None:
+    """Why such cells are tried once: the histories are equal, to the last byte."""
+    cells = [each for each in tried_cells() if each == each._replace(fsync="batch").canonical]
+    for cell in drawn(cells, 8):
+        synced = cell._replace(fsync="batch")
+        run = cell.run_of_seed(7)
+        digests = {play_course(each.settings, run).result.digest for each in (cell, synced)}
+        assert len(digests) == 1, cell
+
+
+def test_min_insync_replicas_and_truncation_change_nothing_with_one_replica() -> None:
+    cells = [
+        each
+        for each in tried_cells()
+        if each.replication_factor == 1 and not each.elr and not each.idempotence
+    ]
+    for cell in drawn(cells, 5):
+        run = cell.run_of_seed(3)
+        others = (cell, cell._replace(min_insync_replicas=2), cell._replace(truncation="hw"))
+        digests = {play_course(each.settings, run).result.digest for each in others}
+        assert len(digests) == 1, cell
+
+
+def test_groups_have_each_cell_once() -> None:
+    by_cell = load_matrix().by_cell()
+    cells = {each: by_cell[each.canonical].verdict for each in all_cells()}
+    groups = grouped(cells)
+    assert len(groups) < len(cells) / 4
+    for cell, verdict in cells.items():
+        found = [
+            each.comes_to
+            for each in groups
+            if all(getattr(cell, name) in values for name, values in each.values.items())
+        ]
+        assert found == [verdict]
+
+
+def test_the_file_is_read_as_it_was_written() -> None:
+    matrix = load_matrix()
+    data = encode_matrix(matrix)
+    assert parse_matrix(data, "file") == matrix
+    for damage in (b"", b"{}", data[:-100], data.replace(b'"version": 1', b'"version": 2')):
+        with pytest.raises(RefusedError):
+            parse_matrix(damage, "file")
+    value = json.loads(data)
+    value["results"][0][3] = {EFFECTS[0]: 10**6}
+    with pytest.raises(RefusedError):
+        parse_matrix(json.dumps(value).encode(), "file")
+
+
+def test_the_page_is_that_of_the_matrix() -> None:
+    assert PAGE.read_text() == page(), "python -m tests.cluster.guarantee_page"
+
+
+def test_cells_have_the_names_of_the_options() -> None:
+    from eoctl.commands.cluster import SUBCOMMANDS
+    from eoctl.declared import parameters_of
+
+    names = {each.name for each in parameters_of(SUBCOMMANDS["table"])}
+    assert {*GuaranteeCell._fields} == names - {"witness", "output"}

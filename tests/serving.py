@@ -61,7 +61,7 @@ class Served:
     ) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate(timeout=TIMEOUT_S)
+        self._process.communicate(timeout=TIMEOUT_S)  # closes the pipes, however it has ended
 
     @property
     def pid(self) -> int:

@@ -66,12 +66,35 @@ class ServeRules(NamedTuple):
         return not self.topics or any(fnmatchcase(topic, each) for each in self.topics)
 
 
-class Topic(NamedTuple):
-    """A topic. `partitions` are all that it has; those that are not here are None."""
+class Topic:
+    """A topic.
 
-    name: str
-    topic_id: bytes
-    partitions: dict[int, ServedPartition | None]
+    Attributes:
+        partitions: all that it has; those that are not here are None.
+    """
+
+    def __init__(
+        self, name: str, partitions: dict[int, ServedPartition | None], known_id: bytes | None
+    ) -> None:
+        """`known_id` is that of the metadata; None: they do not tell."""
+        self.name = name
+        self.partitions = partitions
+        self._id = known_id
+
+    @property
+    def topic_id(self) -> bytes:
+        """Its 16 bytes, all zeros if it has none; without metadata a log is opened for it."""
+        if self._id is None:
+            self._id = self._own_id()
+        return self._id
+
+    def _own_id(self) -> bytes:
+        for each in self.partitions.values():
+            if each is not None:
+                with suppress(AccessError):
+                    text = each.log.partition.topic_id()
+                    return ZERO_UUID if text is None else parse_uuid(text)
+        return ZERO_UUID
 
     @property
     def is_internal(self) -> bool:
@@ -88,6 +111,7 @@ class ServedPartition:
         self._catalogue = catalogue
         self._lock = RLock()
         self._log: ServedLog | None = None
+        self._is_lacking = False
 
     @property
     def log(self) -> ServedLog:
@@ -98,6 +122,7 @@ class ServedPartition:
                 choice = choose(self.copies, rules.preferences)
                 for each in choice.notes:
                     catalogue.tell(each)
+                self._is_lacking = choice.is_lacking
                 self._log = ServedLog(
                     Partition.of(choice.selected, catalogue.image),
                     is_until_hw=rules.is_until_hw,
@@ -112,6 +137,11 @@ class ServedPartition:
     def is_open(self) -> bool:
         """Whether somebody has asked for it."""
         return self._log is not None
+
+    @property
+    def is_lacking(self) -> bool:
+        """Whether its copies have something that is not given; known once it is open."""
+        return self._is_lacking
 
     @property
     def image(self) -> PartitionImage | None:
@@ -158,8 +188,9 @@ class Catalogue:
         self.node_id = ids[0] if ids else DEFAULT_NODE_ID
         self.cluster_id = next((each.cluster_id for each in metas if each.cluster_id), None)
         self.topics: dict[str, Topic] = {}
-        self._by_id: dict[bytes, Topic] = {}
+        self._by_id: dict[bytes, Topic] | None = None  # known once somebody asks
         self._lock = RLock()
+        self._ids_lock = RLock()
         self._told: set[str] = set()
         self._groups: GroupLog | None = None
         self._coordinators: CoordinatorLog | None = None
@@ -173,18 +204,8 @@ class Catalogue:
     def _add(self, name: str, here: dict[int, ServedPartition | None]) -> None:
         known = None if self.image is None else self.image.topics.get(name)
         numbers = {*here} | {*(() if known is None else known.partitions)}
-        topic_id = ZERO_UUID if known is None else known.topic_id
-        for each in here.values() if known is None else ():
-            if each is None:
-                continue
-            with suppress(AccessError):
-                text = each.log.partition.topic_id()
-                topic_id = topic_id if text is None else parse_uuid(text)
-                break
-        topic = Topic(name, topic_id, {number: here.get(number) for number in sorted(numbers)})
-        self.topics[name] = topic
-        if topic_id != ZERO_UUID:
-            self._by_id[topic_id] = topic
+        partitions = {number: here.get(number) for number in sorted(numbers)}
+        self.topics[name] = Topic(name, partitions, None if known is None else known.topic_id)
 
     def tell_once(self, sentence: str) -> None:
         """Tell people what they were not told yet."""
@@ -196,7 +217,11 @@ class Catalogue:
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Look up a topic by its 16 bytes."""
-        return self._by_id.get(topic_id)
+        with self._ids_lock:
+            if self._by_id is None:
+                self._by_id = {each.topic_id: each for each in self.topics.values()}
+                self._by_id.pop(ZERO_UUID, None)
+            return self._by_id.get(topic_id)
 
     def partitions(self) -> Iterable[ServedPartition]:
         """Give all that are here, by name."""

@@ -12,6 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recovery.cluster.internal_topics import reach
 from recovery.elections.copies import LogCopy, read_copy
 from recovery.replicas.compare import Likeness, compare_replicas, read_replica
 from recovery.truncate.target import find_common_end
@@ -20,6 +21,8 @@ from storage.errors import AccessError, RefusedError
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from storage.dirs.discovery import Selected
 
 
@@ -36,11 +39,19 @@ class Preferences(NamedTuple):
 
 
 class ChosenCopy(NamedTuple):
-    """What is served: a directory, up to where (None: to its end), and what is to be known."""
+    """What is served.
+
+    Attributes:
+        selected: a directory.
+        end_offset: up to where; None: to its end.
+        notes: what is to be known.
+        is_lacking: something that the copies have is not given, and nobody has decided so.
+    """
 
     selected: Selected
     end_offset: int | None = None
     notes: tuple[str, ...] = ()
+    is_lacking: bool = False
 
 
 def lies_in(selected: Selected, directory: str) -> bool:
@@ -72,21 +83,41 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     if not read:
         if failed is not None:
             raise failed
-        return ChosenCopy(copies[0], notes=tuple(notes))
+        return ChosenCopy(copies[0], notes=tuple(notes), is_lacking=True)
     read = _of_one_topic(read, notes)
     best = max(read, key=lambda each: _rank(each, preferences))
+    notes += _told_apart(best[1], read)
+    is_lacking = bool(notes)
     conflict = _agreed_end(read, notes)
     if conflict is None:
-        return ChosenCopy(best[0], notes=tuple(notes))
+        return ChosenCopy(best[0], notes=tuple(notes), is_lacking=is_lacking)
     agreed, where = conflict
     if preferences.diverged and lies_in(best[0], preferences.diverged):
         notes.append(f"{where}: that of {best[1].partition.path} is served to its end")
-        return ChosenCopy(best[0], notes=tuple(notes))
+        return ChosenCopy(best[0], notes=tuple(notes), is_lacking=is_lacking)
     notes.append(
         f"{where}: nothing above is served; --diverged {pasted(_log_dir_of(best[0]))} serves what"
         " that copy has"
     )
-    return ChosenCopy(best[0], agreed, tuple(notes))
+    return ChosenCopy(best[0], agreed, tuple(notes), is_lacking=True)
+
+
+def _told_apart(best: LogCopy, read: list[tuple[Selected, LogCopy]]) -> Iterator[str]:
+    """Say which copies have what the served one has not, and nothing by which they compare."""
+    for _, each in read:
+        if each is not best and _is_apart(each, best):
+            yield (
+                f"{each.partition.path} has offsets {each.start_offset} to {each.end_offset - 1},"
+                f" and {best.partition.path} begins at {best.start_offset}: they have no offset in"
+                f" common; --prefer {pasted(str(Path(each.partition.path).parent))} serves it"
+            )
+
+
+def _is_apart(one: LogCopy, other: LogCopy) -> bool:
+    """Whether both have something, and nothing of it in common."""
+    if one.is_empty or other.is_empty:
+        return False
+    return max(one.start_offset, other.start_offset) >= min(one.end_offset, other.end_offset)
 
 
 def _log_dir_of(selected: Selected) -> str:
@@ -101,8 +132,7 @@ def _rank(
     return (
         bool(preferences.diverged) and lies_in(selected, preferences.diverged),
         bool(preferences.prefer) and lies_in(selected, preferences.prefer),
-        copy.epochs[-1].epoch if copy.epochs else -1,
-        copy.end_offset,
+        *reach(copy.epochs, copy.end_offset),
         -copy.broker,
     )
 
@@ -138,12 +168,12 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
 
 def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
     """Return the offset where two copies part; None: one continues the other."""
-    if one.is_empty or other.is_empty:
-        return None
+    if one.is_empty or other.is_empty or _is_apart(one, other):
+        return None  # retention may have removed what the one has from the other
     if one.epochs and other.epochs:
         common = find_common_end(one.epochs, one.end_offset, other.epochs, other.end_offset)
         if common is None:
-            common = min(one.start_offset, other.start_offset)
+            common = max(one.start_offset, other.start_offset)
         return common if common < min(one.end_offset, other.end_offset) else None
     compared = compare_replicas(
         *(read_replica(Partition(each.partition.directory, each.partition.log_dir))

@@ -13,11 +13,12 @@ from storage.errors import AccessError, CorruptError, FormatError
 from storage.file_names import DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir, Problem
     from storage.dirs.partition import RangeRead
+    from storage.formats.checkpoint import LeaderEpochEntry
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
 
@@ -42,11 +43,19 @@ def find_copies(
 
 
 def furthest(copies: list[Partition]) -> list[Partition]:
-    """Return the copies of one partition with the greatest log end."""
+    """Return the copies of one partition that reach furthest, as an election compares them."""
     if len(copies) < 2:
         return copies
-    ends = [_end_offset(each) for each in copies]
-    return [each for each, end in zip(copies, ends, strict=True) if end == max(ends)]
+    found = [reach(each.leader_epochs(), _end_offset(each)) for each in copies]
+    return [each for each, own in zip(copies, found, strict=True) if own == max(found)]
+
+
+def reach(epochs: Sequence[LeaderEpochEntry] | None, end_offset: int) -> tuple[int, int]:
+    """Return what tells how far a copy reaches: the last leader epoch first, then the length.
+
+    After an unclean election the longer log may be that of the leader before, which is lost.
+    """
+    return (epochs[-1].epoch if epochs else -1, end_offset)
 
 
 def _end_offset(partition: Partition) -> int:

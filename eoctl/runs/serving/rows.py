@@ -85,7 +85,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
         damaged_places=log.damaged_count if log.is_verified else None,
         path=log.partition.path,
         notes=(*notes, *lacking),
-        is_lacking=bool(lacking or log.damaged_count),
+        is_lacking=bool(lacking or log.damaged_count or served.is_lacking),
     )
 
 

@@ -54,3 +54,12 @@ def test_the_copy_that_reaches_furthest(golden: Callable[[str], Path], tmp_path:
         state = CoordinatorLog(log_dirs).ids["open-2"].state
         assert state is not None
         assert state.status.label == "Ongoing"
+
+
+def test_a_longer_log_of_an_older_leader_reaches_less_far(golden: Callable[[str], Path]) -> None:
+    """After an unclean election: what the leader before has alone is no part of the log any more."""
+    diverged = golden("kafka-4.3.1-three-brokers") / "diverged"
+    log_dirs = [read_log_dir(diverged / f"broker-{each}") for each in (1, 2, 3)]
+    for order in (log_dirs, log_dirs[::-1]):
+        (chosen,) = furthest(find_copies(order, "div")[0][0])
+        assert "/broker-2/" in chosen.path

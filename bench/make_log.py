@@ -30,9 +30,9 @@ FIRST_PRODUCER_ID = 1000
 HEADER = Struct(">qiibIhiqqqhii")
 HEADER_DTYPE = np.dtype(
     {
-        "names": ["base_offset", "crc", "base_ts", "max_ts", "pid", "base_sequence"],
-        "formats": [">i8", ">u4", ">i8", ">i8", ">i8", ">i4"],
-        "offsets": [0, 17, 27, 35, 43, 53],
+        "names": ["base_offset", "crc", "base_ts", "max_ts", "pid", "epoch", "base_sequence"],
+        "formats": [">i8", ">u4", ">i8", ">i8", ">i8", ">i2", ">i4"],
+        "offsets": [0, 17, 27, 35, 43, 51, 53],
         "itemsize": 61,
     }
 )

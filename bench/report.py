@@ -4,7 +4,8 @@
 
 Both read with one process, a partition of 1 KiB batches, and a log dir of many partitions of 10 MiB
 that are links to one file. The page of very many transactions, a tenth of them aborted, is
-opened from its file: the time to its first paint, and of steps of zooming.
+opened from its file: the time to its first paint, and of steps of zooming. Partitions that have
+transactions of the same producers, each with an epoch of its own, are held against each other.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PAINT_BAR_MS, ZOOM_BAR_MS = 1500, 50
 PARTITION_MIB = 10
 ABORTED_EVERY = 10
 FINDINGS = 1
+SHARED_PARTITIONS = 32
 ZOOM_STEPS, LOADS = 40, 5
 IN_PAGE = """async (count) => {
   const ready = [performance.now()], report = eoctlReport, steps = [];
@@ -102,14 +104,27 @@ def make_many(log_dir: Path, count: int) -> None:
             os.link(file, directory / file.name)
 
 
-def make_transactions(directory: Path, count: int) -> None:
-    """Transactions of a batch and a marker each, in turn of eight producers."""
+def make_shared(log_dir: Path, count: int) -> None:
+    """Partitions that share their files: producers that have written to all of them alike."""
+    first = log_dir / "txn-0"
+    make_transactions(first, count, has_epochs=True)
+    for number in range(1, SHARED_PARTITIONS):
+        (log_dir / f"txn-{number}").mkdir()
+        for file in first.iterdir():
+            os.link(file, log_dir / f"txn-{number}" / file.name)
+
+
+def make_transactions(directory: Path, count: int, *, has_epochs: bool = False) -> None:
+    """Transactions of a batch and a marker each, in turn of eight producers.
+
+    `has_epochs`: each has one of its own, as with transactions of version 2.
+    """
     directory.mkdir(parents=True)
     data = _batch(0x10, b"\x00\x00\x00\x01\x06abc\x00")
     markers = [_batch(0x30, b"\x00\x00\x00\x08" + _MARKER_KEY.pack(0, kind) + b"\x0c"
                       + _MARKER_VALUE.pack(0, 0) + b"\x00") for kind in (0, 1)]  # fmt: skip
     with (directory / f"{0:020d}.log").open("wb") as log:
-        for chunk in _chunks(data, markers, count):
+        for chunk in _chunks(data, markers, count, has_epochs=has_epochs):
             log.write(chunk)
 
 
@@ -118,7 +133,7 @@ def _batch(attributes: int, record: bytes) -> bytes:
     return HEADER.pack(0, 49 + len(body), 0, 2, 0, attributes, 0, 0, 0, 0, 0, 0, 1) + body
 
 
-def _chunks(data: bytes, markers: list[bytes], count: int) -> Iterator[bytes]:
+def _chunks(data: bytes, markers: list[bytes], count: int, *, has_epochs: bool) -> Iterator[bytes]:
     """Some thousand transactions at a time, the headers filled by columns."""
     step, done = 8000, 0
     pieces = [
@@ -137,6 +152,9 @@ def _chunks(data: bytes, markers: list[bytes], count: int) -> Iterator[bytes]:
         rows["base_ts"] = rows["max_ts"] = 1_700_000_000_000 + 10 * (done + number)
         rows["pid"] = 1000 + number % 8
         rows["base_sequence"] = np.where(is_data, (done + number) // 8, -1)
+        if has_epochs:
+            rows["epoch"] = (done + number) // 8 + ~is_data
+            rows["base_sequence"] = np.where(is_data, 0, -1)
         headers[pos] = rows
         ends = (pos + sizes).tolist()
         rows["crc"] = [
@@ -219,6 +237,11 @@ def report_lines(chosen: argparse.Namespace) -> list[str]:
         lines.append(compared(name, root / "txn" / "txn-0", to, chosen.runs))
         print(lines[-1], flush=True)
         pages.append(chromium_line(name, to, LOADS))
+        shutil.rmtree(root / "txn")
+        make_shared(root / "shared", chosen.transactions // SHARED_PARTITIONS)
+        name = f"{SHARED_PARTITIONS} partitions of the same {name}"
+        lines.append(compared(name, root / "shared", to, chosen.runs))
+        print(lines[-1], flush=True)
     heads = ["page", "marks", "first paint, ms", "drawn, ms", "step, ms"]
     heads += [f"slowest step, best of {LOADS}, ms", "slowest of all, ms"]
     lines += ["", f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * len(heads))} |", *pages]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.summaries.ended_epochs import epochs_of, join_ended
 from recovery.summaries.producer_summary import pending
+from recovery.timeline.ended_epochs import epochs_of, join_ended
 from storage.formats.control_record import COMMIT, NO_MARKER
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from recovery.summaries.ended_epochs import ENDED_DTYPE
 from recovery.summaries.fingerprint import Fingerprint
 from recovery.summaries.partition import PartitionSummary
 from recovery.summaries.producer_summary import PRODUCER_DTYPE
@@ -18,6 +17,7 @@ from recovery.summaries.settled_epochs import SETTLED_DTYPES, Sequences, Settled
 from recovery.summaries.summary import Counts, Extent, Summary
 from recovery.summaries.violations import VIOLATION_DTYPE
 from recovery.timeline.codec import pack_timeline, unpack_timeline
+from recovery.timeline.ended_epochs import ENDED_DTYPE
 from recovery.timeline.reading import ReadTimeline
 from storage.dirs.state_file import read_as
 from storage.errors import CorruptError, UnsupportedError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PACKED_VERSION = 3
+PACKED_VERSION = 4
 FINGERPRINT_DTYPES = (np.int64, np.uint64, np.int64)
 COLUMN_DTYPES = [
     np.dtype(each).newbyteorder("<")

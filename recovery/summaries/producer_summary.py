@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts, spans_of
+from recovery.timeline.ended_epochs import EndedEpochs
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 
 if TYPE_CHECKING:
@@ -107,17 +108,6 @@ class Regressions(NamedTuple):
     expected: NDArray[np.int16]
     found: NDArray[np.int16]
     is_late: Flags  # data behind a marker with a higher epoch
-
-
-class EndedEpochs(NamedTuple):
-    """Transactions that a marker of a higher epoch ended: such an epoch ends one transaction only.
-
-    One row each; `epoch` is the marker's.
-    """
-
-    producer_id: Ints
-    epoch: NDArray[np.int16]
-    is_commit: Flags
 
 
 class ProducersFound(NamedTuple):

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.summaries.ended_epochs import ended_rows, join_ended, no_ended_rows
 from recovery.summaries.fingerprint import (
     Fingerprint,
     fingerprint,
@@ -58,6 +57,7 @@ from recovery.summaries.violations import (
     no_violations,
     regression_violations,
 )
+from recovery.timeline.ended_epochs import ended_rows, join_ended, no_ended_rows
 from storage.formats.control_record import NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, MAGIC_V2, TRANSACTIONAL_MASK
 from storage.kernels.protocol import MAX_BLOCK_ROWS, HeaderTable

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recovery.timeline.bins import Bins, Layout
+from recovery.timeline.ended_epochs import ENDED_DTYPE
 from recovery.timeline.piece import (
     EPOCH_DTYPE,
     SEGMENT_DTYPE,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # What is in the bytes, in their order: rows, then bins with the layout of their values.
-ROW_DTYPES = (SEGMENT_DTYPE, EPOCH_DTYPE, PRODUCER_DTYPE, EDGE_DTYPE, SPAN_DTYPE)
+ROW_DTYPES = (SEGMENT_DTYPE, EPOCH_DTYPE, PRODUCER_DTYPE, EDGE_DTYPE, SPAN_DTYPE, ENDED_DTYPE)
 LAYOUTS = (VOLUME, VOLUME, COMMITTED)
 COLUMN_NAMES = {
     VOLUME: (VOLUME_SUMS, VOLUME_LOWS, VOLUME_HIGHS),
@@ -48,7 +49,8 @@ def pack_timeline(read: ReadTimeline) -> bytes:
     from msgpack import packb
 
     timeline, spans = read.timeline, read.timeline.spans
-    rows = (timeline.segments, timeline.epochs, timeline.producers, spans.edges, spans.aborted)
+    beside = (timeline.segments, timeline.epochs, timeline.producers)
+    rows = (*beside, spans.edges, spans.aborted, spans.ended)
     value = [
         read.floor_offset,
         read.needs_floor,
@@ -70,7 +72,7 @@ def unpack_timeline(data: bytes) -> ReadTimeline:
 
     try:
         floor_offset, needs_floor, last_epoch, rows, bins = unpackb(zlib.decompress(data))
-        segments, epochs, producers, edges, aborted = _rows_of(rows)
+        segments, epochs, producers, edges, aborted, ended = _rows_of(rows)
         by_time, by_offset, committed = (
             _bins_of(layout, *each) for layout, each in zip(LAYOUTS, bins, strict=True)
         )
@@ -83,7 +85,7 @@ def unpack_timeline(data: bytes) -> ReadTimeline:
         epochs=epochs,
         last_epoch=last_epoch,
         producers=producers,
-        spans=Spans(edges, aborted, committed),
+        spans=Spans(edges=edges, aborted=aborted, committed=committed, ended=ended),
     )
     return ReadTimeline(timeline, floor_offset, needs_floor)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from recovery.replay.producer_columns import group_rows, group_starts, spans_of
 from recovery.timeline.bins import Bins, Layout, bin_rows, join_bins, no_bins
+from recovery.timeline.ended_epochs import EndedEpochs, ended_rows, join_ended, no_ended_rows
 from recovery.timeline.producers import united_ids
 from storage.formats.control_record import COMMIT, NO_MARKER
 
@@ -64,11 +65,13 @@ class Spans(NamedTuple):
             tail, which is empty as long as there was no marker.
         aborted: rows of SPAN_DTYPE, by the offset of the marker.
         committed: bins by first offset.
+        ended: rows of ENDED_DTYPE: how those ended, committed ones too, whose epoch is no other's.
     """
 
     edges: Rows
     aborted: Rows
     committed: Bins
+    ended: Rows
 
 
 class SpanEvents(NamedTuple):
@@ -88,7 +91,12 @@ class SpanEvents(NamedTuple):
 
 def no_spans() -> Spans:
     """Return those of nothing."""
-    return Spans(np.empty(0, EDGE_DTYPE), np.empty(0, SPAN_DTYPE), no_bins(COMMITTED))
+    return Spans(
+        edges=np.empty(0, EDGE_DTYPE),
+        aborted=np.empty(0, SPAN_DTYPE),
+        committed=no_bins(COMMITTED),
+        ended=no_ended_rows(),
+    )
 
 
 def find_spans(events: SpanEvents) -> Spans:
@@ -120,8 +128,10 @@ def find_spans(events: SpanEvents) -> Spans:
     is_between = np.ones(len(spans), np.bool_)
     is_between[firsts] = False
     is_between[lasts[kind[lasts] == NO_MARKER]] = False
-    aborted, committed = _settled(spans[is_between])
-    return Spans(edges, aborted, committed)
+    settled = _settled(spans[is_between])
+    return Spans(
+        edges=edges, aborted=settled.aborted, committed=settled.committed, ended=settled.ended
+    )
 
 
 def _parts(events: SpanEvents, starts: Ints, lasts: Ints) -> Rows:
@@ -143,11 +153,27 @@ def _parts(events: SpanEvents, starts: Ints, lasts: Ints) -> Rows:
     return parts
 
 
-def _settled(spans: Rows) -> tuple[Rows, Bins]:
-    """Part spans that markers have ended; a marker that ends nothing is no transaction."""
+class _Settled(NamedTuple):
+    """Spans that markers have ended, by how they did; see `Spans`."""
+
+    aborted: Rows
+    committed: Bins
+    ended: Rows
+
+
+def _settled(spans: Rows) -> _Settled:
+    """Part them; a marker that ends nothing is no transaction."""
     spans = spans[spans["data"]["batches"] > 0]
     is_commit = spans["marker"]["kind"] == COMMIT
-    return _by_marker(spans[~is_commit]), _committed_bins(spans[is_commit])
+    raised = spans[spans["marker"]["epoch"] > spans["data"]["epoch"]]
+    epochs = EndedEpochs(
+        producer_id=raised["producer_id"],
+        epoch=raised["marker"]["epoch"],
+        is_commit=raised["marker"]["kind"] == COMMIT,
+    )
+    return _Settled(
+        _by_marker(spans[~is_commit]), _committed_bins(spans[is_commit]), ended_rows(epochs)
+    )
 
 
 def _by_marker(spans: Rows) -> Rows:
@@ -193,13 +219,14 @@ def join_spans(left: Spans, right: Spans) -> Spans:
     final = np.zeros(int(is_final.sum()), SPAN_DTYPE)
     final["producer_id"] = ids[both][is_final]
     final["data"], final["marker"] = opened[is_final], after["marker"][is_final]
-    aborted, committed = _settled(final)
-    parts = [each for each in (left.aborted, right.aborted, aborted) if len(each)]
-    committed = join_bins(COMMITTED, committed, right.committed)
+    settled = _settled(final)
+    parts = [each for each in (left.aborted, right.aborted, settled.aborted) if len(each)]
+    committed = join_bins(COMMITTED, settled.committed, right.committed)
     return Spans(
         edges=edges,
         aborted=_by_marker(np.concatenate(parts)) if parts else left.aborted,
         committed=join_bins(COMMITTED, left.committed, committed),
+        ended=join_ended(left.ended, right.ended, settled.ended),
     )
 
 
@@ -226,12 +253,13 @@ class EndedSpans(NamedTuple):
 
     Attributes:
         open: rows of SPAN_DTYPE without a marker, by first offset.
-        aborted, committed: as in `Spans`.
+        aborted, committed, ended: as in `Spans`.
     """
 
     open: Rows
     aborted: Rows
     committed: Bins
+    ended: Rows
 
 
 def settle(spans: Spans) -> EndedSpans:
@@ -241,13 +269,14 @@ def settle(spans: Spans) -> EndedSpans:
     heads = np.zeros(int(is_marked.sum()), SPAN_DTYPE)
     for name in SPAN_DTYPE.names or ():
         heads[name] = edges[name][is_marked]
-    aborted, committed = _settled(heads)
+    settled = _settled(heads)
     opened = np.zeros(len(edges), SPAN_DTYPE)
     opened["producer_id"] = edges["producer_id"]
     opened["data"] = np.where(is_marked, edges["tail"], edges["data"])
     opened = opened[opened["data"]["batches"] > 0]
     return EndedSpans(
         open=opened[np.argsort(opened["data"]["first_offset"], kind="stable")],
-        aborted=_by_marker(np.concatenate((spans.aborted, aborted))),
-        committed=join_bins(COMMITTED, spans.committed, committed),
+        aborted=_by_marker(np.concatenate((spans.aborted, settled.aborted))),
+        committed=join_bins(COMMITTED, spans.committed, settled.committed),
+        ended=join_ended(spans.ended, settled.ended),
     )

@@ -17,6 +17,7 @@ from storage.formats.transaction_state import TransactionState, TransactionStatu
 from tests.audit_logs import Batch, write_segments
 from tests.batches import commit_marker
 from tests.changes import rows_of
+from tests.drawn import seed_of_the_sources, times
 from tests.hanging import replace_state
 
 if TYPE_CHECKING:
@@ -502,15 +503,58 @@ def test_torn_transactions_of_before_the_log_start(
     assert [each["why"] for each in told] == ["outcome-differs"]
 
 
-def test_partitions_in_which_all_was_committed_are_not_read_again(
-    crash: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def ended_at_random(rng: random.Random) -> list[Batch]:
+    """What a partition has of two producers, each transaction with an epoch of its own, or not."""
+    batches = []
+    for producer_id in (7, 8):
+        for epoch in range(3):
+            kind, raised = rng.choice(["commit", "commit", "abort"]), rng.choice([1, 1, 0])
+            batches += [Batch(producer_id, epoch, 0, 1, "txn")] * rng.choice([1, 1, 0])
+            batches += [Batch(producer_id, epoch + raised, 0, 1, kind)] * rng.choice([1] * 5 + [0])
+    return batches
+
+
+@pytest.mark.parametrize("seed", range(times(40, 8)))
+def test_torn_transactions_of_random_partitions(
+    eoctl: Callable[..., Outcome], tmp_path: Path, seed: int
 ) -> None:
+    rng = random.Random(f"{seed_of_the_sources()} {seed}")
+    for name in ("a-0", "b-0", "c-0")[: rng.randint(2, 3)]:
+        write_segments(tmp_path / "kafka" / name, ended_at_random(rng))
+    told, listed = torn_twice(eoctl, tmp_path / "kafka", now="1795229940000")
+    assert counted(told, [*TORN, "detail"]) == counted(listed, [*TORN, "detail"])
+
+
+@pytest.fixture
+def no_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     from eoctl.runs.txn import reports
 
     def asked(*_: Any) -> None:
         raise AssertionError
 
     monkeypatch.setattr(reports, "run_audit", asked)
+
+
+@pytest.mark.usefixtures("no_second_reading")
+def test_partitions_that_were_aborted_alike_are_not_read_again(
+    eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """With transactions of version 2 each has an epoch of its own, by which that is seen."""
+    batches = []
+    for epoch, kind in enumerate(("commit", "abort", "abort", "commit")):
+        batches += [Batch(7, epoch, 0, 1, "txn"), Batch(7, epoch + 1, 0, 1, kind)]
+    for name in ("a-0", "b-0"):
+        write_segments(tmp_path / "kafka" / name, batches)
+    options = ("--output", "jsonl", "--now", "1795229940000")
+    told = eoctl("report", tmp_path / "kafka", *options)
+    assert told.status in {0, 1}, told.errors
+    assert rows_of(told, "torn_transaction") == []
+
+
+@pytest.mark.usefixtures("no_second_reading")
+def test_partitions_in_which_all_was_committed_are_not_read_again(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
     plain = [crash / name for name in ("plain-0", "rolled-0", "idem-none-0", "compacted-0")]
     done = eoctl("report", *plain, "--now", "dir", "--to", tmp_path / "r.html")
     assert done.status in {0, 1}, done.errors

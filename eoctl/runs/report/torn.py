@@ -1,8 +1,8 @@
 """Transactions whose partitions contradict each other: found where the timelines leave room for it.
 
 `eoctl txn torn` reads all logs again for it. A page is made in one pass: here only the partitions
-are read again in which a producer is at work that is in another one, too, and has something open or
-aborted; in the others every transaction that a producer has begun was committed.
+are read again in which a producer is at work that is in another one, too, and has something open,
+or an epoch that one of its logs commits and one aborts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from eoctl.report.model import TornMark
 from eoctl.runs.report import calls
 from eoctl.runs.txn.reports import TORN_COLUMNS, torn_rows
+from recovery.timeline.ended_epochs import join_ended
 from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def _doubtful_producers(stories: Collection[PartitionStory]) -> set[int]:
     """Those that are in several partitions, and in one of them did more than commit.
 
     A marker that ended nothing has no outcome: of whom its epoch is cannot be told without data.
+    Aborts are told from other transactions by epochs that are no other's. Where a log is damaged,
+    what an audit counts of it may be another epoch: there all such aborts are held against it.
     """
     seen: dict[int, set[tuple[str, int]]] = {}
     doubtful: set[int] = set()
@@ -88,8 +91,11 @@ def _doubtful_producers(stories: Collection[PartitionStory]) -> set[int]:
         for producer_id in _at_work(story):
             seen.setdefault(producer_id, set()).add(_name(story))
         doubtful.update(story.ended.open["producer_id"].tolist())
-        doubtful.update(_raising(story.ended.aborted))
+        if story.look.check.row.errors or story.look.check.row.unreadable:
+            doubtful.update(_raising(story.ended.aborted))
         doubtful |= _below_log_start(story)
+    rows = join_ended(*(each.ended.ended for each in stories))
+    doubtful.update(rows["producer_id"][(rows["committed"] & rows["aborted"]) > 0].tolist())
     return {each for each in doubtful if len(seen[each]) > 1}
 
 

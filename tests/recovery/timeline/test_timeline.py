@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.timeline.bins import Layout, bin_rows, join_bins
+from recovery.timeline.ended_epochs import epochs_of
 from recovery.timeline.piece import VOLUME, Timeline, TimelineBuilder, join_timelines, no_timeline
 from recovery.timeline.spans import settle
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
@@ -182,6 +183,26 @@ def test_transactions_are_those_of_a_plain_loop(batches: list[Batch]) -> None:
         data[0] for data in opened.values()
     )
     assert all(int(e["data"]["pos"]) == int(e["data"]["first_offset"]) * 10 for e in found.open)
+
+
+@given(logs())
+def test_epochs_that_end_one_transaction_only_are_those_of_a_plain_loop(
+    batches: list[Batch],
+) -> None:
+    opened: dict[int, int] = {}
+    raised: dict[int, set[tuple[int, int]]] = {COMMIT: set(), ABORT: set()}
+    for each in batches:
+        if each.kind != NO_MARKER:
+            epoch = opened.pop(each.producer_id, None)
+            if epoch is not None and each.producer_epoch > epoch:
+                raised[each.kind].add((each.producer_id, each.producer_epoch))
+        elif each.is_transactional:
+            opened[each.producer_id] = each.producer_epoch
+    rows = settle(build(batches).spans).ended
+    for name, kind in (("committed", COMMIT), ("aborted", ABORT)):
+        place, epochs = epochs_of(rows[name], rows)
+        found = zip(rows["producer_id"][place].tolist(), epochs.tolist(), strict=True)
+        assert {*found} == raised[kind]
 
 
 @given(

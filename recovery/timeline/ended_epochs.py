@@ -7,14 +7,12 @@ the coordinator fenced the producer, TXN-7): no other transaction has that epoch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from recovery.summaries.producer_summary import EndedEpochs
 
     Rows = NDArray[Any]
 
@@ -23,6 +21,17 @@ WORD_BITS = 64
 ENDED_DTYPE = np.dtype(
     [("producer_id", "<i8"), ("word", "<i2"), ("committed", "<u8"), ("aborted", "<u8")]
 )
+
+
+class EndedEpochs(NamedTuple):
+    """Transactions that a marker of a higher epoch ended: such an epoch ends one transaction only.
+
+    One row each; `epoch` is the marker's.
+    """
+
+    producer_id: NDArray[np.int64]
+    epoch: NDArray[np.int16]
+    is_commit: NDArray[np.bool_]
 
 
 def no_ended_rows() -> Rows:

@@ -70,6 +70,8 @@ def _label(lane: Lane, y: int) -> Iterator[str]:
     yield tag("text", escaped(title), x=4, y=y + 16)
     yield tag("text", escaped(f"{lane.first_offset} to {lane.end_offset}"), x=4, y=y + 29,
               class_="small")  # fmt: skip
+    if lane.is_unread:
+        yield _bar("unread", LABEL, WIDTH - 10, y, BAR, "not read")
     yield _bar("base", LABEL, WIDTH - 10, y + BAR, 1)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SAFE = (1 << 53) - 1
 COMPRESSION_LEVEL = 9
-LANE_FIELDS = ("kind", "key", "title", "note", "first_offset", "end_offset", "marks")
+LANE_FIELDS = ("kind", "key", "title", "note", "first_offset", "end_offset", "marks", "is_unread")
 
 
 def island(model: Model, lanes: Sequence[Lane]) -> str:

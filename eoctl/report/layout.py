@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ MARKS_BUDGET = 200_000  # of aborted ones; open ones and findings are always the
 LEAST_BINS = 48
 LEAST_BARS = 100
 _PLAIN = "committed"
+PARTED = ("diverged", "disjoint", "unknown")  # copies that contradict each other, or may
 
 
 class Lane(NamedTuple):
@@ -30,6 +31,7 @@ class Lane(NamedTuple):
         title: what is written beside it; `note`: smaller.
         first_offset, end_offset: of its axis of offsets; None: it has none.
         marks: offsets of lines across it, by name.
+        is_unread: nothing of it could be read, so that an empty lane says nothing.
     """
 
     kind: str
@@ -39,6 +41,7 @@ class Lane(NamedTuple):
     first_offset: int | None = None
     end_offset: int | None = None
     marks: tuple[tuple[str, int], ...] = ()
+    is_unread: bool = False
 
 
 class LaidOut(NamedTuple):
@@ -64,7 +67,11 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
     leaders = _most(_leaders(model, partitions), max_lanes, "partitions' leaders", left_out)
     brokers = _most(_brokers(model), max_lanes, "brokers", left_out)
     held = {each.path: each for each in model.held}
-    drawn = [_partition_lane(each, held.get(each.path)) for each in partitions]
+    copies = Counter(map(_name_of, partitions))
+    drawn = [
+        _partition_lane(each, held.get(each.path), is_alone=copies[_name_of(each)] == 1)
+        for each in partitions
+    ]
     lanes = [*drawn, *brokers, *leaders, *ids, *producers]
     keys = {(each.kind, each.key) for each in lanes}
     paths = {each.path for each in partitions}
@@ -96,8 +103,11 @@ def lay_out(model: Model, max_lanes: int) -> LaidOut:
 
 def ranked_partitions(model: Model) -> list[PartitionMark]:
     """The partitions, those with something wrong first."""
-    held = {each.path for each in model.held}
-    return sorted(model.partitions, key=lambda each: _weight(each, held))
+    wrong = {each.path for each in model.held}
+    for each in model.comparisons:
+        if each.likeness in PARTED:
+            wrong |= {each.path, each.other_path}
+    return sorted(model.partitions, key=lambda each: _weight(each, wrong))
 
 
 def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[PartitionMark]:
@@ -114,14 +124,18 @@ def _chosen(model: Model, max_lanes: int, left_out: list[str]) -> list[Partition
     return ranked[:max_lanes]
 
 
-def _weight(row: PartitionMark, held: set[str]) -> tuple[Any, ...]:
+def _weight(row: PartitionMark, wrong_paths: set[str]) -> tuple[Any, ...]:
     is_unread = row.batches is None or bool(row.unreadable)
     is_own = row.topic.startswith("__")
-    wrong = (not is_unread, -(row.errors or 0), row.path not in held, -(row.warnings or 0))
+    wrong = (not is_unread, -(row.errors or 0), row.path not in wrong_paths, -(row.warnings or 0))
     return (*wrong, is_own, not row.batches, row.topic, row.partition or 0, row.path)
 
 
-def _partition_lane(row: PartitionMark, held: HeldMark | None) -> Lane:
+def _name_of(row: PartitionMark) -> tuple[str, int | None, int | None]:
+    return row.topic, row.partition, row.broker
+
+
+def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool) -> Lane:
     first = row.local_log_start_offset
     marks = [
         ("log start", row.log_start_offset),
@@ -132,6 +146,11 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None) -> Lane:
     ]
     known = [each for _, each in marks if each is not None]
     notes = [] if row.broker is None else [f"broker {row.broker}"]
+    if not is_alone:
+        notes.append(row.path)
+    is_unread = not row.batches and (row.batches is None or bool(row.unreadable))
+    if is_unread or row.unreadable:
+        notes.append("not read" if is_unread else "a part was not read")
     if held is not None and held.held_offsets_count is not None:
         count = held.held_offsets_count
         notes.append(f"{count:,} offset{'s' * (count != 1)} held")
@@ -146,6 +165,7 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None) -> Lane:
         first_offset=min(known, default=0 if first is None else first),
         end_offset=max([*known, 1]),
         marks=tuple((name, each) for name, each in marks if each is not None),
+        is_unread=is_unread,
     )
 
 

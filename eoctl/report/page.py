@@ -30,7 +30,7 @@ from eoctl.report.markup import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from eoctl.report.model import HeldMark, Model
+    from eoctl.report.model import FindingMark, HeldMark, Model
 
 SCRIPTS = ("rows", "marks", "drawing", "moving", "finding", "start")
 MAX_ROWS = 500  # of a table on the page
@@ -40,6 +40,8 @@ TOLD_FIXES = 3
 GRAVE = ("error", "warning")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 WRONG = frozenset({"Start", "Cuts", "Lost", "Torn", "Copies", "Election"})
+# What a label of a check is called for somebody who never saw one.
+WORDS = {"Cuts": "Cut by a start", "Torn": "Torn transaction", "Start": "Start of the broker"}
 NOTHING_WRONG = "Nothing wrong was found in what was read."
 HINT = (
     "Click a mark for its offsets, file, position and a command. Drag to zoom, 0 to see all;"
@@ -194,11 +196,15 @@ def _verdict(model: Model) -> str:
 
 
 def _worst_findings(model: Model) -> str:
-    """The worst of them, each with its rule and its place, and how many more there are."""
-    own = [each for each in model.findings if not each.is_consequence and each.severity in GRAVE]
-    own.sort(key=lambda each: GRAVE.index(each.severity))
+    """The worst of them, each with its rule and its place, and how many more there are.
+
+    Of each rule and file one is told: the others say the same again.
+    """
+    own = [each for each in _worst_first(model) if not each.is_consequence]
+    told = list({(each.check_id, each.file): each for each in reversed(own)}.values())[::-1]
+    told.sort(key=_graveness)
     lines = []
-    for each in own[:TOLD_FINDINGS]:
+    for each in told[:TOLD_FINDINGS]:
         rule = tag("b", escaped(each.check_id))
         where = tag("bdi", escaped("/".join(each.file.split("/")[-2:])))
         place = "" if each.start_pos is None else f" at position {each.start_pos}"
@@ -213,8 +219,18 @@ def _worst_findings(model: Model) -> str:
     return tag("ul", "".join(lines), class_="worst") if lines else ""
 
 
+def _worst_first(model: Model) -> list[FindingMark]:
+    """No notes; errors before warnings, and records before what is made of them."""
+    return sorted((each for each in model.findings if each.severity in GRAVE), key=_graveness)
+
+
+def _graveness(row: FindingMark) -> tuple[int, bool, bool]:
+    is_derived = row.file.endswith((".index", ".timeindex", ".txnindex", ".snapshot"))
+    return GRAVE.index(row.severity), is_derived, row.base_offset is None
+
+
 def _line(label: str, text: str) -> str:
-    return f"{tag('b', escaped(label))} {_with_times(text)}"
+    return f"{tag('b', escaped(WORDS.get(label, label)))} {_with_times(text)}"
 
 
 def _answer(title: str, severity: str, content: str) -> str:
@@ -256,10 +272,9 @@ def _next(model: Model, labels: dict[str, Any]) -> str:
     else:
         first, done = paragraph(text), {text}
     then: dict[str, str] = {}
-    for severity in GRAVE:
-        for each in model.findings:
-            if each.severity == severity and each.fix and not each.is_consequence:
-                then.setdefault(each.fix, each.check_id)
+    for each in _worst_first(model):
+        if each.fix and not each.is_consequence:
+            then.setdefault(each.fix, each.check_id)
     others = [(fix, rule) for fix, rule in then.items() if fix not in done]
     lines = [
         tag("li", escaped(f"{rule}: ") + (command_box(fix) if _is_call(fix) else escaped(fix)))
@@ -288,10 +303,10 @@ def _timelines(static: str, left_out: Sequence[str]) -> str:
     return section(
         "timelines",
         "Timelines",
+        tag("p", escaped(HINT), class_="hint", id="hint", hidden=""),
+        tag("ul", legend, class_="legend", aria_label="legend"),
         tag("div", "", id="controls", hidden=""),
         tag("div", static, id="lanes"),
-        tag("ul", legend, class_="legend", aria_label="legend"),
-        tag("p", escaped(HINT), class_="hint", id="hint", hidden=""),
         tag("ul", notes, class_="left-out") if notes else "",
         tag("aside", "", id="detail", aria_label="selected mark", aria_live="polite", hidden=""),
     )

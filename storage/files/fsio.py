@@ -282,7 +282,8 @@ def put_file(
 ) -> None:
     """As `replace_file`, but for the last step: the name is not durable yet (`sync_dir`)."""
     path = os.fspath(path)
-    require_owner(Path(path).parent)
+    if attributes is None or attributes.uid != os.geteuid():
+        require_owner(Path(path).parent)  # of a file that stays one's own nothing has to be given
     require_replaceable(path)
     temp = _create_temp(fs, path, data, attributes)
     try:

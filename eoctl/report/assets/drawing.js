@@ -74,6 +74,7 @@ function drawLane(lane) {
   const span = view.to - view.from;
   const x = (value) => ((share(lane, value) - view.from) / span) * width;
   if (lane.kind === "partition") {
+    if (lane.is_unread) { ctx.fillStyle = hatch(ctx, css("--unread")); ctx.fillRect(0, 0, width, TALL[0]); }
     drawHeld(ctx, lane, x, width, height);
     drawVolume(ctx, lane, x, width);
     if (view.axis === "offset") drawLines(ctx, lane, x, height);

@@ -67,7 +67,7 @@ function show(lane, kind, row) {
   const fields = make("dl");
   for (const [name, value] of Object.entries(values)) {
     if (value === null || value === "" || name === "command" || name === "fix") continue;
-    fields.append(make("div", {}, make("dt", { textContent: name.replace(/_/g, " ") }),
+    fields.append(make("div", {}, make("dt", { textContent: name.replace(/_ms$/, "").replace(/_/g, " ") }),
       make("dd", { textContent: shownValue(name, value) })));
   }
   const heading = make("h3", {}, make("bdi", { textContent: lane.title }), ` ${WORDS[kind]} ${what}`);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recovery.checks.grounds.broker_version import NEWEST, unsupported_features
@@ -20,7 +21,7 @@ from recovery.fsck.verdict import (
 )
 from recovery.rules.findings import Severity
 from storage.dirs.partition import Partition
-from storage.errors import EoctlError
+from storage.errors import AccessError, EoctlError
 from storage.file_names import METADATA_TOPIC
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
     What goes at a start, and since when a transaction is open, is read here: the bytes that go,
     and a batch for each partition.
     """
-    partitions = {
-        each.selected.partition.path: Partition.of(each.selected, each.image) for each in run.jobs
-    }
+    partitions = dict(_listable(run))
     cuts = [*_cuts(run, partitions)]
     held = [*_held(run, partitions)]
     starts = [_start(run, request, each) for each in _nodes(run)]
@@ -70,6 +69,13 @@ def verdict_of_run(run: CheckRun, request: CheckRequest) -> DirectoryVerdict:
         checked=_checked(run, request, partitions.values()),
         call=call,
     )
+
+
+def _listable(run: CheckRun) -> Iterator[tuple[str, Partition]]:
+    """Partitions by directory, without those that cannot be listed, which their rows say."""
+    for each in run.jobs:
+        with suppress(AccessError):
+            yield each.selected.partition.path, Partition.of(each.selected, each.image)
 
 
 def _checked(run: CheckRun, request: CheckRequest, partitions: Iterable[Partition]) -> Checked:
@@ -104,6 +110,8 @@ def _findings_count(row: PartitionRow) -> int:
 
 def _cuts(run: CheckRun, partitions: dict[str, Partition]) -> Iterator[StartCut]:
     for row in run.rows:
+        if row.path not in partitions:
+            continue
         try:
             cut = start_cut(partitions[row.path], row, run.changes_of.get(row.path, ()))
         except EoctlError:
@@ -206,4 +214,5 @@ def _gaps(run: CheckRun, request: CheckRequest, rows: tuple[PartitionRow, ...]) 
     if request.is_fast and any(row.recovered_bytes for row in rows):
         yield "it verifies checksums, and they were not looked at (--fast)"
     if run.unreadable_count:
-        yield f"{run.unreadable_count} files could not be read"
+        count = run.unreadable_count
+        yield f"{count} file{'s' * (count != 1)} could not be read"

@@ -342,8 +342,12 @@ class ReportGathering(Generic[Run]):
                 yield SourceMark(what, value)
         yield SourceMark("clock", self._world.moment.describe())
         if run.unreadable_count:
-            what = f"{run.unreadable_count} files, or parts of them, could not be read"
-            yield SourceMark("not read", what, str(Severity.ERROR))
+            count = run.unreadable_count
+            what = f"{count} file{'s' * (count != 1)}, or parts of {'them' if count > 1 else 'it'}"
+            names = [row.path for row in run.rows if row.unreadable or row.batches is None]
+            more = f" and {len(names) - TOLD_COUNT:,} more" if len(names) > TOLD_COUNT else ""
+            where = f": {', '.join(names[:TOLD_COUNT])}{more}" if names else ""
+            yield SourceMark("not read", f"{what}, could not be read{where}", str(Severity.ERROR))
         told = dict.fromkeys([*run.notes, *self._world.notes[2:], *self._notes])
         for each in told:
             yield SourceMark("note", each)
@@ -379,7 +383,8 @@ def _of_torn(torn: Sequence[TornMark]) -> Iterator[VerdictMark]:
         text = f"{each.why}: {whose}: {', '.join(told) or ' '.join((place, each.detail or ''))}"
         yield VerdictMark("Torn", str(Severity.WARNING), text)
     if len(torn) > TOLD_COUNT:
-        text = f"{len(torn) - TOLD_COUNT:,} more transactions are torn"
+        count = len(torn) - TOLD_COUNT
+        text = f"{count:,} more transaction{'s are' if count > 1 else ' is'} torn"
         yield VerdictMark("Torn", str(Severity.WARNING), text)
 
 
@@ -398,7 +403,8 @@ def _of_copies(copies: Copies) -> Iterator[VerdictMark]:
         text = f"{each.topic}-{each.partition}: {whose} {what}"
         yield VerdictMark("Copies", str(Severity.WARNING), text)
     if len(parted) > TOLD_COUNT:
-        text = f"{len(parted) - TOLD_COUNT:,} more pairs of copies part"
+        count = len(parted) - TOLD_COUNT
+        text = f"{count:,} more {'pair of copies parts' if count == 1 else 'pairs of copies part'}"
         yield VerdictMark("Copies", str(Severity.WARNING), text)
 
 
@@ -423,7 +429,8 @@ def _of_elections(changes: Sequence[ChangeMark]) -> Iterator[VerdictMark]:
         )
         yield VerdictMark("Election", str(Severity.WARNING), text)
     if len(unclean) > TOLD_COUNT:
-        text = f"{len(unclean) - TOLD_COUNT:,} earlier ones were unclean, too"
+        count = len(unclean) - TOLD_COUNT
+        text = f"{count:,} earlier one{'s were' if count > 1 else ' was'} unclean, too"
         yield VerdictMark("Election", str(Severity.WARNING), text)
     if alone:
         names = {(each.topic, each.partition) for each in alone}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from eoctl.output import OutputFormat, Report, emit, message
 from eoctl.report_files import umask
 from eoctl.runs.report.gather import gather
 from storage.dirs.discovery import require_outside_log_dirs
-from storage.errors import RefusedError, UsageError
+from storage.errors import AccessError, RefusedError, UsageError
 from storage.files import fsio
 from storage.files.file_attributes import FileAttributes
 from storage.shell_words import pasted
@@ -76,6 +77,11 @@ def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
     """
     if not to or to.endswith("/"):
         raise UsageError(f"{option}: no file is named", next_step=f"{option} report.html")
+    if to == "-":
+        raise UsageError(
+            f"{option} -: a page goes into a file, not to standard output",
+            next_step=f"{option} report.html",
+        )
     require_outside_log_dirs(to, "name a file elsewhere")
     if os.path.lexists(to):
         if Path(to).is_dir():
@@ -85,3 +91,6 @@ def require_target(to: str, *, is_forced: bool, option: str = "--to") -> None:
         if not is_forced:
             raise RefusedError(f"{to}: is there already", next_step="--force, or another name")
     fsio.require_replaceable(to)
+    directory = Path(to).parent
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise AccessError(OSError(EACCES, os.strerror(EACCES)), str(directory))

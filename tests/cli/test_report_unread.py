@@ -1,0 +1,137 @@
+"""`eoctl report` of what cannot be read, into places of others, and what stands first in it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from storage.files import file_attributes
+from tests.changes import rows_of
+from tests.cli.test_report import island_of
+from tests.kafka.broker import copy_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.running import Outcome
+
+NOW = ("--now", "dir", "--jobs", "1")
+
+
+@pytest.fixture
+def closed(killed: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log dir in which a partition belongs to somebody else."""
+    listed = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if str(path).endswith("/plain-0"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    return killed
+
+
+def test_a_partition_that_may_not_be_listed_is_told_of_and_the_rest_is_read(
+    closed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    done = eoctl("report", closed, *NOW, "--to", to, "--output", "jsonl")
+    assert done.status == eoctl("check", closed, *NOW, "--output", "jsonl").status
+    assert done.status in {1, 5}
+    first, _, rest = to.read_text().partition('id="timelines"')
+    assert f"could not be read: {closed}/plain-0" in first
+    assert 'class="badge">fine' not in first
+    assert "txn-0" in rest
+    lanes = island_of(to.read_bytes())["lanes"]
+    assert [each["title"] for each in lanes if each["is_unread"]] == ["plain-0"]
+    assert "not read" in lanes[0]["note"]
+    assert '<rect class="unread"' in rest
+
+
+def test_a_check_on_a_terminal_tells_of_it_too(closed: Path, eoctl: Callable[..., Outcome]) -> None:
+    table = eoctl("check", closed, *NOW, "--output", "table")
+    assert table.status == eoctl("check", closed, *NOW, "--output", "jsonl").status
+    assert "plain-0: cannot be read" in table.text
+    for verb in (["describe"], ["txn", "list"]):
+        shown = eoctl(*verb, closed, "--picture")
+        assert shown.status in {1, 5}, shown.errors
+        assert "txn-0" in shown.text
+
+
+def test_it_goes_into_a_directory_of_another_user(
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /tmp is, which is root's: the page is no broker's file, and stays one's own."""
+    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    to = tmp_path / "r.html"
+    done = eoctl("report", killed, *NOW, "--to", to)
+    assert done.status == 0, done.errors
+    assert to.stat().st_uid == os.geteuid()
+
+
+def test_a_place_that_may_not_be_written_to_is_told_before_the_work(
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: str(path) != str(tmp_path))
+    done = eoctl("report", killed, *NOW, "--to", tmp_path / "r.html")
+    assert done.status == 3
+    assert done.errors.startswith(f"eoctl: {tmp_path}: Permission denied")
+
+
+def test_a_page_is_not_printed(killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path) -> None:
+    done = eoctl("report", killed, "--to", "-")
+    assert done.status == 2
+    assert "not to standard output" in done.errors
+    assert not (tmp_path / "-").exists()
+
+
+# --- what stands first ----------------------------------------------------------------------------
+
+
+def test_records_are_told_of_before_what_is_made_of_them(
+    kafka: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """An index can be rebuilt, and each of its entries says the same again."""
+    (kafka / "idem-gzip-0" / f"{0:020d}.index").write_bytes(b"\xff" * 64)
+    log = kafka / "plain-1" / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 1
+    log.write_bytes(data)
+    to = tmp_path / "r.html"
+    done = eoctl("report", kafka, *NOW, "--to", to, "--output", "jsonl")
+    found = [each["check_id"] for each in rows_of(done, "finding") if each["severity"] == "error"]
+    assert found.count("IDX-2") > 1
+    first = to.read_text().partition('id="timelines"')[0]
+    wrong = first.partition('<ul class="worst">')[2].partition("</ul>")[0]
+    assert wrong.count("<b>IDX-2</b>") == 1
+    assert wrong.index("<b>BAT-1</b>") < wrong.index("<b>IDX-2</b>")
+    then = first.partition("then, by what was found")[2]
+    assert then.find("BAT-1") < then.find("IDX-2")
+
+
+def test_copies_that_part_come_first(
+    diverged: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    eoctl("report", *sorted(diverged.iterdir()), *NOW, "--to", to)
+    titles = [each["title"] for each in island_of(to.read_bytes())["lanes"]]
+    assert titles[0] == "div-0"
+    text = to.read_text()
+    assert "1 more pairs" not in text
+    assert text.index('class="legend"') < text.index('id="lanes"')
+
+
+def test_lanes_of_one_name_are_told_apart(
+    kafka: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """A partition in two log dirs of one broker."""
+    other = copy_log_dir(kafka, tmp_path / "other")
+    to = tmp_path / "r.html"
+    eoctl("report", kafka, other, *NOW, "--topic", "txn", "--to", to)
+    lanes = [each for each in island_of(to.read_bytes())["lanes"] if each["kind"] == "partition"]
+    notes = {each["note"].split(", ")[1] for each in lanes if each["title"] == "txn-0"}
+    assert notes == {f"{kafka}/txn-0", f"{other}/txn-0"}

@@ -3,10 +3,9 @@
     python -m bench.history [--operations 1000000] [--runs 3] [--directory DIR]
 
 An operation is a send; each has two lines, what was asked and what was answered. Twelve partitions,
-four producers, values of 30 characters; every tenth send is in a transaction with the nine after
-it, when `--transactions` is given. Two consumers have read everything, one of them at the end, in
-polls of 500 records. The same lines read by `json.loads` and nothing else are the measure beside
-it.
+four producers, values of 30 characters; once without transactions, and once with each ten sends in
+one. Two consumers have read everything, one of them at the end, in polls of 500 records. The same
+lines read by `json.loads` and nothing else are the measure beside it.
 """
 
 from __future__ import annotations

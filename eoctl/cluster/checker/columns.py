@@ -55,14 +55,15 @@ class PartitionColumns:
     Attributes:
         ack_hash, ack_offset, ack_line, ack_invoked: of each value that was acknowledged: its hash,
             offset or NO_OFFSET, and the lines of the answer and of what was asked, 0: unknown.
-        ack_transactions: place among these -> number of the transaction.
+        ack_transaction: of each of these: number of the transaction, or NO_TRANSACTION.
         fail_hash, fail_line, fail_invoked: what surely was not done.
         info_hash, info_line: what may be there or not.
         read_hash, read_offset, read_line: of each record that was read with a value; the line times
             two, plus one if it was read as committed.
-        gap_start, gap_end, gap_line, gap_before: offsets that were passed over, half open, and the
-            lines of the polls on both sides; the line times four, plus one within one poll, plus
-            two if it was read as committed.
+        gap_start, gap_end, gap_line: offsets that were passed over, half open, and the line of the
+            poll that shows it; the line times four, plus one within one poll, plus two if it was
+            read as committed.
+        gap_before: of those between two polls, in order: the line of the first one.
         leaders: leader epoch -> who has acknowledged in it, and in which line.
     """
 
@@ -73,7 +74,7 @@ class PartitionColumns:
         self.ack_offset = array("q")
         self.ack_line = array("q")
         self.ack_invoked = array("q")
-        self.ack_transactions: dict[int, int] = {}
+        self.ack_transaction = array("q")
         self.fail_hash = array("q")
         self.fail_line = array("q")
         self.fail_invoked = array("q")
@@ -89,6 +90,11 @@ class PartitionColumns:
         self.leaders: dict[int, tuple[int, int]] = {}
         self.watermarks = Watermarks()
         self.last_end: ReadEnd | None = None
+
+    def forget_gaps(self) -> None:
+        """Once they are judged nobody asks for them; one lies at each end of a transaction."""
+        self.gap_start, self.gap_end = array("q"), array("q")
+        self.gap_line, self.gap_before = array("q"), array("q")
 
 
 class Watermarks:
@@ -142,13 +148,14 @@ class HistoryColumns:
 
     def of(self, topic: object, number: object) -> PartitionColumns:
         """The columns of a partition. Raises BadLineError: there can be none."""
+        if type(topic) is str and type(number) is int:
+            found = self.by_key.get((topic, number))
+            if found is not None:
+                return found
         if type(topic) is not str or not topic:
             raise BadLineError("no topic")
         if type(number) is not int or not 0 <= number <= INT32_MAX:
             raise BadLineError("no partition from 0 to 2147483647")
-        found = self.by_key.get((topic, number))
-        if found is not None:
-            return found
         found = self.by_key[topic, number] = PartitionColumns(TopicPartition(topic, number))
         return found
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
+
+
+MERGED_ROWS = 1 << 16  # before it is worth it to look for what is there twice
 
 
 class Edges(NamedTuple):
@@ -34,11 +37,27 @@ class Edges(NamedTuple):
         return Edges._make(each[is_new] for each in one)
 
 
-def join_edges(edges: list[Edges]) -> Edges:
-    """All edges together."""
-    if not edges:
-        return Edges._make(np.empty(0, np.int64) for _ in range(4))
-    return Edges._make(np.concatenate(columns) for columns in zip(*edges, strict=True))
+def unique_edges(parts: Iterable[Edges]) -> Edges:
+    """Each edge of all parts once, the first.
+
+    Parts are put together once they are as many rows as what is unique so far: neither do all rows
+    lie side by side, nor is what is unique sorted again for each part.
+    """
+    kept = Edges._make(np.empty(0, np.int64) for _ in range(4))
+    waiting: list[Edges] = []
+    rows_count = 0
+    for each in parts:
+        waiting.append(each)
+        rows_count += len(each.source)
+        if rows_count > max(len(kept.source), MERGED_ROWS):
+            kept = _joined([kept, *waiting])
+            waiting.clear()
+            rows_count = 0
+    return _joined([kept, *waiting])
+
+
+def _joined(edges: list[Edges]) -> Edges:
+    return Edges._make(np.concatenate(columns) for columns in zip(*edges, strict=True)).unique()
 
 
 def components(edges: Edges) -> Iterator[list[int]]:
@@ -46,7 +65,7 @@ def components(edges: Edges) -> Iterator[list[int]]:
 
     `edges` are unique.
     """
-    nodes, begins, targets = _rows(edges)
+    nodes, begins, targets = _rows(_spanned(edges))
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -104,6 +123,25 @@ def shortest_circle(edges: Edges, nodes: list[int], start: int) -> list[int]:
                 came[target] = row
                 queue.append(target)
     raise AssertionError("nodes that reach each other have a circle")
+
+
+def _spanned(edges: Edges) -> Edges:
+    """The edges that may be of a circle.
+
+    A circle that goes up must come down: between its lowest and its highest node each step is
+    spanned by an edge downwards. Where none goes down, most often everywhere, there is no circle.
+    """
+    if not len(edges.source):
+        return edges
+    steps = np.zeros(int(max(edges.source.max(), edges.target.max())) + 1, np.int64)
+    falls = edges.target < edges.source
+    np.add.at(steps, edges.target[falls], 1)
+    np.add.at(steps, edges.source[falls], -1)
+    is_spanned = np.cumsum(steps) > 0  # the step from this node to the next one
+    is_inside = is_spanned.copy()
+    is_inside[1:] |= is_spanned[:-1]
+    kept = is_inside[edges.source] & is_inside[edges.target]
+    return Edges._make(each[kept] for each in edges)
 
 
 def _rows(edges: Edges) -> tuple[list[int], list[int], list[int]]:

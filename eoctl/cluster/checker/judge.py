@@ -87,7 +87,9 @@ class _Histories:
             self.healed_line = line if self.is_healed else self.healed_line
             return
         if kind == "invoke":
-            waiting = self._open.setdefault(process, {})
+            waiting = self._open.get(process)
+            if waiting is None:
+                waiting = self._open[process] = {}
             if operation.id in waiting:
                 raise BadLineError(
                     f"operation {operation.id} of {process} is begun again, and was not answered"

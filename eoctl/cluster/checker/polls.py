@@ -216,5 +216,6 @@ def _gap(
 ) -> None:
     columns.gap_start.append(start)
     columns.gap_end.append(end)
-    columns.gap_before.append(lines[0])
     columns.gap_line.append(4 * lines[1] + flags)
+    if not flags & 1:
+        columns.gap_before.append(lines[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from storage.errors import AccessError, RefusedError
@@ -16,6 +17,7 @@ VERSION = 1
 TYPES = frozenset({"invoke", "ok", "fail", "info"})
 OPERATIONS = frozenset({"send", "poll", "begin", "commit", "abort", "fault", "heal"})
 MAX_LINE_BYTES = 1 << 25
+_NAMED = itemgetter("type", "process", "id", "time_us", "op")
 
 
 class Operation(NamedTuple):
@@ -105,7 +107,7 @@ class HistoryReader:
                     text = line.decode()
                     if text[0] == "{":  # without the looks for white space
                         value, end = decoder.raw_decode(text)
-                        if text[end:].strip():
+                        if text[end:] != "\n" and text[end:].strip():
                             value = None
                     else:
                         value = decoder.decode(text)
@@ -115,15 +117,16 @@ class HistoryReader:
                         return
                     self.skipped.append(SkippedLine(number, _no_json(line)))
                     continue
-                why = _why_not(value, time_us)
-                if why:
-                    self.skipped.append(SkippedLine(number, why))
+                try:
+                    kind, process, identity, at_us, operation = _NAMED(value)
+                    is_good = _is_good(kind, process, identity, at_us, operation, time_us)
+                except (KeyError, TypeError):
+                    is_good = False
+                if not is_good:
+                    self.skipped.append(SkippedLine(number, _why_not(value, time_us)))
                     continue
-                time_us = value["time_us"]
-                yield Operation(
-                    value["type"], value["process"], value["id"], time_us, value["op"], value,
-                    number,
-                )  # fmt: skip
+                time_us = at_us
+                yield Operation(kind, process, identity, at_us, operation, value, number)
         except OSError as error:
             raise AccessError(error, self._path) from error
 
@@ -141,7 +144,23 @@ def _no_json(line: bytes) -> str:
     return "no JSON" if line.strip() else "empty"
 
 
+def _is_good(
+    kind: object, process: object, number: object, at_us: object, operation: object, time_us: int
+) -> bool:
+    """Whether a line says what each has to. Raises TypeError: it does not."""
+    return (
+        kind in TYPES
+        and operation in OPERATIONS
+        and type(process) is str
+        and type(number) is int
+        and -INT64_MAX <= number <= INT64_MAX
+        and type(at_us) is int
+        and time_us <= at_us <= INT64_MAX
+    )
+
+
 def _why_not(value: object, time_us: int) -> str:
+    """Why a line is none that is good."""
     if not isinstance(value, dict):
         return "no JSON object"
     get = value.get
@@ -156,6 +175,4 @@ def _why_not(value: object, time_us: int) -> str:
     if not -INT64_MAX <= number <= INT64_MAX:
         return "an id of more than 64 bits"
     at_us = get("time_us")
-    if type(at_us) is not int or not time_us <= at_us <= INT64_MAX:
-        return f"time {str(at_us)[:20]} after {time_us}"
-    return ""
+    return f"time {str(at_us)[:20]} after {time_us}"

@@ -53,12 +53,8 @@ class SendRules:
         columns = self._columns.of(fields.get("topic"), fields.get("partition"))
         text = text_of(fields.get("value"))
         self.counts["invoke"] = self.counts.get("invoke", 0) + 1
-        return OpenSend(
-            line,
-            columns,
-            None if text is None else hash(text),
-            self._last.get((operation.process, columns)),
-        )
+        value = None if text is None else hash(text)
+        return OpenSend(line, columns, value, self._last.get((operation.process, columns)))
 
     def answered(
         self, operation: Operation, line: int, asked: OpenSend | None, transaction: int
@@ -80,12 +76,11 @@ class SendRules:
             if offset != NO_OFFSET:
                 self._take_order(operation.process, columns, offset, value or 0, line, asked)
             if value is not None:
-                if transaction >= 0:
-                    columns.ack_transactions[len(columns.ack_hash)] = transaction
                 columns.ack_hash.append(value)
                 columns.ack_offset.append(offset)
                 columns.ack_line.append(line)
                 columns.ack_invoked.append(invoked)
+                columns.ack_transaction.append(transaction)
         elif value is None:
             pass
         elif kind == "fail":

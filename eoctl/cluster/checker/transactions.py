@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from eoctl.cluster.checker.columns import NO_OFFSET, NO_TRANSACTION, BadLineError, ints
-from eoctl.cluster.checker.cycles import Edges, components, join_edges, shortest_circle
+from eoctl.cluster.checker.cycles import Edges, components, shortest_circle, unique_edges
 from eoctl.cluster.checker.polls import READ_COMMITTED
 from eoctl.cluster.checker.values import ABORTED, COMMITTED, UNKNOWN, TransactionFates
 from eoctl.cluster.checker.verdict import MAX_OF_A_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from eoctl.cluster.checker.verdict import FoundLines
 
     Flags = NDArray[np.bool_]
-
-
-class _Known:
-    """Lines of a transaction: where its commit was asked for, and what it ended with."""
-
-    __slots__ = ("asked", "ended", "fate", "name")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.asked = self.ended = 0
-        self.fate = UNKNOWN
 
 
 class _Part(NamedTuple):
@@ -53,12 +42,18 @@ class _Part(NamedTuple):
 
 
 class TransactionRules:
-    """Takes what belongs to transactions; judges them at the end."""
+    """Takes what belongs to transactions; judges them at the end.
+
+    Of each by its number: the line where its commit was asked for, the line of what ended it, and
+    its fate.
+    """
 
     def __init__(self, found: FoundLines) -> None:
         self._found = found
         self._numbers: dict[str, int] = {}
-        self._known: list[_Known] = []
+        self._asked = array("q")
+        self._ended = array("q")
+        self._fate = array("b")
         self._read_hash = array("q")
         self._read_transaction = array("q")
         self._read_line = array("q")
@@ -72,8 +67,10 @@ class TransactionRules:
             raise BadLineError("a transaction that has no name")
         found = self._numbers.get(name)
         if found is None:
-            found = self._numbers[name] = len(self._known)
-            self._known.append(_Known(name))
+            found = self._numbers[name] = len(self._fate)
+            self._asked.append(0)
+            self._ended.append(0)
+            self._fate.append(UNKNOWN)
         return found
 
     def take(self, operation: Operation, line: int) -> None:
@@ -81,15 +78,14 @@ class TransactionRules:
         number = self.number_of(operation)
         if number == NO_TRANSACTION:
             raise BadLineError(f"{operation.op} of no transaction")
-        known = self._known[number]
         if operation.op == "commit":
             if operation.type == "invoke":
-                known.asked = known.asked or line
+                self._asked[number] = self._asked[number] or line
             elif operation.type != "info":
-                known.fate = COMMITTED if operation.type == "ok" else ABORTED
-                known.ended = line
+                self._fate[number] = COMMITTED if operation.type == "ok" else ABORTED
+                self._ended[number] = line
         elif operation.op == "abort" and operation.type == "ok":
-            known.fate, known.ended = ABORTED, line
+            self._fate[number], self._ended[number] = ABORTED, line
 
     def read(self, operation: Operation, given: list[GivenRecords], line: int) -> None:
         """Take what was read within a transaction. Raises BadLineError."""
@@ -104,29 +100,27 @@ class TransactionRules:
 
     def fates(self, *, is_whole: bool) -> TransactionFates:
         """What became of each; not `is_whole`: lines are missing, one may have asked to commit."""
-        fates = [
-            ABORTED if each.fate == UNKNOWN and not each.asked and is_whole else each.fate
-            for each in self._known
-        ]
-        return TransactionFates(
-            np.array(fates, np.int64),
-            np.array([each.asked for each in self._known], np.int64),
-            np.array([each.ended for each in self._known], np.int64),
-        )
+        # What belongs to no transaction finds its place at the end: NO_TRANSACTION.
+        fate = np.array([*self._fate, COMMITTED], np.int8)
+        asked = np.array([*self._asked, 0], np.int64)
+        if is_whole:
+            fate[(fate == UNKNOWN) & (asked == 0)] = ABORTED
+        return TransactionFates(fate, asked, np.array([*self._ended, 0], np.int64))
 
     def judge(self, partitions: Iterable[PartitionValues], fates: TransactionFates) -> None:
         """Find what is wrong, once each partition has been judged."""
         judged = [*partitions]
-        if not self._known or not judged:
+        if not self._numbers or not judged:
             return
-        self._torn(judged)
-        writes = join_edges([_behind(each) for each in judged]).unique()
-        reads = self._reads(judged, fates).unique()
+        names = [*self._numbers]
+        self._torn(judged, names)
+        writes = unique_edges(_behind(each) for each in judged)
+        reads = unique_edges(self._reads(judged, fates))
         told: set[int] = set()
         for kind, edges in (
             ("G1c", reads),
             ("G0", writes),
-            ("G1c-mixed", join_edges([reads, writes]).unique()),
+            ("G1c-mixed", unique_edges((reads, writes))),
         ):
             for nodes in components(edges):
                 new = [each for each in nodes if each not in told]
@@ -134,17 +128,17 @@ class TransactionRules:
                     continue  # in circles of one kind already
                 told |= {*nodes}
                 circle = shortest_circle(edges, nodes, new[0] if new else nodes[0])
-                known = [self._known[int(edges.source[row])] for row in circle]
-                names = [each.name for each in known]
+                known = [int(edges.source[row]) for row in circle]
                 lines = {
                     int(each[row])
                     for row in circle
                     for each in (edges.source_line, edges.target_line)
                 }
-                lines |= {each.ended for each in known}
-                self._found.add(kind, "", NO_OFFSET, lines, details=(*names,))
+                lines |= {self._ended[each] for each in known}
+                told_names = (*(names[each] for each in known),)
+                self._found.add(kind, "", NO_OFFSET, lines, details=told_names)
 
-    def _torn(self, judged: list[PartitionValues]) -> None:
+    def _torn(self, judged: list[PartitionValues], names: list[str]) -> None:
         seen: dict[int, _Part] = {}
         gone: dict[int, _Part] = {}
         gone_of, seen_of = (
@@ -165,8 +159,8 @@ class TransactionRules:
         for number, lost in gone.items():
             there = seen.get(number)
             if there is not None:
-                known = self._known[number]
-                lines = {*there.lines, *lost.lines, known.ended or known.asked} - {0}
+                ended = self._ended[number] or self._asked[number]
+                lines = {*there.lines, *lost.lines, ended} - {0}
                 self._found.add(
                     "torn-transaction",
                     lost.partition,
@@ -174,17 +168,16 @@ class TransactionRules:
                     lines,
                     hash=lost.hash,
                     other_hash=there.hash,
-                    details=(known.name,),
+                    details=(names[number],),
                 )
 
-    def _reads(self, judged: list[PartitionValues], fates: TransactionFates) -> Edges:
+    def _reads(self, judged: list[PartitionValues], fates: TransactionFates) -> Iterator[Edges]:
         """From who wrote a value to who has read it."""
         readers = ints(self._read_transaction)
         rows = np.flatnonzero(fates.fate[readers] == COMMITTED)
         value, reader, line = (
             column[rows] for column in (ints(self._read_hash), readers, ints(self._read_line))
         )
-        edges = []
         for each in judged:
             sent = each.sent
             written = np.flatnonzero((sent.transaction >= 0) & (sent.fate == COMMITTED))
@@ -195,15 +188,12 @@ class TransactionRules:
             place = order[np.minimum(at, len(order) - 1)]
             is_known = sent.hash[place] == value
             place = place[is_known]
-            edges.append(
-                Edges(
-                    source=sent.transaction[place],
-                    target=reader[is_known],
-                    source_line=sent.line[place],
-                    target_line=line[is_known],
-                )
+            yield Edges(
+                source=sent.transaction[place],
+                target=reader[is_known],
+                source_line=sent.line[place],
+                target_line=line[is_known],
             )
-        return join_edges(edges)
 
 
 def _gone_rows(values: PartitionValues) -> Flags:

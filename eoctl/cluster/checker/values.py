@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from eoctl.cluster.checker.columns import NO_TRANSACTION, ints
+from eoctl.cluster.checker.columns import ints
 from eoctl.cluster.checker.verdict import MAX_OF_A_KIND
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Fates = NDArray[np.int8]
 
 # What became of a transaction.
 COMMITTED, ABORTED, UNKNOWN = 0, 1, 2
@@ -40,12 +41,12 @@ class TransactionFates(NamedTuple):
     """By number of a transaction.
 
     Attributes:
-        fate: COMMITTED, ABORTED or UNKNOWN.
+        fate: COMMITTED, ABORTED or UNKNOWN; one more at the end, COMMITTED, of NO_TRANSACTION.
         asked_line: where its commit was asked for; 0: it was not.
-        end_line: of what ended it.
+        end_line: of what ended it; one more at the end, 0, of NO_TRANSACTION.
     """
 
-    fate: Ints
+    fate: Fates
     asked_line: Ints
     end_line: Ints
 
@@ -69,7 +70,6 @@ class SentColumns(NamedTuple):
     Attributes:
         transaction: number, or NO_TRANSACTION.
         fate: of that; without one COMMITTED.
-        ended: the line of its end; 0: there is none.
     """
 
     hash: Ints
@@ -77,8 +77,7 @@ class SentColumns(NamedTuple):
     line: Ints
     invoked: Ints
     transaction: Ints
-    fate: Ints
-    ended: Ints
+    fate: Fates
 
 
 class PartitionValues:
@@ -126,6 +125,7 @@ class PartitionValues:
         self._failed(found, replicas or ())
         self._gone(found, replicas)
         self._skipped(found)
+        self._columns.forget_gaps()
         self._watermark(found)
         self._uncommitted(found)
         if replicas is not None:
@@ -195,7 +195,7 @@ class PartitionValues:
         for number in np.flatnonzero(at >= 0):
             place, read = int(aborted[number]), int(rows[at[number]])
             sent = self.sent
-            lines = {int(sent.line[place]), int(self.read_mark[read]) // 2, int(sent.ended[place])}
+            lines = {int(sent.line[place]), int(self.read_mark[read]) // 2, self._ended(place)}
             lines -= {0}
             found.add(
                 "G1a",
@@ -247,7 +247,7 @@ class PartitionValues:
 
     def _tell(self, found: FoundLines, kind: str, place: int, where: str) -> None:
         sent = self.sent
-        lines = {int(sent.invoked[place]), int(sent.line[place]), int(sent.ended[place])}
+        lines = {int(sent.invoked[place]), int(sent.line[place]), self._ended(place)}
         if self.shown:
             lines |= {int(each[place]) for each in self.shown}
         elif where and self._situation.healed_line:
@@ -255,6 +255,10 @@ class PartitionValues:
         offset = int(self.sent.offset[place])
         value = int(sent.hash[place])
         found.add(kind, self.name, offset, lines, hash=value, details=(where,))
+
+    def _ended(self, place: int) -> int:
+        """The line that ended the transaction of a value sent; 0: there is none."""
+        return int(self._situation.fates.end_line[self.sent.transaction[place]])
 
     def _passed_over(self, found: FoundLines) -> tuple[Ints, Ints]:
         """The lines that show of each value sent that it is not there, if nobody has read it."""
@@ -311,7 +315,8 @@ class PartitionValues:
             offset = np.concatenate((sent.offset[counts], self.read_offset[read]))
             value = np.concatenate((sent.hash[counts], self.read_hash[read]))
             line = np.concatenate((sent.line[counts], self.read_mark[read] // 2))
-            ended = np.concatenate((sent.ended[counts], np.zeros(int(read.sum()), np.int64)))
+            ends = self._situation.fates.end_line[sent.transaction[counts]]
+            ended = np.concatenate((ends, np.zeros(int(read.sum()), np.int64)))
             order = np.lexsort((line, offset))
             offset, value, line = offset[order], value[order], line[order]
             at = np.searchsorted(offset, gaps.start)
@@ -466,7 +471,9 @@ class _Gaps:
         self.end = ints(columns.gap_end)[order]
         self.line = mark[order] // 4
         self.is_within = mark[order] & 1 == 1
-        self.before = ints(columns.gap_before)[order]
+        before = mark // 4
+        before[mark & 1 == 0] = ints(columns.gap_before)
+        self.before = before[order]
         # Of all gaps up to one: which ends last, so that one that holds an offset is found.
         self._longest = np.zeros(len(order), np.int64)
         if len(order):
@@ -497,23 +504,14 @@ def _differing(key: Ints, value: Ints, line: Ints) -> list[tuple[int, int]]:
 
 
 def _sent(columns: PartitionColumns, situation: Situation) -> SentColumns:
-    count = len(columns.ack_hash)
-    transaction = np.full(count, NO_TRANSACTION)
-    fate = np.full(count, COMMITTED)
-    ended = np.zeros(count, np.int64)
-    if columns.ack_transactions:
-        places = np.fromiter(columns.ack_transactions, np.int64)
-        transaction[places] = np.fromiter(columns.ack_transactions.values(), np.int64)
-        fate[places] = situation.fates.fate[transaction[places]]
-        ended[places] = situation.fates.end_line[transaction[places]]
+    transaction = ints(columns.ack_transaction)
     return SentColumns(
         hash=ints(columns.ack_hash),
         offset=ints(columns.ack_offset),
         line=ints(columns.ack_line),
         invoked=ints(columns.ack_invoked),
         transaction=transaction,
-        fate=fate,
-        ended=ended,
+        fate=situation.fates.fate[transaction],
     )
 
 

@@ -106,7 +106,7 @@ def test_a_directory_that_was_changed_is_condemned(eoctl: Run, play: Path) -> No
     checked = eoctl("cluster", "check", "play", "-o", "jsonl")
     assert checked.status == 1
     assert {each["kind"] for each in rows(checked)} == {
-        "lost-write", "precommitted-read", "damaged-replica",
+        "lost-write", "precommitted-read", "damaged-replica", "replica-lags",
     }  # fmt: skip
 
 

@@ -142,6 +142,49 @@ def test_below_the_high_watermark_of_both_replicas_agree_at_any_time(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_after_the_heal_each_replica_has_all_below_the_high_watermark(
+    story: Story, replicas: Replicas, *, is_told: bool
+) -> None:
+    noted = {} if is_told else {"high_watermark": 2}
+    replicas.add("a", "b", "c", **noted)
+    replicas.add("a", "b", **noted)
+    replicas.add("a")
+    story.note("info", "n", 0, "fault", fault="kill")
+    assert replicas.judged(story).counts == {}
+    story.note("info", "n", 0, "heal")
+    if is_told:
+        assert replicas.judged(story).counts == {}  # who knows what was committed
+        number = story.number()
+        story.note("invoke", "c", number, "poll", seek={"t-0": 0})
+        story.note(
+            "ok", "c", number, "poll", records={"t-0": [[0, "a"], [1, "b"]]},
+            high_watermark={"t-0": 2}, final=True,
+        )  # fmt: skip
+    verdict = replicas.judged(story)
+    assert verdict.counts == {"replica-lags": 1}
+    (finding,) = verdict.findings
+    assert finding.words == "node-2 ends at 1, below the high watermark 2"
+    assert (finding.offset, len(finding.witness)) == (1, 2 if is_told else 1)
+    story.note("info", "n", 0, "fault", fault="kill")
+    assert replicas.judged(story).counts == {}
+
+
+def test_without_a_word_of_the_heal_a_replica_may_lag(story: Story, replicas: Replicas) -> None:
+    replicas.add("a", "b", "c", high_watermark=3)
+    replicas.add("a", "b")
+    assert replicas.judged(story).counts == {}
+
+
+def test_a_high_watermark_noted_beyond_the_end_of_a_log_is_none(
+    story: Story, replicas: Replicas
+) -> None:
+    replicas.add("a", "b", high_watermark=9)
+    replicas.add("a", "b", "c")
+    story.note("info", "n", 0, "heal")
+    assert "replica-lags" not in replicas.judged(story).counts
+
+
 def test_damage_is_told_with_its_rule(story: Story, replicas: Replicas) -> None:
     path = replicas.add("a", "b", "c")
     replicas.add("a", "b", "c")

@@ -1,7 +1,8 @@
-"""What replicas have: their values, whether they agree (replicas-differ), whether they are sound.
+"""What replicas have: their values, whether they agree (replicas-differ), have all, are sound.
 
 Copies are compared by `recovery.replicas`: offsets, leader epoch, size and checksum of each batch.
-Below the high watermark of both they have to agree whatever has happened. What a broker notes of a
+Below the high watermark of both they have to agree whatever has happened, and once all is healed
+each has to have all below it. What a broker notes of a
 high watermark lags behind; where nothing is noted, all of it counts once all is healed, and nothing
 before.
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from eoctl.cluster.checker.columns import PartitionColumns
     from eoctl.cluster.checker.verdict import FoundLines
     from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
@@ -152,6 +154,34 @@ def compare_contents(
             limits.append(unknown if each.high_watermark is None else each.high_watermark)
         if different is not None and different < min(limits):
             found.add("replicas-differ", partition, different, (), details=(one.name, other.name))
+
+
+def lag_of(
+    found: FoundLines, columns: PartitionColumns, replicas: Sequence[ReplicaContent], healed: int
+) -> None:
+    """Look for replicas that end below the high watermark; `healed`: the line of the heal.
+
+    What one has noted beyond its own end is none, as for a broker that starts on it.
+    """
+    marks = [
+        (min(each.log.high_watermark, each.log.end_offset), 0)
+        for each in replicas
+        if each.log.high_watermark is not None
+    ]
+    end = columns.last_end
+    if end is not None and end.line > healed:
+        marks.append((end.end_offset, end.line))
+    high_watermark, line = max(marks, default=(0, 0))
+    for each in replicas:
+        end_offset = each.log.end_offset
+        if end_offset < high_watermark:
+            found.add(
+                "replica-lags",
+                columns.name,
+                end_offset,
+                (healed, line),
+                details=(each.name, end_offset, high_watermark),
+            )
 
 
 def damage_of(found: FoundLines, partition: str, replicas: Sequence[ReplicaContent]) -> None:

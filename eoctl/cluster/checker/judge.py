@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eoctl.cluster.checker.columns import BadLineError, HistoryColumns
-from eoctl.cluster.checker.directories import compare_contents, damage_of
+from eoctl.cluster.checker.directories import compare_contents, damage_of, lag_of
 from eoctl.cluster.checker.polls import PollRules
 from eoctl.cluster.checker.reader import HistoryReader, HistorySource
 from eoctl.cluster.checker.sends import OpenSend, SendRules
@@ -163,6 +163,8 @@ def judge(
         replicas = replicas_of(columns.key)
         if replicas:
             compare_contents(found, columns.name, replicas, is_healed=taken.is_healed)
+            if taken.is_healed and taken.healed_line:
+                lag_of(found, columns, replicas, taken.healed_line)
             if checks:
                 damage_of(found, columns.name, replicas)
             replicas_count += len(replicas)

@@ -190,6 +190,15 @@ _ALL = (
         ),
     ),
     HistoryRule(
+        name="replica-lags",
+        family=Family.DIRECTORIES,
+        title="a replica ends too early",
+        meaning=(
+            "The history says that all is healed, and a replica ends below the high watermark that "
+            "a replica has noted, or that the last reader was told after the heal."
+        ),
+    ),
+    HistoryRule(
         name="damaged-replica",
         family=Family.DIRECTORIES,
         title="a replica is damaged",

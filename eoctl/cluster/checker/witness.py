@@ -194,6 +194,8 @@ def _words_of_brokers(found: FoundLine, value: str, other: str) -> str:
             return f"of transaction {details[0]} {other} was read, and {value} is gone"
         case "replicas-differ":
             return f"{details[0]} and {details[1]} differ from offset {found.offset} on"
+        case "replica-lags":
+            return f"{details[0]} ends at {details[1]}, below the high watermark {details[2]}"
         case "damaged-replica":
             return f"{details[0]}: {details[1]}"
     names = " -> ".join(str(each) for each in (*details, details[0]))

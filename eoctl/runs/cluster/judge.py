@@ -266,7 +266,7 @@ def _call(kind: str, paths: list[str]) -> str:
         return f"eoctl check {named}"
     if kind == "duplicate":
         return f"eoctl duplicates {named}"
-    if kind in {"replicas-differ", "inconsistent-offsets"} and len(paths) > 1:
+    if kind in {"replicas-differ", "replica-lags", "inconsistent-offsets"} and len(paths) > 1:
         return f"eoctl replicas compare {named}"
     return f"eoctl describe {named}" if family is Family.VALUES else ""
 

@@ -43,7 +43,8 @@ class Found(NamedTuple):
 
 def next_call(found: Found) -> NextCall | None:
     """Choose it; None: there is nothing to do."""
-    for choose in (_unfinished, _refused, _fetched, _repaired, _derived, _ended, _given, _other):
+    graver = (_unfinished, _refused, _fetched, _repaired, _derived)
+    for choose in (*graver, _unread, _ended, _given, _other):
         call = choose(found)
         if call is not None:
             return call
@@ -126,6 +127,16 @@ def _derived(found: Found) -> NextCall | None:
     why = "shows what it derives anew from the log; loses nothing"
     reads_bytes = _bytes_of(found, directories)
     return NextCall(words=words, sentence="", why=why, reads_bytes=reads_bytes)
+
+
+def _unread(found: Found) -> NextCall | None:
+    """What could not be read: before that all that is said of it, and of a start, is a guess."""
+    paths = [row.path for row in found.rows if row.unreadable]
+    if not paths:
+        return None
+    more = f" (and {len(paths) - 1:,} more)" if len(paths) > 1 else ""
+    sentence = f"Make {paths[0]}{more} readable, then check again."
+    return NextCall((), sentence, "nothing is known of what was not read")
 
 
 def _ended(found: Found) -> NextCall | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from storage.limits import INT32_MAX, MAX_OFFSET
@@ -170,11 +171,16 @@ _SUFFIXES = {str(each): each for each in FileSuffix if each}
 _LEADING_OFFSET = re.compile(r"([0-9]{1,20})(?=[._])")
 
 
+KEPT_NAMES = 4096
 _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
 
 
+@lru_cache(KEPT_NAMES)
 def classify(name: str) -> FileName:
-    """Tell what a file is from its name (without directories). Never fails: UNKNOWN."""
+    """Tell what a file is from its name (without directories). Never fails: UNKNOWN.
+
+    Thousands of partitions have files of the same few names.
+    """
     stem, suffix = name, FileSuffix.NONE
     while (dot := stem.rfind(".")) > 0 and (found := _SUFFIXES.get(stem[dot:])) is not None:
         suffix = suffix or found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from storage.limits import INT32_MAX
@@ -64,6 +65,8 @@ class VirtualBroker:
         self.members = members
         self.changed = asyncio.Event()
         self._executor = executor
+        self._asked_count = 0
+        self._quiet = asyncio.Event()
 
     @property
     def node_id(self) -> int:
@@ -73,7 +76,25 @@ class VirtualBroker:
     async def apart(self, call: Callable[..., Result], *values: Any) -> Result:
         """Do what reads files, without keeping other clients waiting."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, call, *values)
+        self._asked_count += 1
+        self._quiet.clear()
+        try:
+            return await loop.run_in_executor(self._executor, call, *values)
+        finally:
+            self._asked_count -= 1
+            if not self._asked_count:
+                self._quiet.set()
+
+    async def give_way(self, until_s: float) -> None:
+        """Wait while anything is done apart, but no longer than that, by the loop's clock.
+
+        Threads that compute take the processor from each other, however many processors there are.
+        """
+        left_s = until_s - asyncio.get_running_loop().time()
+        if self._asked_count and left_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._quiet.wait()
 
     def tell_changed(self) -> None:
         """Wake whoever waits for more."""

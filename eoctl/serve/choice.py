@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.cluster.internal_topics import reach
-from recovery.elections.copies import LogCopy, read_copy
-from recovery.replicas.compare import Likeness, compare_replicas, read_replica
-from recovery.truncate.target import find_common_end
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, RefusedError
 from storage.shell_words import pasted
@@ -23,6 +20,7 @@ from storage.shell_words import pasted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from recovery.elections.copies import LogCopy
     from storage.dirs.discovery import Selected
 
 
@@ -69,6 +67,8 @@ def choose(copies: tuple[Selected, ...], preferences: Preferences) -> ChosenCopy
     """
     if len(copies) == 1:
         return ChosenCopy(copies[0])
+    from recovery.elections.copies import read_copy
+
     read: list[tuple[Selected, LogCopy]] = []
     notes: list[str] = []
     failed: AccessError | None = None
@@ -168,6 +168,9 @@ def _agreed_end(read: list[tuple[Selected, LogCopy]], notes: list[str]) -> tuple
 
 def _parting(one: LogCopy, other: LogCopy, notes: list[str]) -> int | None:
     """Return the offset where two copies part; None: one continues the other."""
+    from recovery.replicas.compare import Likeness, compare_replicas, read_replica
+    from recovery.truncate.target import find_common_end
+
     if one.is_empty or other.is_empty or _is_apart(one, other):
         return None  # retention may have removed what the one has from the other
     if one.epochs and other.epochs:

@@ -78,7 +78,8 @@ async def fetch(broker: VirtualBroker, request: Request) -> dict[str, Any] | Fet
             return fetched
         while left_s > 0 and not changed.is_set() and not request.is_gone():
             try:
-                await asyncio.wait_for(changed.wait(), min(left_s, WAIT_STEP_S))
+                async with asyncio.timeout(min(left_s, WAIT_STEP_S)):
+                    await changed.wait()
             except TimeoutError:
                 left_s = end_s - loop.time()
         if not changed.is_set():

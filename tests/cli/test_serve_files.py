@@ -11,12 +11,12 @@ import shutil
 import subprocess
 import sys
 from array import array
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -427,6 +427,66 @@ def test_one_descriptor_for_all_who_are_given_a_file(tmp_path: Path) -> None:
     assert not is_open()
     files.hold(str(path), inode).close()
     assert not is_open()
+
+
+# --- whose turn it is
+
+
+def test_what_can_wait_gives_way_to_clients() -> None:
+    """The rows of what is served, of which there may be thousands: for some time, not for ever."""
+    may_end = Event()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+            broker = VirtualBroker(catalogue, Members(), executor)
+            now_s = asyncio.get_running_loop().time()
+            await broker.give_way(now_s + 10 * DEADLINE_S)  # nobody is there
+            for _ in range(2):
+                asking = asyncio.ensure_future(broker.apart(may_end.wait, DEADLINE_S))
+                await asyncio.sleep(0)
+                await broker.give_way(now_s)  # its time is over
+                waiting = asyncio.ensure_future(broker.give_way(now_s + 10 * DEADLINE_S))
+                await asyncio.wait([waiting], timeout=0.1)
+                assert not waiting.done()
+                may_end.set()
+                await waiting
+                assert await asking
+                may_end.clear()
+
+    asyncio.run(asyncio.wait_for(run(), 3 * DEADLINE_S))
+
+
+def test_an_end_is_not_lost_when_a_turn_comes_at_the_same_time() -> None:
+    """Once it was, with a timeout of asyncio's own (`wait_for`): it could be ended no more."""
+
+    class ByHand(ThreadPoolExecutor):
+        """Does nothing by itself."""
+
+        def submit(self, *_: object, **__: object) -> Future[Any]:
+            return work
+
+    async def run() -> None:
+        nonlocal work
+        catalogue = Catalogue({}, (), None, rules=ServeRules(), tell=lambda _: None)
+        with ByHand(1) as executor:
+            broker = VirtualBroker(catalogue, Members(), executor)
+            for steps in range(10):
+                work = Future()
+                asking = asyncio.ensure_future(broker.apart(lambda: None))
+                until_s = asyncio.get_running_loop().time() + 10 * DEADLINE_S
+                await asyncio.sleep(0)
+                waiting = asyncio.ensure_future(broker.give_way(until_s))
+                await asyncio.sleep(0)
+                work.set_result(None)
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                is_asked = waiting.cancel()
+                await asyncio.wait([waiting, asking])
+                assert waiting.cancelled() is is_asked
+
+    work: Future[Any] = Future()
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
 # --- its end

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_PORT = 65_535
 SOME = 3  # of many partitions are named
+GIVE_WAY_S = 2.0
 DEFAULT_LISTEN = "127.0.0.1:0"
 
 
@@ -215,7 +216,8 @@ class _Run:
             seconds = self._options.for_seconds
             left_s = None if seconds is None else began_s + seconds - time.monotonic()
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await asyncio.Event().wait()
         finally:
             await server.close()
             if self._commits is not None:
@@ -236,9 +238,11 @@ class _Run:
 
     async def _tell_rows(self, server: Server) -> None:
         """Say what is served, while it is served already."""
-        rows = [
-            await server.broker.apart(partition_row, each) for each in self._catalogue.partitions()
-        ]
+        rows = []
+        until_s = asyncio.get_running_loop().time() + GIVE_WAY_S
+        for each in self._catalogue.partitions():
+            await server.broker.give_way(until_s)  # to clients that are there already
+            rows.append(await server.broker.apart(partition_row, each))
         self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
         if self._options.verifies:
             self.notes.append(VERIFIED)

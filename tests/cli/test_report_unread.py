@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from storage.files import file_attributes
-from tests.changes import rows_of
+from tests.changes import held, rows_of
 from tests.cli.test_report import island_of
 from tests.kafka.broker import copy_log_dir
 
@@ -62,6 +62,18 @@ def test_a_check_on_a_terminal_tells_of_it_too(closed: Path, eoctl: Callable[...
         shown = eoctl(*verb, closed, "--picture")
         assert shown.status in {1, 5}, shown.errors
         assert "txn-0" in shown.text
+
+
+def test_a_log_dir_in_use_is_told_at_the_top(
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    with held(killed):
+        assert eoctl("report", killed, *NOW, "--to", to).status == 0
+    first, _, rest = to.read_text().partition('id="timelines"')
+    assert f"{killed}: a broker is running on it" in first
+    assert 'class="answer good"><h3>What is wrong' not in first
+    assert "in use by process" in rest
 
 
 def test_it_goes_into_a_directory_of_another_user(

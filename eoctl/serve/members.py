@@ -92,6 +92,51 @@ class Group:
     pending: dict[str, float] = field(default_factory=dict)  # ids that were given out
     commits: dict[tuple[str, int], CommittedAt] = field(default_factory=dict)
     join_until_s: float = 0.0
+    # Of the members, so that nobody who joins is held against each of them:
+    statics: dict[str, str] = field(default_factory=dict)  # static name -> id
+    offers: Counter[str] = field(default_factory=Counter)  # protocol -> how many know it
+    joining: set[str] = field(default_factory=set)  # those that wait for the others
+
+    def enter(self, asked: Asked) -> LiveMember:
+        """Take in a member, or what it asks for now."""
+        member = self.members.get(asked.member_id)
+        if member is None:
+            member = self.members[asked.member_id] = LiveMember(asked, 0.0)
+        else:
+            self._uncount(member.asked)
+            member.asked = asked
+        self._count(asked)
+        return member
+
+    def drop(self, member_id: str) -> LiveMember:
+        """Take out a member."""
+        member = self.members.pop(member_id)
+        self._uncount(member.asked)
+        self.joining.discard(member_id)
+        return member
+
+    def replace(self, before: LiveMember, member: LiveMember) -> None:
+        """Give the place of a member to another one."""
+        self._uncount(before.asked)
+        self.joining.discard(before.asked.member_id)
+        self.members = {
+            member.asked.member_id if each is before else key: member if each is before else each
+            for key, each in self.members.items()
+        }
+        self._count(member.asked)
+
+    def _count(self, asked: Asked) -> None:
+        self.offers.update(asked.protocols.keys())
+        if asked.instance_id is not None:
+            self.statics[asked.instance_id] = asked.member_id
+
+    def _uncount(self, asked: Asked) -> None:
+        for each in asked.protocols:
+            self.offers[each] -= 1
+            if not self.offers[each]:
+                del self.offers[each]
+        if asked.instance_id is not None and self.statics.get(asked.instance_id) == asked.member_id:
+            del self.statics[asked.instance_id]
 
     def has(self, member_id: str, generation: int, instance_id: str | None = None) -> LiveMember:
         """Return a member. Raises RequestError: it is none, or of another generation."""
@@ -115,8 +160,7 @@ class Group:
 
     def of_instance(self, instance_id: str) -> LiveMember | None:
         """Return the static member of that name."""
-        known = self.members.values()
-        return next((each for each in known if each.asked.instance_id == instance_id), None)
+        return self.members.get(self.statics.get(instance_id, ""))
 
 
 class Members:
@@ -160,16 +204,14 @@ class Members:
                 return joined
         else:
             asked = self._admitted(group, asked)
-        member = group.members.get(asked.member_id)
-        if member is None:
-            if len(group.members) >= MAX_MEMBERS:
-                raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            member = group.members[asked.member_id] = LiveMember(asked, 0.0)
-        member.asked = asked
+        if asked.member_id not in group.members and len(group.members) >= MAX_MEMBERS:
+            raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        member = group.enter(asked)
         _touch(member)
         loop = asyncio.get_running_loop()
         if member.joining is None or member.joining.done():
             member.joining = loop.create_future()
+            group.joining.add(asked.member_id)
         waiting = member.joining
         self._rebalance(group)
         return await asyncio.shield(waiting)
@@ -203,10 +245,7 @@ class Members:
         _end(before, ErrorCode.FENCED_INSTANCE_ID)
         member = LiveMember(asked, 0.0, assignment=before.assignment)
         _touch(member)
-        group.members = {
-            new_id if each is before else key: member if each is before else each
-            for key, each in group.members.items()
-        }
+        group.replace(before, member)
         is_leader = group.leader == old_id
         if is_leader:
             group.leader = new_id
@@ -227,14 +266,13 @@ class Members:
 
     @staticmethod
     def _require_protocol(group: Group, asked: Asked) -> None:
-        known = [each.asked for each in group.members.values()]
         if not asked.protocols or not asked.protocol_type:
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if not known:
+        if not group.members:
             return
-        common = set.intersection(*({*each.protocols} for each in known))
-        is_same = all(each.protocol_type == asked.protocol_type for each in known)
-        if not is_same or common.isdisjoint(asked.protocols):
+        one = next(iter(group.members.values())).asked  # all are of one type
+        is_common = any(group.offers[each] == len(group.members) for each in asked.protocols)
+        if one.protocol_type != asked.protocol_type or not is_common:
             raise RequestError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _rebalance(self, group: Group) -> None:
@@ -247,13 +285,14 @@ class Members:
                 if each.syncing is not None and not each.syncing.done():
                     each.syncing.set_exception(RequestError(ErrorCode.REBALANCE_IN_PROGRESS))
                 each.syncing = None
-        if all(_is_joining(each) for each in group.members.values()):
+        if len(group.joining) == len(group.members):
             self._complete(group)
 
     def _complete(self, group: Group) -> None:
         """End a round: who has not joined is out."""
         for key in [key for key, each in group.members.items() if not _is_joining(each)]:
-            del group.members[key]
+            group.drop(key)
+        group.joining.clear()
         group.generation += 1
         if not group.members:
             group.state, group.protocol, group.leader = "Empty", "", ""
@@ -337,7 +376,7 @@ class Members:
 
     @staticmethod
     def _forget(group: Group, member_id: str, code: ErrorCode) -> None:
-        _end(group.members.pop(member_id), code)
+        _end(group.drop(member_id), code)
 
     def expire(self) -> None:
         """Take out who was silent too long, and end rounds that take too long."""

@@ -201,7 +201,7 @@ class Broker(BrokerLife):
     def _part(self, key: TopicPartition, led: Led) -> FetchPart:
         log = self.log(key)
         last_epoch = None
-        if self._settings.truncation == "epoch" and log.epochs:
+        if self._settings.truncation == "epoch" and log.last_epoch >= 0:
             last_epoch = log.last_epoch
         return FetchPart(log.end_offset, last_epoch, led.leadership.leader_epoch)
 
@@ -358,6 +358,8 @@ class Broker(BrokerLife):
         if part.last_epoch is None:
             return None
         log = self.log(key)
+        if part.last_epoch == log.last_epoch and part.offset <= log.end_offset:
+            return None  # as nearly always
         return diverging_end(
             log.epochs, log.end_offset, last_epoch=part.last_epoch, fetch_offset=part.offset
         )

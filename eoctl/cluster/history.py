@@ -16,6 +16,8 @@ from eoctl.cluster.checker.reader import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class HistoryWriter:
     """Writes lines through `write`, and keeps a digest of them.
@@ -56,4 +58,4 @@ class HistoryWriter:
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    return _encode(value).encode() + b"\n"

@@ -73,7 +73,7 @@ class Network:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing goes from the one to the other."""
-        if source == target or not {source, target} <= self._inside:
+        if not self._isolated or source == target or not {source, target} <= self._inside:
             return False
         return source in self._isolated or target in self._isolated
 

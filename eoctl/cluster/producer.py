@@ -75,6 +75,7 @@ class _SentBatch:
         self.attempts = 0
         self.leader = -1
         self.timer: Timer | None = None
+        self.expiry: Timer | None = None
         self.is_done = False
 
 
@@ -188,7 +189,7 @@ class Producer:
                 records.append(self._waiting[key].popleft())
             batch = _SentBatch(key, records, self._encode(key, records))
             self._flying[key].append(batch)
-            self._scheduler.after(DELIVERY_TIMEOUT_US, self._expired, batch)
+            batch.expiry = self._scheduler.after(DELIVERY_TIMEOUT_US, self._expired, batch)
         self._drain(key)
 
     def _encode(self, key: TopicPartition, records: list[_GivenRecord]) -> bytes:
@@ -301,6 +302,8 @@ class Producer:
 
     def _finish(self, batch: _SentBatch, kind: str, **fields: object) -> None:
         batch.is_done = True
+        if batch.expiry is not None:
+            batch.expiry.call_off()
         self._flying[batch.key].remove(batch)
         base_offset = fields.get("offset")
         for place, each in enumerate(batch.records):

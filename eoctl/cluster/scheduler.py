@@ -16,20 +16,27 @@ if TYPE_CHECKING:
 
 SECOND_US = 1_000_000
 MS_US = 1000
+CALLED_OFF_MAX = 64
 
 
 class Timer:
     """Something that is to happen; it can be called off."""
 
-    __slots__ = ("action", "arguments")
+    __slots__ = ("_scheduler", "action", "arguments")
 
-    def __init__(self, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, action: Callable[..., None], arguments: tuple[Any, ...]
+    ) -> None:
+        self._scheduler = scheduler
         self.action: Callable[..., None] | None = action
         self.arguments = arguments
 
     def call_off(self) -> None:
         """It will not happen."""
-        self.action = None
+        if self.action is not None:
+            self.action = None
+            self.arguments = ()
+            self._scheduler.called_off_count += 1
 
 
 class Scheduler:
@@ -38,11 +45,13 @@ class Scheduler:
     Attributes:
         now_us: microseconds since the start.
         events_count: so many things have happened.
+        called_off_count: so many still lie in the queue, and will not happen.
     """
 
     def __init__(self, seed: int) -> None:
         self.now_us = 0
         self.events_count = 0
+        self.called_off_count = 0
         self._queue: list[tuple[int, int, Timer]] = []  # by time, then in the order of the calls
         self._number = 0
         self._random = random.Random(seed)  # noqa: S311 - it is to be repeated
@@ -53,8 +62,14 @@ class Scheduler:
 
     def after(self, delay_us: int, action: Callable[..., None], *arguments: object) -> Timer:
         """Have something happen later; what is due at one time happens as it was called for."""
-        timer = Timer(action, arguments)
-        heapq.heappush(self._queue, (self.now_us + delay_us, self._number, timer))
+        timer = Timer(self, action, arguments)
+        queue = self._queue
+        if self.called_off_count > CALLED_OFF_MAX and 2 * self.called_off_count > len(queue):
+            # Most timers guard against what does not come, and would lie here for long.
+            queue[:] = [each for each in queue if each[2].action is not None]
+            heapq.heapify(queue)
+            self.called_off_count = 0
+        heapq.heappush(queue, (self.now_us + delay_us, self._number, timer))
         self._number += 1
         return timer
 
@@ -66,9 +81,12 @@ class Scheduler:
                 self.now_us = max(self.now_us, limit_us)
                 return False
             at_us, _, timer = heapq.heappop(queue)
-            if timer.action is None:
+            action = timer.action
+            if action is None:
+                self.called_off_count -= 1
                 continue
+            timer.action = None  # it happens: to call it off is too late
             self.now_us = at_us
             self.events_count += 1
-            timer.action(*timer.arguments)
+            action(*timer.arguments)
         return True

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,6 +78,10 @@ class BatchPlace(NamedTuple):
     batch_bytes: int
 
 
+_LAST_OFFSET = attrgetter("last_offset")
+_PATH = attrgetter("path")
+
+
 class RunningLog:
     """One open replica; `start` opens it, `close` or `abandon` ends it.
 
@@ -115,7 +120,7 @@ class RunningLog:
     @property
     def last_epoch(self) -> int:
         """The latest of them; -1 none."""
-        return self.epochs[-1].epoch if self.epochs else NO_LEADER_EPOCH
+        return self._writer.last_epoch
 
     @property
     def rolled_count(self) -> int:
@@ -133,30 +138,22 @@ class RunningLog:
         Raises:
             AccessError: they cannot be read.
         """
-        found: list[bytes] = []
-        place = bisect_left(self._batches, offset, key=attrgetter("last_offset"))
+        if offset >= self.end_offset:
+            return []
+        batches = self._batches
+        wanted: list[BatchPlace] = []
+        place = bisect_left(batches, offset, key=_LAST_OFFSET)
         taken_bytes = 0
-        for each in self._batches[place:]:
-            if each.last_offset >= end_offset or (
-                found and taken_bytes + each.batch_bytes > max_bytes
-            ):
+        while place < len(batches) and batches[place].last_offset < end_offset:
+            taken_bytes += batches[place].batch_bytes
+            if wanted and taken_bytes > max_bytes:
                 break
-            found.append(self._read(each))
-            taken_bytes += each.batch_bytes
-        return found
-
-    def _read(self, place: BatchPlace) -> bytes:
-        recent = self._recent.get(place.base_offset)
-        if recent is not None:
-            return recent
-        with os_errors(place.path):
-            fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                batch = os.pread(fd, place.batch_bytes, place.pos)
-            finally:
-                os.close(fd)
-        self._remember(place.base_offset, batch)
-        return batch
+            wanted.append(batches[place])
+            place += 1
+        found = [self._recent.get(each.base_offset) for each in wanted]
+        if None not in found:
+            return [each for each in found if each is not None]
+        return [batch for path, places in groupby(wanted, _PATH) for batch in _read(path, places)]
 
     # -- what a broker does with it
 
@@ -327,3 +324,17 @@ class RunningLog:
                 assert step.action is Action.TRUNCATE
                 with os_errors(step.path), fsio.open_alone(fs, step.path) as file:
                     fs.truncate(file, step.after_bytes)
+
+
+def _read(path: str, places: Iterable[BatchPlace]) -> Iterator[bytes]:
+    """Read batches that lie behind each other in one file."""
+    wanted = [*places]
+    begin, end = wanted[0].pos, wanted[-1].pos + wanted[-1].batch_bytes
+    with os_errors(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(fd, end - begin, begin)
+        finally:
+            os.close(fd)
+    for each in wanted:
+        yield data[each.pos - begin : each.pos - begin + each.batch_bytes]

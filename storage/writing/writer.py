@@ -29,6 +29,7 @@ from storage.formats.record_batch import (
     CRC_POS,
     HEADER,
     LOG_APPEND_TIME_MASK,
+    NO_LEADER_EPOCH,
     NO_PRODUCER_ID,
     PLACE,
     BatchHeader,
@@ -225,6 +226,11 @@ class PartitionWriter:
     def epochs(self) -> tuple[LeaderEpochEntry, ...]:
         """The leader epochs of the log."""
         return tuple(self._epochs)
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest of them; NO_LEADER_EPOCH: there is none."""
+        return self._epochs[-1].epoch if self._epochs else NO_LEADER_EPOCH
 
     def abandon(self) -> None:
         """Let go of the files as they are: what a process does that is killed."""

@@ -18,11 +18,14 @@ MAX_MARKS = 120  # of a lane
 WIDTH, LABEL, ROW, BAR = 1000, 200, 34, 22
 
 
-class _Scale(NamedTuple):
+class OffsetScale(NamedTuple):
+    """Offsets from left to right."""
+
     first: int
     end: int
 
     def x(self, offset: int) -> float:
+        """Where an offset is drawn; at an end where it lies outside."""
         width = max(self.end - self.first, 1)
         share = min(max((offset - self.first) / width, 0.0), 1.0)
         return LABEL + share * (WIDTH - LABEL - 10)
@@ -71,11 +74,12 @@ def _label(lane: Lane, y: int) -> Iterator[str]:
     yield tag("text", escaped(f"{lane.first_offset} to {lane.end_offset}"), x=4, y=y + 29,
               class_="small")  # fmt: skip
     if lane.is_unread:
-        yield _bar("unread", LABEL, WIDTH - 10, y, BAR, "not read")
-    yield _bar("base", LABEL, WIDTH - 10, y + BAR, 1)
+        yield bar("unread", LABEL, WIDTH - 10, y, BAR, "not read")
+    yield bar("base", LABEL, WIDTH - 10, y + BAR, 1)
 
 
-def _bar(kind: str, left: float, right: float, y: float, height: float, text: str = "") -> str:
+def bar(kind: str, left: float, right: float, y: float, height: float, text: str = "") -> str:
+    """Return a rectangle that can be seen; `text` is what a pointer over it tells."""
     inner = tag("title", escaped(text)) if text else ""
     width = max(right - left, 1.5)
     return tag(
@@ -89,8 +93,8 @@ def _bar(kind: str, left: float, right: float, y: float, height: float, text: st
     )
 
 
-def _scale(lane: Lane) -> _Scale:
-    return _Scale(lane.first_offset or 0, lane.end_offset or 1)
+def _scale(lane: Lane) -> OffsetScale:
+    return OffsetScale(lane.first_offset or 0, lane.end_offset or 1)
 
 
 def _volume(lane: Lane, rows: list[VolumeMark], y: int) -> Iterator[str]:
@@ -106,7 +110,7 @@ def _volume(lane: Lane, rows: list[VolumeMark], y: int) -> Iterator[str]:
         if value:
             height = max(BAR * value / top, 1)
             left = LABEL + place * step
-            yield _bar("volume", left, left + step, y + BAR - height, height)
+            yield bar("volume", left, left + step, y + BAR - height, height)
 
 
 def _transactions(lane: Lane, rows: list[TransactionMark], y: int) -> Iterator[str]:
@@ -115,13 +119,13 @@ def _transactions(lane: Lane, rows: list[TransactionMark], y: int) -> Iterator[s
         left = scale.x(each.first_offset)
         if each.state == "open":
             if each.holds_last_stable_offset:
-                yield _bar("held", left, WIDTH - 10, y, BAR)
+                yield bar("held", left, WIDTH - 10, y, BAR)
             text = f"open since offset {each.first_offset}, producer {each.producer_id}"
-            yield _bar("open", left, WIDTH - 10, y + BAR, 4, text)
+            yield bar("open", left, WIDTH - 10, y + BAR, 4, text)
         elif left - last >= WIDTH / MAX_MARKS:
             last = left
             end = each.first_offset if each.last_offset is None else each.last_offset
-            yield _bar("aborted", left, scale.x(end), y + BAR, 4, f"aborted {each.first_offset}")
+            yield bar("aborted", left, scale.x(end), y + BAR, 4, f"aborted {each.first_offset}")
 
 
 def _findings(lane: Lane, rows: list[FindingMark], y: int) -> Iterator[str]:
@@ -136,5 +140,5 @@ def _findings(lane: Lane, rows: list[FindingMark], y: int) -> Iterator[str]:
         seen.add(place)
         last = each.last_offset if each.last_offset is not None else offset
         right = left if last is None else scale.x(last + 1)
-        yield _bar(each.severity, left, max(right, left + 3), y + BAR + 5, 6,
+        yield bar(each.severity, left, max(right, left + 3), y + BAR + 5, 6,
                    f"{each.check_id} {each.message}")  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from eoctl.face.units import duration_text, size_text, time_text
 from eoctl.report.drawing import picture
+from eoctl.report.forks import forks_picture
 from eoctl.report.island import island
 from eoctl.report.layout import lay_out
 from eoctl.report.markup import (
@@ -346,6 +347,7 @@ def _sections(model: Model) -> Iterator[str]:
     yield section(
         "replicas",
         "Replicas",
+        forks_picture(model),
         (_rows(model, "replica", MAX_ROWS) + _rows(model, "comparison", MAX_ROWS))
         or paragraph("No partition is there twice, so that nothing was compared."),
         _rows(model, "change", MAX_ROWS, _CHANGES),

@@ -9,6 +9,7 @@ import re
 import shutil
 import zlib
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,6 @@ from tests.hanging import replace_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.running import Outcome
 
@@ -192,6 +192,29 @@ def test_groups_and_copies_are_those_of_the_commands(
     told = [each["text"] for each in rows_of(done, "verdict")]
     assert any("div-0: broker 1 and broker 2 part at offset 36" in each for each in told)
     assert any("div-0: " in each and "unclean election" in each for each in told)
+
+
+def test_where_copies_fork_is_drawn(
+    golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """Each partition with the copies of `replicas compare`; equal ones need no picture."""
+    dirs = [golden("kafka-4.3.1-three-brokers") / f"diverged/broker-{n}" for n in (1, 2, 3)]
+    to = tmp_path / "r.html"
+    eoctl("report", *dirs, "--now", "dir", "--to", to)
+    compared = rows_of(eoctl("replicas", "compare", *dirs, *JSONL), "comparison")
+    figures = re.findall(r'<figure class="forks">.*?</figure>', to.read_text(), re.DOTALL)
+    parted = {
+        f"{Path(each['one']).name}: copies part at offset {each['divergence_offset']}"
+        for each in compared
+        if each["likeness"] == "diverged"
+    }
+    told = [re.search("<bdi>([^;]*);", each) for each in figures]
+    assert parted <= {each[1] for each in told if each}
+    differing = {Path(e["one"]).name for e in compared if e["likeness"] != "equal"}
+    assert len(figures) == len(differing)
+    (drawn,) = (each for each in figures if "div-0: copies part at offset 36" in each)
+    assert drawn.count("differ from another copy") == 2  # the third one ends there
+    assert all(f">broker {number}" in drawn for number in (1, 2, 3))
 
 
 def test_states_of_an_id_are_its_records(crash: Path, eoctl: Callable[..., Outcome]) -> None:

@@ -164,6 +164,14 @@ def test_isolation_floor_leaves_out_what_was_aborted(clean: Path, tmp_path: Path
     assert given == consumed(clean / "txn-0", "read_committed")
 
 
+def test_a_checkpoint_that_cannot_be_read_is_lacking(killed: Path, eoctl: Eoctl) -> None:
+    """All is served; how far consumers had seen it is known to nobody."""
+    (killed / "replication-offset-checkpoint").write_bytes(b"\0garbage\n")
+    done = eoctl("serve", killed, "--for-seconds", "0.1")
+    assert "replication-offset-checkpoint" in done.errors
+    assert done.status == 5
+
+
 def test_until_hw_ends_at_the_checkpoint(killed: Path, eoctl: Eoctl) -> None:
     checkpoint = killed / "replication-offset-checkpoint"
     lines = checkpoint.read_text().splitlines()

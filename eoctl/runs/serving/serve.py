@@ -26,7 +26,6 @@ from storage.errors import (
     EXIT_BUG,
     EXIT_OK,
     EXIT_SKIPPED,
-    AccessError,
     EoctlError,
     RefusedError,
     UsageError,
@@ -91,15 +90,13 @@ def serve(paths: Sequence[str], options: ServeOptions, form: OutputFormat) -> in
             next_step="--topic GLOB, or --internal for the brokers' own topics",
         )
     run = _Run(catalogue, options, form)
-    run.notes += first_of(
-        [str(each) for each in found.problems if not is_foreign(each)], "problems"
-    )
+    problems = [each for each in found.problems if not is_foreign(each)]
+    run.notes += first_of([str(each) for each in problems], "problems")
+    run.is_lacking = bool(problems)
     for each in found.log_dirs:
         if each.lock.is_held:
             how = "is followed" if options.follows else "is served as it is now; see --follow"
             run.notes.append(f"{each.path}: in use by {each.lock.holder}; it {how}")
-    if any(isinstance(each, AccessError) for each in found.problems):
-        run.is_lacking = True
     try:
         run.live(address)
     except KeyboardInterrupt as exc:

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 60
+# Golden archives, and the log dirs of each, that are held against real brokers and clients.
+SERVED_DIRS = [
+    ("kafka-4.3.1", ("clean",)),
+    ("kafka-4.3.1", ("hard-clean",)),
+    ("kafka-4.3.1", ("tv2-clean",)),
+    ("kafka-4.3.1-two-dirs", ("one", "two")),
+]
 
 
 class Ended(NamedTuple):

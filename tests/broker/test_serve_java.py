@@ -12,7 +12,7 @@ import pytest
 from tests.kafka import client
 from tests.kafka.coordinator_answers import has_compiler
 from tests.kafka.java_reader import CURRENT, OLDER, read_all
-from tests.serving import Served
+from tests.serving import SERVED_DIRS, Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,15 +74,7 @@ def _partition(line: str) -> list[str]:
 
 @pytest.mark.in_turn
 @pytest.mark.share(1)
-@pytest.mark.parametrize(
-    ("archive", "names"),
-    [
-        ("kafka-4.3.1", ("clean",)),
-        ("kafka-4.3.1", ("hard-clean",)),
-        ("kafka-4.3.1", ("tv2-clean",)),
-        ("kafka-4.3.1-two-dirs", ("one", "two")),
-    ],
-)
+@pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_they_read_all(
     archive: str, names: tuple[str, ...], golden: Callable[[str], Path], eoctl: Eoctl
 ) -> None:

@@ -14,7 +14,7 @@ from tests.kafka import client
 from tests.kafka.broker import Broker, copy_log_dir
 from tests.serve_answers import ask, differences
 from tests.serve_questions import Question, learn, questions
-from tests.serving import Served
+from tests.serving import SERVED_DIRS, Served
 from tests.wire import Wire, api_named, encoded
 
 if TYPE_CHECKING:
@@ -59,15 +59,7 @@ def every_question(broker: Broker) -> tuple[list[Question], list[dict[str, objec
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize(
-    ("archive", "names"),
-    [
-        ("kafka-4.3.1", ("clean",)),
-        ("kafka-4.3.1", ("hard-clean",)),
-        ("kafka-4.3.1", ("tv2-clean",)),
-        ("kafka-4.3.1-two-dirs", ("one", "two")),
-    ],
-)
+@pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_beside_a_broker(
     archive: str, names: tuple[str, ...], golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

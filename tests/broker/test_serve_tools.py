@@ -17,7 +17,7 @@ from tests.kafka.broker import Broker, copy_log_dir
 from tests.kafka.coordinator_answers import has_compiler
 from tests.kafka.tools import Tools
 from tests.serve_answers import DAY_MS
-from tests.serving import Served
+from tests.serving import SERVED_DIRS, Served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -223,15 +223,7 @@ def _in_order(value: object) -> object:
 
 @pytest.mark.in_turn
 @pytest.mark.share(1)
-@pytest.mark.parametrize(
-    ("archive", "names"),
-    [
-        ("kafka-4.3.1", ("clean",)),
-        ("kafka-4.3.1", ("hard-clean",)),
-        ("kafka-4.3.1", ("tv2-clean",)),
-        ("kafka-4.3.1-two-dirs", ("one", "two")),
-    ],
-)
+@pytest.mark.parametrize(("archive", "names"), SERVED_DIRS)
 def test_they_print_the_same(
     archive: str, names: tuple[str, ...], golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

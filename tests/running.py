@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
+from eoctl import output
 from eoctl.main import run
 from tests.drawn import IS_ALL
 
@@ -48,6 +49,9 @@ def runner(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Outcome]:
             run([str(each) for each in arguments])
         sys.stdout.flush()
         sys.stderr.flush()
+        output.use_format(
+            output.OutputFormat.TEXT
+        )  # messages of other tests are not this command's
         stdout, stderr = capfdbinary.readouterr()
         status = ended.value.code
         return Outcome(0 if status is None else int(status), stdout, stderr)

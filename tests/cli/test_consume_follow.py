@@ -63,7 +63,7 @@ class Follower:
         )  # fmt: skip
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), False)
-        self.data = b""
+        self.data = self.said = b""
 
     def offsets(self, count: int) -> list[int]:
         """Wait for so many lines; all offsets so far."""
@@ -78,6 +78,16 @@ class Follower:
             assert self.process.poll() is None or self.data.count(b"\n") >= count
         return [json.loads(line)["offset"] for line in self.data.splitlines()]
 
+    def says(self, words: str) -> None:
+        """Wait until it has said so."""
+        deadline = time.monotonic() + PATIENCE_S
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), False)
+        while words.encode() not in self.said:
+            assert time.monotonic() < deadline, self.said
+            self.said += self.process.stderr.read() or b""
+            time.sleep(0.02)
+
     def nothing_more(self) -> None:
         time.sleep(0.5)
         assert self.process.stdout is not None
@@ -89,9 +99,13 @@ class Follower:
             self.process.send_signal(signal_number)
         assert self.process.stdout is not None
         os.set_blocking(self.process.stdout.fileno(), True)
+        assert self.process.stderr is not None
+        os.set_blocking(self.process.stderr.fileno(), True)
         rest, errors = self.process.communicate(timeout=PATIENCE_S)
         self.data += rest
-        return self.process.returncode, [json.loads(line) for line in errors.splitlines()]
+        return self.process.returncode, [
+            json.loads(line) for line in (self.said + errors).splitlines()
+        ]
 
 
 @pytest.fixture
@@ -202,7 +216,7 @@ def test_the_log_is_truncated(isolation: str, log: Log, follow: Callable[..., Fo
     before = [0, 1, 2, 5, 6, 7, 8] if isolation == "read_committed" else [0, 1, 2, 3, 5, 6, 7, 8]
     assert follower.offsets(len(before)) == before
     os.truncate(log.active, kept)
-    time.sleep(0.5)
+    follower.says("truncated to offset 5")
     log.next_offset = offset
     log.append(Batch(count=2), Batch(count=2))
     assert follower.offsets(len(before) + 4) == [*before, 5, 6, 7, 8]
@@ -218,7 +232,7 @@ def test_a_segment_is_truncated_away(log: Log, follow: Callable[..., Follower]) 
     follower = follow()
     assert follower.offsets(6) == list(range(6))
     log.active.unlink()
-    time.sleep(0.5)
+    follower.says("truncated to offset 3")
     log.active, log.next_offset = first, offset
     log.append(Batch())
     assert follower.offsets(7)[-1] == 3

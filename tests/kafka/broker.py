@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 60
-LEADERS_TIMEOUT_S = 15
+LEADERS_TIMEOUT_S = 60
 CLEAN_MARKER = ".kafka_cleanshutdown"
 # Errors that a healthy node of one logs. Its controller is asked to register the node while it
 # becomes active, and is asked again. Where the machine stands still for longer than the session

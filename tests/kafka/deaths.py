@@ -37,7 +37,7 @@ TOPICS = {
 ONE, IN_TURN, AT_ONCE, STOPPED = DEATHS = ("0", "0 then 1", "both at once", "0 then 1 stopped")
 CHECKPOINTS_S = 1.5  # high watermarks are written every second
 _SETTLED_S = 1.5  # an election, or a change of the ISR, is known to all brokers much sooner
-_JOINED_S = 15.0
+_JOINED_S, _READ_S = 15.0, 90.0
 
 
 def send(cluster: Cluster, topic: str, letter: str, acks: str, count: int = 5) -> str:
@@ -184,7 +184,7 @@ def _values(cluster: Cluster, topic: str) -> Iterator[str]:
     })  # fmt: skip
     try:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        deadline_s = time.monotonic() + _JOINED_S
+        deadline_s = time.monotonic() + _READ_S
         while time.monotonic() < deadline_s:
             message = consumer.poll(0.5)
             if message is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 UP_SECONDS = 60.0
-DOWN_SECONDS = 15.0
+DOWN_SECONDS = 90.0
 
 
 class Cluster(NamedTuple):

@@ -2,8 +2,10 @@
 
 An index entry is a hint. It counts if there is a batch at its position whose checksum is right and
 whose base offset is not above the offset looked for: offsets grow along a log, so everything
-before it can be left out. The walk from there must meet no fault; if it does, or if no entry
-holds, the segment is walked from its first byte, on behind damage.
+before it can be left out. No checksum covers a base offset, which the batches around must bear out:
+so the walk begins at the entry before (which must hold, too) or at the first byte, and must meet
+the batch of the entry, and no fault; if it does not, or if no entry holds, the segment is walked
+from its first byte, on behind damage.
 """
 
 from __future__ import annotations
@@ -385,24 +387,31 @@ def _by_index(
 
     That batch is None if the segment ends below; the whole is None if no entry holds.
     """
-    for entry in _candidates(entries, offset - segment.base_offset):
-        pos = entry.segment_pos
-        scan = segment.scan(start_pos=pos, is_active=is_active, end_offset=end_offset, resume=False)
-        rows = _from_verified_start(scan, pos, offset)
+    for start_pos, entry in _candidates(entries, offset - segment.base_offset):
+        scan = segment.scan(
+            start_pos=start_pos, is_active=is_active, end_offset=end_offset, resume=False
+        )
+        rows = _from_verified_start(scan, start_pos, offset)
         if rows is None:
             continue
-        batch = next((each for each in rows if each.header.last_offset >= offset), None)
-        if _is_sound(scan, None if batch is None else batch.pos):
-            return pos, batch
+        is_met, batch = False, None
+        for each in rows:
+            is_met = is_met or each.pos == entry.segment_pos
+            if each.header.last_offset >= offset:
+                batch = each
+                break
+        if is_met and _is_sound(scan, None if batch is None else batch.pos):
+            return entry.segment_pos, batch
     return None
 
 
 def _candidates(
     entries: Sequence[OffsetIndexEntry], relative_offset: int
-) -> Iterator[OffsetIndexEntry]:
-    """Give the entries to begin at, best first: those at or below the offset."""
+) -> Iterator[tuple[int, OffsetIndexEntry]]:
+    """Give the entries at or below the offset, best first, each with where the walk begins."""
     end = bisect_right(entries, relative_offset, key=attrgetter("relative_offset"))
-    return reversed(entries[max(0, end - CANDIDATES_COUNT) : end])
+    for place in range(end - 1, max(0, end - CANDIDATES_COUNT) - 1, -1):
+        yield entries[place - 1].segment_pos if place else 0, entries[place]
 
 
 def _from_verified_start(

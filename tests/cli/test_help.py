@@ -328,6 +328,8 @@ def test_the_examples_run(
         for each in before.split(" && "):
             assert eoctl(*_named(each, names).split()).status == 0
     text = _named(EXAMPLES[call][place].call, names)
+    if "history.jsonl" in text:  # as if clients of a real cluster had recorded it
+        shutil.copy(root / "play" / "history-1.jsonl", root / "history.jsonl")
     head, _, tail = text.rpartition(" | ")
     if head:
         data = subprocess.run(["sh", "-c", head], capture_output=True, check=True).stdout

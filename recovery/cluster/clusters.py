@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from recovery.cluster.quorum import doubtful_ends, metadata_copies, read_newest_whole
+from recovery.cluster.quorum import metadata_copies, read_newest_whole
 from storage.dirs.cluster_image import load_bootstrap_image, load_cluster_image
 from storage.dirs.discovery import Selected, discover
 from storage.dirs.partition import Partition
@@ -12,9 +12,9 @@ from storage.errors import UsageError
 from storage.file_names import METADATA_TOPIC, DirState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from recovery.cluster.quorum import MetadataCopy
+    from recovery.cluster.quorum import ChosenReading, MetadataCopy
     from storage.dirs.cluster_image import ClusterImage
     from storage.dirs.log_dir import LogDir
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Clusters:
     """Cluster images for log dirs: their own `__cluster_metadata`, or one that was given.
 
-    Of several metadata directories of one cluster the newest one is used (`quorum`); without
-    any, a `bootstrap.checkpoint` with topics.
+    Of several metadata directories of one cluster the newest whole one is used (`newest_image`);
+    without any, a `bootstrap.checkpoint` with topics.
 
     Attributes:
-        unread: metadata that cannot be read and may be newer than those that are used, in words;
-            as far as images were asked for.
+        unread: metadata that cannot be read, or may be newer than those that are used, in words; as
+            far as images were asked for.
     """
 
     def __init__(self, log_dirs: Iterable[LogDir], metadata: Selected | None = None) -> None:
@@ -59,8 +59,9 @@ class Clusters:
             self.unread += unread
             if not copies:
                 return None
-            self.unread += doubtful_ends(copies, copies[0].partition.path)
-            return load_cluster_image(copies[0].partition)
+            reading = _read_newest(copies)
+            self.unread += reading.passed_over
+            return reading.found
         begun = map(load_bootstrap_image, self._bootstraps.get(cluster_id, ()))
         return next((each for each in begun if each is not None), None)
 
@@ -91,15 +92,19 @@ def newest_image(selected: Iterable[Selected]) -> NewestImage:
     copies, notes = metadata_copies(selected)
     if not copies:
         return NewestImage(None, (), tuple(notes))
-    reading = read_newest_whole(
-        copies, lambda copy: load_cluster_image(copy.partition), lambda image: image.problems
-    )
+    reading = _read_newest(copies)
     image = reading.found
     notes += reading.passed_over
     if not image.is_complete:
         notes += map(str, image.problems)
         notes.append(f"{image.path}: not all of it could be read: a state may be an older one")
     return NewestImage(image, tuple(copies), tuple(notes))
+
+
+def _read_newest(copies: Sequence[MetadataCopy]) -> ChosenReading[ClusterImage]:
+    return read_newest_whole(
+        copies, lambda copy: load_cluster_image(copy.partition), lambda image: image.problems
+    )
 
 
 def find_metadata(path: str) -> Selected:

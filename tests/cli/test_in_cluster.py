@@ -257,6 +257,20 @@ def test_an_older_copy_that_is_whole_counts(diverged: Path, eoctl: Callable[...,
         assert row["leader"] == 1
 
 
+@pytest.mark.parametrize("verb", ["describe", "check"])
+def test_the_same_copy_counts_for_each_command(
+    diverged: Path, eoctl: Callable[..., Any], verb: str
+) -> None:
+    """Of which metadata leaders and ISR are told, and which were passed over."""
+    damage(diverged)
+    found = eoctl(verb, "broker-1/calm-0", "broker-2/calm-0", *JSONL)
+    assert found.status == 5
+    notes = notes_of(found)
+    assert notes.count(f"broker-1/{METADATA} counts: older, and whole") == 1
+    assert f"{SOURCE} 115, 2026-11-21T02:59:58.879Z, in broker-1/{METADATA}" in notes
+    assert [row["leader"] for row in rows_of(found, "partition")] == [1, 1]
+
+
 def test_what_may_have_been_newer_is_said(diverged: Path, eoctl: Callable[..., Any]) -> None:
     """Of the newest log nothing is left, so that another one is chosen: that is not known for sure."""
     log = diverged / "broker-2" / METADATA / f"{0:020}.log"

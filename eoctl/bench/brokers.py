@@ -81,8 +81,6 @@ class BrokerOptions(NamedTuple):
 class RealBrokers(Cluster):
     """Brokers 0, 1, ... and a controller."""
 
-    can_kill = True
-
     def __init__(self, kafka: Kafka, place: WorkDir, options: BrokerOptions) -> None:
         self.broker_ids = tuple(range(options.brokers_count))
         self._kafka, self._place, self._options = kafka, place, options

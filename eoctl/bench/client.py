@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from storage.errors import RefusedError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 WAIT_S = 180.0
 POLL_S = 0.1
 ASK_S = 10.0
+STILL_S = 15.0  # longer than a broker that is paused keeps its session
 QUIET_TURNS = 5  # so often in a row nothing may have changed
 
 
@@ -31,16 +34,14 @@ class PartitionSeen(NamedTuple):
     replicas: tuple[int, ...]
 
 
-class Cluster:
-    """Brokers that are reached by a client.
+class Cluster(ABC):
+    """Brokers that are reached by a client; who starts and kills them is left to its classes.
 
     Attributes:
         bootstrap: `host:port`, with commas.
         broker_ids: all brokers.
-        can_kill: brokers can be killed and started.
     """
 
-    can_kill = False
     broker_ids: tuple[int, ...]
 
     def __init__(self, bootstrap: str) -> None:
@@ -56,21 +57,26 @@ class Cluster:
         """Of each broker; {}: they are elsewhere."""
         return {}
 
+    @abstractmethod
     def kill(self, broker: int) -> None:
         """End a broker at once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start(self, broker: int) -> None:
         """Start a broker again, and do not wait."""
-        raise NotImplementedError
 
+    @abstractmethod
     def require_running(self) -> None:
         """Raise RefusedError if a broker has ended that nobody killed."""
 
     # --- topics ----------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, cell: Cell) -> None:
-        """Create the topic of a cell; it returns when all replicas are in sync.
+    def create_topic(self, name: str, cell: Cell) -> dict[int, PartitionSeen]:
+        """Create the topic of a cell, and wait until all are in sync, and each leader leads.
+
+        All are in sync as soon as one broker knows of the topic, as the controller begins with
+        that. A leader that has not heard of it by then refuses records, and with acks=0 that is
+        told to nobody: they are lost with the connection, which it closes.
 
         Raises:
             RefusedError: the brokers refuse, or do not come to it.
@@ -100,6 +106,11 @@ class Cluster:
             ),
             f"topic {name} is not in sync on all its brokers",
         )
+        self._wait(
+            lambda: self.end_offsets(name, cell.partitions) is not None,
+            f"topic {name} is not led by those that shall lead it",
+        )
+        return self.seen(name) or {}
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic; that brokers do so later is no fault."""
@@ -128,6 +139,32 @@ class Cluster:
             number: PartitionSeen(part.leader, tuple(part.isrs), tuple(part.replicas))
             for number, part in sorted(found.partitions.items())
         }
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int] | None:
+        """Ask the leaders for the ends of their partitions; None: one does not lead, or answer."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = {TopicPartition(topic, each): latest for each in range(partitions)}
+        try:
+            told = self._admin.list_offsets(asked, request_timeout=ASK_S)
+            return [each.result(WAIT_S).offset for each in told.values()]
+        except (KafkaException, TimeoutError):
+            return None
+
+    def await_records(self, topic: str, partitions: int, count: int) -> None:
+        """Wait until leaders tell of so many records, or of no new one for a while.
+
+        What was sent with acks=0 may still wait in the socket of a broker, what was acknowledged
+        with acks=1 for the followers, until a consumer is given it.
+        """
+        last: list[int] | None = None
+        last_s = time.monotonic()
+        while (found := self.end_offsets(topic, partitions)) is None or sum(found) < count:
+            now_s = time.monotonic()
+            if found != last:
+                last, last_s = found, now_s
+            if now_s - last_s > STILL_S:
+                return
+            time.sleep(POLL_S)
 
     def settled(
         self, topic: str, partitions: int, alive: Sequence[int]

@@ -18,7 +18,7 @@ from eoctl.bench.java_load import send_by_java
 from eoctl.bench.landed import count, judge, read_copies
 from eoctl.bench.load import ACKNOWLEDGED, Load, measured, producer_settings, records_per_s
 from eoctl.bench.reader import Reader
-from eoctl.bench.scenarios import MAX_TRANSACTIONS
+from eoctl.bench.scenarios import ACKS_ALL, MAX_TRANSACTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +59,7 @@ class CellRun(NamedTuple):
         received_ns: when a consumer had each record, 0: never; None: there was none.
         landed: what is in the logs.
         audit_s: how long it took to find out.
+        moved_count: partitions that another broker led at the end than at the begin.
         load_average: of the machine, of the last minute, when it began.
         topic: it is kept where records are missing, or there twice for no reason.
     """
@@ -72,6 +73,7 @@ class CellRun(NamedTuple):
     received_ns: NDArray[np.int64] | None
     landed: Landed
     audit_s: float
+    moved_count: int
     load_average: float
 
 
@@ -165,7 +167,7 @@ class BenchCourse:
         topic = f"eoctl-bench-{self._name}-s{cell.scenario}-{cell.name}-{repetition + 1}"
         run_key = secrets.randbits(63)
         load_average = os.getloadavg()[0]
-        self._cluster.create_topic(topic, cell)
+        before = self._cluster.create_topic(topic, cell)
         faults = BrokerFaults(
             self._cluster, cell, self._options.load.records, self._options.load.seconds
         )
@@ -189,7 +191,7 @@ class BenchCourse:
         if cell.is_ours and not (cell.rate_ratio or cell.faults or cell.txn_records):
             self._rates.setdefault(cell.scenario, []).append(reached)
         begun_s = time.monotonic()
-        landed = self._audit(cell, topic, run_key, sent, faults)
+        seen, landed = self._audit(cell, topic, run_key, sent, faults)
         audit_s = time.monotonic() - begun_s
         is_odd = landed.missing_count and cell.acks != 0
         if not is_odd and not (landed.twice_count and not cell.may_double):
@@ -207,6 +209,7 @@ class BenchCourse:
             received_ns=received_ns,
             landed=landed,
             audit_s=audit_s,
+            moved_count=sum(seen[each].leader != part.leader for each, part in before.items()),
             load_average=load_average,
         )
 
@@ -233,7 +236,10 @@ class BenchCourse:
 
     def _audit(
         self, cell: Cell, topic: str, run_key: int, sent: Sent, faults: BrokerFaults
-    ) -> Landed:
+    ) -> tuple[dict[int, PartitionSeen], Landed]:
+        if cell.acks != ACKS_ALL:  # nobody waited until it can be read
+            is_acknowledged = sent.status == ACKNOWLEDGED
+            self._cluster.await_records(topic, cell.partitions, int(is_acknowledged.sum()))
         seen = self._cluster.settled(topic, cell.partitions, faults.alive)
         judged = count if cell.is_java else judge
         log_dirs = self._cluster.log_dirs
@@ -241,7 +247,7 @@ class BenchCourse:
             copies = consumed_copies(
                 self._cluster.bootstrap, topic, cell.partitions, run_key, sent.records_count
             )
-            return judged(sent, copies, dict.fromkeys(seen, (LEADER,)))
+            return seen, judged(sent, copies, dict.fromkeys(seen, (LEADER,)))
         is_quiet = await_quiet(lambda: _sizes(log_dirs, topic, seen), is_alike=True)
         in_sync = {number: part.in_sync for number, part in seen.items()}
         copies = read_copies(run_key, sent.records_count, log_dirs, topic, in_sync)
@@ -249,7 +255,7 @@ class BenchCourse:
         if not is_quiet:
             restless = f"{topic}: its copies did not come to one size, and were read as they were"
             landed = landed._replace(notes=(restless, *landed.notes))
-        return landed
+        return seen, landed
 
 
 def _sizes(

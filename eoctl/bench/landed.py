@@ -48,6 +48,15 @@ class ReadCopy(NamedTuple):
     log_bytes: int
 
 
+class Stretch(NamedTuple):
+    """Records of a run that went to one partition one behind the other, by their sequences."""
+
+    partition: int
+    first_sequence: int
+    last_sequence: int
+    records_count: int
+
+
 class Landed(NamedTuple):
     """What became of the records of a run.
 
@@ -61,6 +70,8 @@ class Landed(NamedTuple):
             told that they failed, or nothing.
         others_count: records that this run has not sent.
         misplaced_count: records in another partition than they were sent to.
+        missing: which ones are missing.
+        twice: which ones are there twice.
         notes: what could not be read.
         log_bytes: how much was read.
     """
@@ -73,6 +84,8 @@ class Landed(NamedTuple):
     unacknowledged_count: int
     others_count: int
     misplaced_count: int
+    missing: tuple[Stretch, ...] = ()
+    twice: tuple[Stretch, ...] = ()
     notes: tuple[str, ...] = ()
     log_bytes: int = 0
 
@@ -103,6 +116,24 @@ def read_copy(directory: str | Path, run_key: int, records_count: int) -> ReadCo
         notes=tuple(trouble.told(str(directory))),
         log_bytes=selected.log_bytes(),
     )
+
+
+def stretches(partition: NDArray[np.int32], is_one: NDArray[np.bool_]) -> tuple[Stretch, ...]:
+    """Say which records these are, by partition, those that lie behind each other as one."""
+    found: list[Stretch] = []
+    for number in np.unique(partition[is_one]).tolist():
+        own = np.flatnonzero(partition == number)
+        places = np.flatnonzero(is_one[own])
+        found += (
+            Stretch(
+                partition=number,
+                first_sequence=int(own[each[0]]),
+                last_sequence=int(own[each[-1]]),
+                records_count=len(each),
+            )
+            for each in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        )
+    return tuple(found)
 
 
 def judge(
@@ -142,6 +173,8 @@ def judge(
         unacknowledged_count=int((~is_acknowledged & in_all).sum()),
         others_count=sum(each.others_count + each.beyond_count for each in copies.values()),
         misplaced_count=int(misplaced.sum()),
+        missing=stretches(sent.partition, is_acknowledged & ~in_all),
+        twice=stretches(sent.partition, is_twice),
         notes=tuple(note for each in copies.values() for note in each.notes),
         log_bytes=sum(each.log_bytes for each in copies.values()),
     )

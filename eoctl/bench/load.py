@@ -8,10 +8,9 @@ late is late by that: its latency begins at the time that was intended.
 from __future__ import annotations
 
 import time
-from array import array
 from collections import Counter
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -86,6 +85,55 @@ def producer_settings(bootstrap: str, cell: Cell, txn_id: str = "") -> dict[str,
     return settings | ({"transactional.id": txn_id} if txn_id else {})
 
 
+class SendLane(NamedTuple):
+    """Sends records and follows them: functions over one state, as attributes cost a fifth more.
+
+    Attributes:
+        put: sends one, by (sequence, key, intended_ns, partition); returns how many have no answer.
+        open_count: how many have none by now.
+        silence_s: since the last answer.
+    """
+
+    put: Callable[[int, bytes, int, int], int]
+    open_count: Callable[[], int]
+    silence_s: Callable[[], float]
+
+
+class Followed(NamedTuple):
+    """What is known of records, by their sequence; lists, as these are quicker than arrays."""
+
+    intended_ns: list[int]
+    answered_ns: list[int]
+    failed: list[int]
+    errors: Counter[str]
+
+
+def lane(producer: Producer, topic: str, values: list[bytes], followed: Followed) -> SendLane:
+    """Begin to send. What is done for each record decides whether brokers are measured, or this."""
+    produce, clock_ns = producer.produce, time.monotonic_ns
+    intended, answered = followed.intended_ns, followed.answered_ns
+    open_count, last_answer_ns = 0, clock_ns()
+
+    def answer(sequence: int, error: Any, _message: object) -> None:
+        nonlocal open_count, last_answer_ns
+        open_count -= 1
+        answered[sequence] = last_answer_ns = clock_ns()
+        if error is not None:
+            followed.failed.append(sequence)
+            followed.errors[error.name()] += 1
+
+    def put(sequence: int, key: bytes, intended_ns: int, partition: int) -> int:
+        nonlocal open_count
+        intended.append(intended_ns)
+        answered.append(0)
+        open_count += 1
+        value = values[sequence % POOL_COUNT]
+        produce(topic, value, key, partition, partial(answer, sequence))
+        return open_count
+
+    return SendLane(put, lambda: open_count, lambda: (clock_ns() - last_answer_ns) / 1e9)
+
+
 class Load:
     """Sends the records of one run.
 
@@ -111,43 +159,44 @@ class Load:
         self._options = options
         self._on_turn = on_turn
         self._values = values_pool(options.seed, options.value_bytes)
-        self._intended, self._answered = array("q"), array("q")
-        self._failed: list[int] = []
-        self._committed: list[tuple[int, int]] = []  # sequences [first, end) of transactions
-        self._sent_to = array("i")
-        self._has_transactions = "transactional.id" in settings
-        self._errors: Counter[str] = Counter()
-        self._open = 0
-        self._last_answer_ns = 0
+        self._followed = Followed(intended_ns=[], answered_ns=[], failed=[], errors=Counter())
+        self._lane = lane(self._producer, topic, self._values, self._followed)
 
     def send(self, rate: float = 0.0) -> Sent:
-        """Send all records, `rate` a second or (0) as answers come, and wait for their answers.
+        """Send all records, `rate` a second or (0) as answers come, and wait for their answers."""
+        self.send_all(rate)
+        answered_ns = np.array(self._followed.answered_ns, np.int64)
+        status = np.where(answered_ns > 0, ACKNOWLEDGED, 0).astype(np.int8)
+        return self._result(status, np.arange(len(status)) % self._partitions)
 
-        What is done for each record is what decides whether brokers are measured, or this loop.
-        """
-        keys = self._keys()
-        poll, put, clock_ns = self._producer.poll, self._put, time.monotonic_ns
-        in_flight, partitions, on_turn = self._options.in_flight, self._partitions, self._on_turn
-        begun_ns = self._last_answer_ns = clock_ns()
-        deadline_ns = begun_ns + int(self._options.seconds * 1e9) if self._options.seconds else 0
+    def send_all(self, rate: float = 0.0) -> None:
+        """Do what `send` does but for its result: as much as is timed."""
+        keys, partitions, in_flight = self._keys(), self._partitions, self._options.in_flight
+        poll, put, clock_ns = self._producer.poll, self._lane.put, time.monotonic_ns
+        is_slow = self._on_turn is not None or rate > 0
         gap_ns = 1e9 / rate if rate else 0.0
-        sequence = 0
+        begun_ns = clock_ns()
+        due_ns = sequence = 0
         for sequence, key in enumerate(keys):
-            if deadline_ns and clock_ns() >= deadline_ns:
-                break
+            if is_slow:
+                due_ns = begun_ns + int(sequence * gap_ns) if rate else 0
+                self._wait(sequence, due_ns)
+            is_full = put(sequence, key, due_ns or clock_ns(), sequence % partitions) >= in_flight
             poll(0)
-            intended_ns = begun_ns + int(sequence * gap_ns) if rate else 0
-            if on_turn is not None or self._open >= in_flight or rate:
-                self._wait(sequence, intended_ns)
-            put(sequence, key, intended_ns or clock_ns(), sequence % partitions)
+            if is_full:
+                self._wait(sequence, 0)
         self._finish(sequence)
-        return self.result()
 
     def _keys(self) -> Iterable[bytes]:
         """Give the keys of all records: made before where it is known how many there are."""
-        if self._options.seconds:
-            return (KEY.pack(self._run_key, each) for each in count())
-        return [KEY.pack(self._run_key, each) for each in range(self._options.records)]
+        run_key, seconds = self._run_key, self._options.seconds
+        if seconds:
+            deadline_ns = time.monotonic_ns() + int(seconds * 1e9)
+            return takewhile(
+                lambda _: time.monotonic_ns() < deadline_ns,
+                (KEY.pack(run_key, each) for each in count()),
+            )
+        return [KEY.pack(run_key, each) for each in range(self._options.records)]
 
     def send_transactions(self, records: int, partitions: int, max_count: int) -> Sent:
         """Send records in transactions of so many, each over so many partitions.
@@ -155,40 +204,39 @@ class Load:
         The answer to a record is the end of its transaction.
         """
         self._producer.init_transactions(FLUSH_S)
-        begun_ns = time.monotonic_ns()
-        deadline_ns = begun_ns + int(self._options.seconds * 1e9) if self._options.seconds else 0
-        sequence = number = 0
-        while number < max_count and self._goes_on(sequence, deadline_ns):
-            first = sequence
+        keys = iter(self._keys())
+        sent_to: list[int] = []
+        committed: list[tuple[int, int]] = []  # sequences [first, end) of transactions
+        for number in range(max_count):
+            first = len(sent_to)
+            if (key := next(keys, None)) is None:
+                break
             self._producer.begin_transaction()
-            while sequence - first < records:
-                self._producer.poll(0)
+            for sequence, each in enumerate(chain([key], islice(keys, records - 1)), first):
                 self._wait(sequence, 0)
-                partition = (number + sequence % partitions) % self._partitions
-                key = KEY.pack(self._run_key, sequence)
-                self._put(sequence, key, time.monotonic_ns(), partition)
-                sequence += 1
-            self._end_transaction(first, sequence)
-            number += 1
-        self._finish(sequence)
-        return self.result()
+                sent_to.append((number + sequence % partitions) % self._partitions)
+                self._lane.put(sequence, each, time.monotonic_ns(), sent_to[-1])
+                self._producer.poll(0)
+            if self._has_committed(first, len(sent_to)):
+                committed.append((first, len(sent_to)))
+        self._finish(len(sent_to))
+        status = np.zeros(len(sent_to), np.int8)
+        for first, end in committed:
+            status[first:end] = ACKNOWLEDGED
+        return self._result(status, np.array(sent_to, np.int64))
 
-    def _end_transaction(self, first: int, end: int) -> None:
+    def _has_committed(self, first: int, end: int) -> bool:
         """Commit; the records are acknowledged if that is."""
+        sent, is_committed = self._followed, True
         try:
             self._producer.commit_transaction(FLUSH_S)
-            status = ACKNOWLEDGED
         except KafkaException as error:
-            self._errors[error.args[0].name()] += 1
-            status = FAILED
+            sent.errors[error.args[0].name()] += 1
+            sent.failed.extend(range(first, end))
+            is_committed = False
             self._producer.abort_transaction(FLUSH_S)
-        now_ns = time.monotonic_ns()
-        for sequence in range(first, end):
-            self._answered[sequence] = now_ns
-        if status == ACKNOWLEDGED:
-            self._committed.append((first, end))
-        else:
-            self._failed.extend(range(first, end))
+        sent.answered_ns[first:end] = [time.monotonic_ns()] * (end - first)
+        return is_committed
 
     def send_bare(self, warmup_ratio: float) -> Sent:
         """Send them by the plainest loop there is: nothing is known of a record but that it ended.
@@ -226,72 +274,38 @@ class Load:
             errors={"failed": left["failed"]} if left["failed"] else {},
         )
 
-    def result(self) -> Sent:
-        """What is known of all records that were sent until now."""
-        answered_ns = np.array(self._answered, np.int64)
-        status = np.zeros(len(answered_ns), np.int8)
-        if self._has_transactions:  # the end of its transaction is the answer to a record
-            for first, end in self._committed:
-                status[first:end] = ACKNOWLEDGED
-        else:
-            status[answered_ns > 0] = ACKNOWLEDGED
-        status[self._failed] = FAILED
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _result(self, status: NDArray[np.int8], partition: NDArray[np.int64]) -> Sent:
+        sent = self._followed
+        status[sent.failed] = FAILED
         return Sent(
-            intended_ns=np.array(self._intended, np.int64),
-            answered_ns=answered_ns,
+            intended_ns=np.array(sent.intended_ns, np.int64),
+            answered_ns=np.array(sent.answered_ns, np.int64),
             status=status,
-            partition=np.array(self._sent_to, np.int32),
-            errors=dict(self._errors.most_common()),
+            partition=partition.astype(np.int32),
+            errors=dict(sent.errors.most_common()),
         )
 
-    # --- one record ------------------------------------------------------------------------------
-
-    def _goes_on(self, sequence: int, deadline_ns: int) -> bool:
-        if deadline_ns:
-            return time.monotonic_ns() < deadline_ns
-        return sequence < self._options.records
-
-    def _wait(self, sequence: int, intended_ns: int) -> None:
+    def _wait(self, sequence: int, due_ns: int) -> None:
         """Wait for an answer where too many are missing, and for the time of this record."""
-        poll = self._producer.poll
-        if self._on_turn is not None:
-            self._on_turn(sequence, self._silence_s())
-        while self._open >= self._options.in_flight:
+        poll, in_flight = self._producer.poll, self._options.in_flight
+        self._turn(sequence)
+        while self._lane.open_count() >= in_flight:
             poll(TURN_S)
-            if self._on_turn is not None:
-                self._on_turn(sequence, self._silence_s())
-        while intended_ns and (left_ns := intended_ns - time.monotonic_ns()) > SHORTEST_SLEEP_NS:
+            self._turn(sequence)
+        while due_ns and (left_ns := due_ns - time.monotonic_ns()) > SHORTEST_SLEEP_NS:
             poll(min(left_ns / 1e9, TURN_S))
-
-    def _put(self, sequence: int, key: bytes, intended_ns: int, partition: int) -> None:
-        self._intended.append(intended_ns)
-        self._answered.append(0)
-        self._sent_to.append(partition)
-        self._open += 1
-        self._producer.produce(
-            self._topic,
-            self._values[sequence % POOL_COUNT],
-            key,
-            partition,
-            partial(self._answer, sequence),
-        )
-
-    def _answer(self, sequence: int, error: Any, _message: object) -> None:
-        self._open -= 1
-        self._last_answer_ns = self._answered[sequence] = time.monotonic_ns()
-        if error is not None:
-            self._failed.append(sequence)
-            self._errors[error.name()] += 1
 
     def _finish(self, sequence: int) -> None:
         end_ns = time.monotonic_ns() + int(FLUSH_S * 1e9)
         while len(self._producer) and time.monotonic_ns() < end_ns:
             self._producer.poll(TURN_S)
-            if self._on_turn is not None:
-                self._on_turn(sequence, self._silence_s())
+            self._turn(sequence)
 
-    def _silence_s(self) -> float:
-        return (time.monotonic_ns() - self._last_answer_ns) / 1e9
+    def _turn(self, sequence: int) -> None:
+        if self._on_turn is not None:
+            self._on_turn(sequence, self._lane.silence_s())
 
 
 def measured(sent: Sent, warmup_ratio: float) -> slice:

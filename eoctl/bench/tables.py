@@ -1,14 +1,15 @@
 """What all runs come to: rows of figures, of latencies, of what has landed, and of relations.
 
-A figure is the median of its runs, beside the lowest and the highest. Relations are told as they
-are, yes or no: no speed is right or wrong. What is wrong is an acknowledged record that is missing,
-and a record that is there twice though nothing was to be repeated, or repetitions are seen.
+A figure is the median of its runs, beside the lowest and the highest. A relation is told as it is:
+yes, no, or not decided where the runs spread too far. No speed is right or wrong. What is wrong is
+an acknowledged record that is missing, and a record that is there twice though nothing was to be
+repeated, or repetitions are seen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
     Runs = dict[tuple[int, str], list[CellRun]]
 
-MIN_REPETITIONS = 3
+YES, NO, OPEN = "yes", "no", "not decided"
+ALIKE_RATIO = 1.25  # so much faster the fastest run may be than the slowest, where cells are alike
 
 
 class CellRow(NamedTuple):
@@ -90,26 +92,49 @@ class LandedRow(NamedTuple):
     failed: str
 
 
+class StretchRow(NamedTuple):
+    """Records of a run that are `missing`, or there `twice`: of one partition, in a row."""
+
+    topic: str
+    what: str
+    partition: int
+    first_sequence: int
+    last_sequence: int
+    records_count: int
+
+
 class RelationRow(NamedTuple):
-    """A relation: whether it is so, and by which figures."""
+    """A relation: whether it is so (`YES`, `NO`, `OPEN`), and by which figures."""
 
     scenario: int
     relation: str
-    is_so: bool
+    holds: str
     figures: str
 
 
 class Spread(NamedTuple):
-    """The runs of a cell, as records a second."""
+    """The runs of a cell, as records a second.
+
+    Attributes:
+        low, high: what it is compared by: the lowest and the highest of the runs, without a fifth
+            of them at each end where there are 5 or more. Those of two cells that are alike lie
+            apart by chance once in 10 times with 3 runs each.
+    """
 
     cell: Cell
     middle: float
     lowest: float
     highest: float
+    low: float
+    high: float
 
     def meets(self, other: Spread) -> bool:
-        """Whether the runs of both overlap."""
-        return max(self.lowest, other.lowest) <= min(self.highest, other.highest)
+        """Whether both overlap."""
+        return max(self.low, other.low) <= min(self.high, other.high)
+
+    def told(self) -> str:
+        """Say it."""
+        return f"{self.middle:,.0f} ({self.low:,.0f}..{self.high:,.0f})"
 
 
 def by_cell(runs: Iterable[CellRun]) -> Runs:
@@ -136,8 +161,16 @@ def spreads(runs: Runs, scenario: int) -> list[Spread]:
 
 
 def _spread(runs: Sequence[CellRun]) -> Spread:
-    rates = [each.records_per_s for each in runs]
-    return Spread(cell=runs[0].cell, middle=median(rates), lowest=min(rates), highest=max(rates))
+    rates = sorted(each.records_per_s for each in runs)
+    cut = len(rates) // 5
+    return Spread(
+        cell=runs[0].cell,
+        middle=median(rates),
+        lowest=rates[0],
+        highest=rates[-1],
+        low=rates[cut],
+        high=rates[-1 - cut],
+    )
 
 
 def cell_rows(runs: Runs) -> Iterator[CellRow]:
@@ -220,6 +253,14 @@ def landed_rows(runs: Runs) -> Iterator[LandedRow]:
         )
 
 
+def stretch_rows(runs: Iterable[CellRun]) -> Iterator[StretchRow]:
+    """Say which records are missing, and which are there twice, of each run."""
+    for run in runs:
+        for what, found in (("missing", run.landed.missing), ("twice", run.landed.twice)):
+            for each in found:
+                yield StretchRow(topic=run.topic, what=what, **each._asdict())
+
+
 # --- relations ------------------------------------------------------------------------------------
 
 
@@ -238,13 +279,13 @@ def _acks_relations(scenario: int, found: Sequence[Spread]) -> Iterator[Relation
     least = {(each.cell.acks, each.cell.replication_factor): each for each in found
              if each.cell.min_insync == 1}  # fmt: skip
     for factor in sorted({factor for _, factor in least}):
-        row = [least.get((acks, factor)) for acks in (0, 1, ACKS_ALL)]
-        if all(row):
+        row = [least[acks, factor] for acks in (0, 1, ACKS_ALL) if (acks, factor) in least]
+        if len(row) == len(ACKS_NAMES):
             yield _falls(scenario, f"acks 0 > 1 > all at RF {factor}", row)
     for acks in (0, 1):
         same = [each for (own, _), each in sorted(least.items()) if own == acks]
         if len(same) > 1:
-            yield _alike(scenario, f"acks={acks} does not depend on RF, within the spread", same)
+            yield _alike(scenario, f"acks={acks} does not depend on RF", same)
 
 
 def _replica_relations(scenario: int, found: Sequence[Spread]) -> Iterator[RelationRow]:
@@ -259,25 +300,31 @@ def _replica_relations(scenario: int, found: Sequence[Spread]) -> Iterator[Relat
     for factor in sorted({each.cell.replication_factor for each in of_all}):
         same = [each for each in of_all if each.cell.replication_factor == factor]
         if len(same) > 1:
-            what = f"min.insync.replicas has no effect at RF {factor}, within the spread"
+            what = f"min.insync.replicas has no effect at RF {factor}"
             yield _alike(scenario, what, same)
 
 
-def _falls(scenario: int, relation: str, row: Sequence[Spread | None]) -> RelationRow:
-    middles = [round(each.middle) for each in row if each is not None]
-    is_so = all(one > other for one, other in pairwise(middles))
-    return RelationRow(
-        scenario=scenario,
-        relation=relation,
-        is_so=is_so,
-        figures=" ".join(f"{each:,}" for each in middles),
-    )
+def _falls(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
+    """Each is above the next one: not decided where the runs of two overlap."""
+    answers = {
+        OPEN if one.meets(other) else YES if one.low > other.high else NO
+        for one, other in pairwise(row)
+    }
+    holds = next(each for each in (NO, OPEN, YES) if each in answers)
+    figures = " > ".join(each.told() for each in row)
+    return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
 
 
 def _alike(scenario: int, relation: str, row: Sequence[Spread]) -> RelationRow:
-    is_so = all(one.meets(other) for one in row for other in row)
-    figures = " ".join(f"{each.lowest:,.0f}..{each.highest:,.0f}" for each in row)
-    return RelationRow(scenario=scenario, relation=relation, is_so=is_so, figures=figures)
+    """No two lie apart; not decided where the runs are too far apart themselves to show it."""
+    if not all(one.meets(other) for one, other in combinations(row, 2)):
+        holds = NO
+    elif max(each.high for each in row) > ALIKE_RATIO * min(each.low for each in row):
+        holds = OPEN
+    else:
+        holds = YES
+    figures = " = ".join(each.told() for each in row)
+    return RelationRow(scenario=scenario, relation=relation, holds=holds, figures=figures)
 
 
 def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
@@ -289,7 +336,7 @@ def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
         yield RelationRow(
             scenario=scenario,
             relation="every acknowledged record is in the log of every replica in sync",
-            is_so=missing == 0,
+            holds=NO if missing else YES,
             figures=f"{missing:,} of {total:,} are not",
         )
     wrong = sum(run.landed.twice_count for run in own if not run.cell.may_double)
@@ -297,7 +344,7 @@ def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
     yield RelationRow(
         scenario=scenario,
         relation="records are there twice only with retries and without idempotence",
-        is_so=wrong == 0,
+        holds=NO if wrong else YES,
         figures=f"{wrong:,} otherwise, {rest:,} with",
     )
 

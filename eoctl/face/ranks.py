@@ -77,7 +77,9 @@ RANKS: tuple[tuple[str, tuple[str, ...]], ...] = (
                  "max_us")),
     ("landed", ("cell", "acknowledged_count", "landed_count", "missing_count", "twice_count",
                 "failed")),
-    ("relation", ("scenario", "is_so", "relation", "figures")),
+    ("stretch", ("topic", "what", "partition", "first_sequence", "last_sequence",
+                 "records_count")),
+    ("relation", ("scenario", "holds", "relation", "figures")),
     # cluster-state
     ("cluster_change", ("timestamp_ms", "what", "leader", "isr", "why")),
     ("cluster_partition", (*PLACE, "leader", "isr", "replicas", "is_under_min_isr",

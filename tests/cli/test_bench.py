@@ -18,9 +18,27 @@ from eoctl.bench.brokers import choose_ports, fsync_policy
 from eoctl.bench.course import CellRun, order_of
 from eoctl.bench.identity import KEY, values_pool
 from eoctl.bench.java_load import send_by_java
-from eoctl.bench.landed import Landed, ReadCopy, count, judge, read_copies, read_copy
+from eoctl.bench.landed import (
+    Landed,
+    ReadCopy,
+    Stretch,
+    count,
+    judge,
+    read_copies,
+    read_copy,
+    stretches,
+)
 from eoctl.bench.latency import MIN_SAMPLES, nearest_rank, summarise
-from eoctl.bench.load import ACKNOWLEDGED, FAILED, LoadOptions, Sent, latencies_ns, records_per_s
+from eoctl.bench.load import (
+    ACKNOWLEDGED,
+    FAILED,
+    Load,
+    LoadOptions,
+    Sent,
+    latencies_ns,
+    producer_settings,
+    records_per_s,
+)
 from eoctl.bench.scenarios import ACKS_ALL, SCENARIOS, Cell, with_bare
 from eoctl.bench.work_dir import MARKER_NAME, start_ticks
 from eoctl.runs.bench.record import Recorder
@@ -283,6 +301,63 @@ def test_what_the_tool_of_java_says(here: Path, text: str, status: int) -> None:
     assert (sent.status == ACKNOWLEDGED).sum() == 20_000
 
 
+# --- the load, to a broker that librdkafka plays --------------------------------------------------
+
+
+def played(cell: Cell, **options: float) -> Load:
+    settings = producer_settings("played", cell, "x" if cell.txn_records else "")
+    whole = {"records": 300, "seconds": 0, "in_flight": 7, "value_bytes": 10, "seed": 0} | options
+    load = LoadOptions(**whole)  # type: ignore[arg-type]
+    return Load(settings | {"test.mock.num.brokers": 1}, "t", cell.partitions, RUN_KEY, load)
+
+
+PLAYED = Cell(3, "x", ACKS_ALL, 1, 1, 4)
+
+
+def test_each_record_is_followed() -> None:
+    load = played(PLAYED)
+    opened: list[int] = []
+    put = load._lane.put
+    load._lane = load._lane._replace(put=lambda *each: opened.append(put(*each)) or opened[-1])
+    sent = load.send()
+    assert (sent.status == ACKNOWLEDGED).all()
+    assert (sent.answered_ns >= sent.intended_ns).all()
+    assert sent.partition.tolist() == [each % 4 for each in range(300)]
+    assert max(opened) == 7
+    assert sent.errors == {}
+
+
+def test_records_are_sent_for_a_time() -> None:
+    sent = played(PLAYED, seconds=1.0).send()
+    assert sent.records_count > 0
+    assert np.ptp(sent.intended_ns) < 60e9
+    assert (sent.status == ACKNOWLEDGED).all()
+
+
+def test_records_have_their_times_beforehand() -> None:
+    sent = played(PLAYED, records=100).send(rate=1000)
+    assert np.diff(sent.intended_ns).tolist() == [1_000_000] * 99
+
+
+def test_transactions_are_answered_by_their_ends() -> None:
+    cell = PLAYED._replace(is_idempotent=True, retries=100, txn_records=10, txn_partitions=2)
+    sent = played(cell).send_transactions(10, 2, 5)
+    assert sent.records_count == 50
+    assert (sent.status == ACKNOWLEDGED).all()
+    assert {*np.unique(sent.answered_ns, return_counts=True)[1].tolist()} == {10}
+    assert sent.partition[10:14].tolist() == [1, 2, 1, 2]
+    assert played(cell, records=25).send_transactions(10, 2, 500).records_count == 25
+
+
+def test_records_that_fail_are_named() -> None:
+    """Nobody listens: they are given up."""
+    settings = producer_settings("127.0.0.1:1", PLAYED) | {"message.timeout.ms": 200}
+    options = LoadOptions(records=5, seconds=0, in_flight=5, value_bytes=10, seed=0)
+    sent = Load(settings, "t", 4, RUN_KEY, options).send()
+    assert (sent.status == FAILED).all()
+    assert sent.errors == {"_MSG_TIMED_OUT": 5}
+
+
 # --- percentiles ----------------------------------------------------------------------------------
 
 
@@ -390,6 +465,8 @@ def test_what_is_planted_is_found(tmp_path: Path) -> None:
         unacknowledged_count=1,  # 10 failed, and is there
         others_count=0,
         misplaced_count=1,
+        missing=(Stretch(0, 4, 4, 1),),
+        twice=(Stretch(1, 3, 3, 1),),
     )
 
 
@@ -406,6 +483,23 @@ def test_damage_is_told_and_counts_as_missing(tmp_path: Path) -> None:
 def test_a_copy_in_sync_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(EoctlError):
         audit(sent_of([ACKNOWLEDGED]), RUN_KEY, {0: tmp_path}, "t", {0: (0,)})
+
+
+@given(st.data())
+def test_stretches_say_each_record_once(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 20))
+    partition = data.draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))
+    chosen = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    found = stretches(np.array(partition, np.int32), np.array(chosen, np.bool_))
+    own = {part: [each for each in range(count) if partition[each] == part] for part in range(3)}
+    told = [
+        each
+        for one in found
+        for each in own[one.partition]
+        if one.first_sequence <= each <= one.last_sequence
+    ]
+    assert sorted(told) == [each for each in range(count) if chosen[each]]
+    assert sum(each.records_count for each in found) == len(told)
 
 
 @given(st.data())
@@ -472,7 +566,7 @@ def test_what_has_no_names_is_counted(tmp_path: Path) -> None:
 def run_of(cell: Cell, rate: float, *, count: int = 100, **landed: int) -> CellRun:
     """A run of which the samples say `rate`."""
     sent = sent_of([ACKNOWLEDGED] * count, cell.partitions)
-    is_there = dict.fromkeys(Landed._fields[:-2], 0) | {
+    is_there = dict.fromkeys(Landed._fields[:-4], 0) | {
         "acknowledged_count": count, "landed_count": count - landed.get("missing_count", 0),
     }  # fmt: skip
     return CellRun(
@@ -485,6 +579,7 @@ def run_of(cell: Cell, rate: float, *, count: int = 100, **landed: int) -> CellR
         received_ns=None,
         landed=Landed(**(is_there | landed)),
         audit_s=0.1,
+        moved_count=0,
         load_average=1.0,
     )
 
@@ -503,35 +598,58 @@ ARTICLE_LIKE = {
 }  # fmt: skip
 
 
+def relations_of(runs: list[CellRun]) -> dict[str, str]:
+    return {each.relation: each.holds for each in tables.relation_rows(tables.by_cell(runs))}
+
+
 def test_relations_that_hold() -> None:
     rows = [*tables.relation_rows(tables.by_cell(three(ARTICLE_LIKE)))]
-    assert [each.is_so for each in rows] == [True] * 8
-    assert rows[0].figures == "77 31 20"
+    assert [each.holds for each in rows] == ["yes"] * 8
+    assert rows[0].figures == "77 (76..78) > 31 (30..32) > 20 (19..21)"
 
 
 @pytest.mark.parametrize(
-    ("name", "rates", "broken"),
+    ("name", "rates", "answers"),
     [
-        ("1-rf2-min1", (80, 81, 82), ["acks 0 > 1 > all at RF 2",
-                                      "acks=1 does not depend on RF, within the spread"]),
-        ("all-rf4-min1", (10, 11, 12), ["acks=all falls with replicas: RF 1 > 2 > 4"]),
-        ("0-rf4-min1", (40, 41, 42), ["acks=0 does not depend on RF, within the spread"]),
+        ("1-rf2-min1", (80, 81, 82), {"acks 0 > 1 > all at RF 2": "no",
+                                      "acks=1 does not depend on RF": "no"}),
+        ("1-rf2-min1", (29, 31, 76), {"acks 0 > 1 > all at RF 2": "not decided",
+                                      "acks=1 does not depend on RF": "not decided"}),
+        ("all-rf2-min1", (3, 31, 32), {"acks 0 > 1 > all at RF 2": "not decided",
+                                       "acks=all falls with replicas: RF 1 > 2 > 4": "not decided"}),
+        ("all-rf4-min1", (10, 11, 12), {"acks=all falls with replicas: RF 1 > 2 > 4":
+                                        "not decided"}),
+        ("all-rf4-min1", (12, 13, 14), {"acks=all falls with replicas: RF 1 > 2 > 4": "no"}),
+        ("0-rf4-min1", (40, 41, 42), {"acks=0 does not depend on RF": "no"}),
+        ("0-rf4-min1", (60, 78, 80), {"acks=0 does not depend on RF": "not decided"}),
     ],
 )  # fmt: skip
-def test_relations_that_do_not(name: str, rates: tuple[float, ...], broken: list[str]) -> None:
-    rows = tables.relation_rows(tables.by_cell(three(ARTICLE_LIKE | {name: rates})))
-    assert [each.relation for each in rows if not each.is_so] == broken
+def test_relations_that_do_not(
+    name: str, rates: tuple[float, ...], answers: dict[str, str]
+) -> None:
+    found = relations_of(three(ARTICLE_LIKE | {name: rates}))
+    assert {what: is_so for what, is_so in found.items() if is_so != "yes"} == answers
 
 
-def test_min_insync_within_the_spread() -> None:
+def test_one_run_of_five_may_be_an_outlier() -> None:
+    """With three it leaves the relation open: nobody knows which of them is the odd one."""
+    cells = {each.name: each for each in SCENARIOS[3][1]}
+    fast = [run_of(cells["all-rf1-min1"], each) for each in (90, 91, 92, 93, 5)]
+    slow = [run_of(cells["all-rf2-min1"], each) for each in (10, 11, 12, 13, 99)]
+    (what,) = [each for each in relations_of(fast + slow) if "falls" in each]
+    assert relations_of(fast + slow)[what] == "yes"
+    assert relations_of(fast[2:] + slow[2:])[what] == "not decided"
+
+
+def test_min_insync_has_no_effect() -> None:
     cells = {each.name: each for each in SCENARIOS[2][1]}
-    runs = [run_of(cells["all-rf2-min1"], each) for each in (10, 11, 12)]
-    near = [run_of(cells["all-rf2-min2"], each) for each in (12, 13, 14)]
-    far = [run_of(cells["all-rf2-min2"], each) for each in (13, 14, 15)]
-    for more, is_so in ((near, True), (far, False)):
-        rows = {each.relation: each for each in tables.relation_rows(tables.by_cell(runs + more))}
-        name = "min.insync.replicas has no effect at RF 2, within the spread"
-        assert rows[name].is_so is is_so
+    runs = [run_of(cells["all-rf2-min1"], each) for each in (100, 105, 110)]
+    name = "min.insync.replicas has no effect at RF 2"
+    for rates, is_so in (
+        ((108, 112, 120), "yes"), ((111, 130, 140), "no"), ((90, 112, 120), "not decided"),
+    ):  # fmt: skip
+        other = [run_of(cells["all-rf2-min2"], each) for each in rates]
+        assert relations_of(runs + other)[name] == is_so
 
 
 @pytest.mark.parametrize(
@@ -552,7 +670,7 @@ def test_what_is_a_finding(
     runs = [run_of(cell, 10, **landed)]
     assert tables.is_sound(runs) is is_sound
     rows = [*tables.relation_rows(tables.by_cell(runs))]
-    assert all(each.is_so for each in rows) is is_sound
+    assert all(each.holds == "yes" for each in rows) is is_sound
 
 
 def test_nothing_was_promised_by_acks_0() -> None:

@@ -47,6 +47,8 @@ class Recorder:
 def figures_of(run: CellRun) -> dict[str, Any]:
     """Give the figures of one run, as they are kept."""
     landed = run.landed._asdict()
+    for name in ("missing", "twice"):
+        landed[name] = [each._asdict() for each in landed[name]]
     return {
         "scenario": run.cell.scenario,
         "cell": run.cell.name,
@@ -55,10 +57,11 @@ def figures_of(run: CellRun) -> dict[str, Any]:
         "records_count": run.sent.records_count,
         "records_per_s": round(run.records_per_s, 1),
         "intended_per_s": round(run.rate, 1) or None,
+        "moved_count": run.moved_count,
         "load_average": run.load_average,
         "audit_s": round(run.audit_s, 3),
         "failed": run.sent.errors,
-        **{name: list(each) if isinstance(each, tuple) else each for name, each in landed.items()},
+        **landed,
     }
 
 

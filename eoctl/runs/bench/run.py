@@ -170,11 +170,13 @@ def _show(
     found = tables.by_cell(runs)
     notes = [*_notes(machine, runs, request, is_whole=is_whole)]
     relations = [*tables.relation_rows(found)] if is_whole else []
+    stretches = [*tables.stretch_rows(runs)]
     reports = [
         Report("machine", type(machine)._fields, [machine]),
         Report("cell", tables.CellRow._fields, [*tables.cell_rows(found)]),
         Report("latency", tables.LatencyRow._fields, [*tables.latency_rows(found, WARMUP_RATIO)]),
         Report("landed", tables.LandedRow._fields, [*tables.landed_rows(found)]),
+        *([Report("stretch", tables.StretchRow._fields, stretches)] if stretches else []),
         Report("relation", tables.RelationRow._fields, relations, notes=notes),
     ]
     for each in reports:
@@ -206,6 +208,13 @@ def _notes(
     for scenario, ratio in bare_ratio(by_cell(runs)):
         yield f"scenario {scenario}: our load sends {ratio:.2f} of what the bare loop does"
     for each in runs:
+        if each.moved_count and not each.cell.faults:
+            moved, acks = counted(each.moved_count, "partition"), each.cell.acks
+            yield (
+                f"{each.topic}: the leader of {moved} changed, though nobody was killed here: a"
+                " broker that gets no processor for long loses its session. Its rate is one of that"
+                + ("; with acks=0 what the old leader had not read is lost" if not acks else "")
+            )
         for note in each.landed.notes:
             yield f"{each.topic}: {note}"
     read_bytes = sum(each.landed.log_bytes for each in runs)

@@ -28,8 +28,9 @@ def end_at_once(*_: object) -> NoReturn:
 
 def begin() -> None:
     """Let a command begin: from now on an interrupt raises KeyboardInterrupt."""
-    if _signal.getsignal(_signal.SIGINT) is end_at_once:
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    for number in (_signal.SIGINT, _signal.SIGTERM):
+        if _signal.getsignal(number) is end_at_once:
+            _signal.signal(number, _signal.default_int_handler)
 
 
 def say_interrupted() -> None:

@@ -1,7 +1,8 @@
 """The `eoctl` program from its first line to its last: interrupts where no command catches them.
 
 Whenever it is interrupted it says so, in one line, and ends with 130. Until a command begins that
-is done by the handler of the signal; from then on by those who catch KeyboardInterrupt.
+is done by the handler of the signal; from then on by those who catch KeyboardInterrupt. To a
+command that goes on until it is ended the signal of a service manager is an interrupt, too.
 
 Only built-in modules are imported with this one, so that little goes before the first line.
 """
@@ -25,12 +26,16 @@ TYPE_CHECKING = False  # that of `typing`, without its import
 if TYPE_CHECKING:
     from typing import NoReturn
 
+ENDED_BY_OTHERS = "serve"
+
 
 def run() -> NoReturn:
     """Entry point of the console script."""
     # Not where it is ignored, as below nohup.
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, end_at_once)
+    if ENDED_BY_OTHERS in sys.argv[1:2] and _signal.getsignal(_signal.SIGTERM) == _signal.SIG_DFL:
+        _signal.signal(_signal.SIGTERM, end_at_once)
     sys.unraisablehook = unraisable
     atexit.register(_ignore_interrupts)  # the first one runs last, when threads have been joined
     try:
@@ -54,8 +59,11 @@ def _ignore_interrupts() -> None:
     """
     import signal
 
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except KeyboardInterrupt:  # the last that can come
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if number == signal.SIGTERM and signal.getsignal(number) == signal.SIG_DFL:
+            continue
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except KeyboardInterrupt:  # the last that can come
+            signal.signal(number, signal.SIG_IGN)
     signal.setitimer(signal.ITIMER_REAL, 0)

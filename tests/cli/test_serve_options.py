@@ -38,6 +38,15 @@ from eoctl.start import run
 run()
 """
 METADATA = "__cluster_metadata-0"
+# What it loads on its way from the first line of the program to the rows, in this order.
+STARTING = (
+    "eoctl.main",
+    "eoctl.outcome",
+    "eoctl.runs.serving.serve",
+    "asyncio",
+    "eoctl.serve.server",
+    "recovery.transactions.view",
+)
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +193,54 @@ def test_an_interrupt_is_a_clean_end(clean: Path, moment: str, number: signal.Si
     assert "Traceback" not in ended.stderr
     assert ended.stderr.splitlines()[0].startswith("read it: ")
     assert f"over {len(held)} connection" in ended.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_right_after_the_first_line(
+    clean: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """It listens by then, and its rows are not all known: what is printed is whole all the same."""
+    many = tmp_path / "many"
+    shutil.copytree(clean, many)
+    for place in range(2, 100):
+        shutil.copytree(clean / "plain-0", many / f"plain-{place}")
+    with Served(many, "--topic", "plain") as served:
+        ended = served.stop(number)
+    assert ended.status == 130
+    assert "Traceback" not in ended.stderr
+    head, *rows = ended.stdout.splitlines()
+    assert head.startswith("topic\t")
+    assert [int(row.split("\t")[1]) for row in rows] == [*range(100)]
+    assert "over 0 connections" in ended.stderr
+
+
+INTERRUPTED_AT = """
+import os, sys
+class Interrupt:
+    def find_spec(name, path=None, target=None):
+        if name == sys.argv[0]:
+            sys.argv[0] = "eoctl"
+            os.kill(os.getpid(), NUMBER)
+sys.meta_path.insert(0, Interrupt)
+from eoctl.start import run
+sys.argv[0] = MODULE
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", STARTING)
+def test_an_interrupt_while_it_starts(clean: Path, module: str, number: signal.Signals) -> None:
+    """Whatever it is just about to load: one line, and the same status."""
+    code = INTERRUPTED_AT.replace("NUMBER", str(int(number))).replace("MODULE", repr(module))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", str(clean), "--for-seconds", str(4 * DEADLINE_S)],
+        capture_output=True, text=True, check=False, cwd=ROOT, timeout=2 * DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("eoctl: interrupted")
+    assert done.stdout == "" or f"{clean}/txn-1" in done.stdout
 
 
 def test_an_interrupt_while_it_verifies(tmp_path: Path, clean: Path) -> None:

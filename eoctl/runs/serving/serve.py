@@ -176,23 +176,37 @@ class _Run:
         self._server: Server | None = None
         self._clients_count = 0
         self._has_failed = False
+        self._gives_way = True
         self._sent_bytes = 0
 
     # --- life
 
     def live(self, address: Address) -> None:
         """Serve; raises KeyboardInterrupt where it is asked to end, in whichever way."""
+        before = signal.getsignal(signal.SIGTERM)
         try:
             asyncio.run(self._main(address))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
-    def _end_when_asked(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End as at Ctrl-C when a service manager, or `kill`, says so: once is enough."""
+    @staticmethod
+    def _end_when_asked(loop: asyncio.AbstractEventLoop) -> None:
+        """End as at Ctrl-C when a service manager, or `kill`, says so: once is enough.
+
+        The loop's own handlers would be gone before it has ended.
+        """
         main = asyncio.current_task()
         assert main is not None
+
+        def end(*_: object) -> None:
+            if not main.done() and not main.cancelling():
+                main.cancel()
+                loop.call_soon_threadsafe(lambda: None)  # it may be waiting
+
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-            loop.add_signal_handler(signal.SIGTERM, lambda: main.cancelling() or main.cancel())
+            signal.signal(signal.SIGTERM, end)
 
     async def _main(self, address: Address) -> None:
         """Listen, tell what is served, and wait."""
@@ -208,8 +222,7 @@ class _Run:
             if self._options.follows:
                 server.follow()
             began_s = time.monotonic()
-            self._tell_where(server.address)
-            await self._tell_rows(server)
+            await self._tell_all(server)
             seconds = self._options.for_seconds
             left_s = None if seconds is None else began_s + seconds - time.monotonic()
             with suppress(TimeoutError):
@@ -219,6 +232,17 @@ class _Run:
             await server.close()
             if self._commits is not None:
                 self._commits.close()
+
+    async def _tell_all(self, server: Server) -> None:
+        """Say where it listens, and what is served: all of it, whenever it is asked to end."""
+        self._tell_where(server.address)
+        telling = asyncio.create_task(self._tell_rows(server))
+        try:
+            await asyncio.shield(telling)
+        except asyncio.CancelledError:
+            self._gives_way = False
+            await telling  # a second Ctrl-C ends that, too
+            raise
 
     def _tell_where(self, address: Address) -> None:
         if self._form is OutputFormat.TEXT:
@@ -238,7 +262,8 @@ class _Run:
         rows = []
         until_s = asyncio.get_running_loop().time() + GIVE_WAY_S
         for each in self._catalogue.partitions():
-            await server.broker.give_way(until_s)  # to clients that are there already
+            if self._gives_way:
+                await server.broker.give_way(until_s)  # to clients that are there already
             rows.append(await server.broker.apart(partition_row, each))
         self.is_lacking = self.is_lacking or any(each.is_lacking for each in rows)
         if self._options.verifies:

@@ -11,7 +11,9 @@ from storage.files.fsio import FileSystem
 from storage.os_errors import os_errors
 
 if TYPE_CHECKING:
-    from eoctl.serve.members import CommittedAt
+    from collections.abc import Sequence
+
+    from eoctl.serve.members import PlacedCommit
 
 
 class CommitFile:
@@ -32,19 +34,23 @@ class CommitFile:
             opened = self._fs.open_existing if is_there else self._fs.open_new
             self._file = opened(path)
 
-    def add(self, group: str, topic: str, partition: int, commit: CommittedAt) -> None:
-        """Write one commit. Raises AccessError."""
-        row = {
-            "group": group,
-            "topic": topic,
-            "partition": partition,
-            "offset": commit.offset,
-            "leader_epoch": commit.leader_epoch,
-            "metadata": commit.metadata,
-        }
-        data = json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+    def add(self, group: str, commits: Sequence[PlacedCommit]) -> None:
+        """Write what a group commits, in one piece. Raises AccessError."""
+        rows = (
+            {
+                "group": group,
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.at.offset,
+                "leader_epoch": each.at.leader_epoch,
+                "metadata": each.at.metadata,
+            }
+            for each in commits
+        )
+        lines = (json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in rows)
+        data = "".join(lines).encode("utf-8", "replace")
         with os_errors(self._path):
-            self._fs.write(self._file, data.encode("utf-8", "replace"))
+            self._fs.write(self._file, data)
 
     def close(self) -> None:
         """Make it durable, and close it. Raises AccessError."""

@@ -57,7 +57,7 @@ def committed(broker: VirtualBroker, name: str) -> dict[tuple[str, int], KnownOf
             before = found.get(each.place, NOTHING)
             found[each.place] = before._replace(is_pending=True)
     own = broker.members.groups.get(name)
-    for place, commit in ({} if own is None else own.commits).items():
+    for place, commit in ({} if own is None else own.commits.copy()).items():  # it may grow
         found[place] = KnownOffset(
             offset=commit.offset, leader_epoch=commit.leader_epoch, metadata=commit.metadata
         )
@@ -206,21 +206,22 @@ def describe_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
 
 
 def _here(group: Group) -> dict[str, Any]:
-    is_stable = group.state == "Stable"
+    state, protocol = group.state, group.protocol
+    is_stable = state == "Stable"
     return {
-        "groupState": group.state,
+        "groupState": state,
         "protocolType": group.protocol_type,
-        "protocolData": group.protocol if is_stable else "",
+        "protocolData": protocol if is_stable else "",
         "members": [
             {
                 "memberId": key,
                 "groupInstanceId": each.asked.instance_id,
                 "clientId": each.asked.client_id,
                 "clientHost": each.asked.host,
-                "memberMetadata": each.asked.protocols[group.protocol] if is_stable else b"",
+                "memberMetadata": each.asked.protocols.get(protocol, b"") if is_stable else b"",
                 "memberAssignment": each.assignment,
             }
-            for key, each in group.members.items()
+            for key, each in group.members.copy().items()  # they come and go meanwhile
         ],
     }
 

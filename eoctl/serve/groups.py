@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eoctl.serve.errors import ErrorCode, RequestError
-from eoctl.serve.members import NO_GENERATION, Asked, CommittedAt
+from eoctl.serve.members import (
+    MAX_METADATA_CHARS,
+    NO_GENERATION,
+    Asked,
+    CommittedAt,
+    PlacedCommit,
+)
 from storage.errors import AccessError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from eoctl.serve.broker import Request, VirtualBroker
+    from eoctl.serve.catalogue import Catalogue
     from eoctl.serve.members import Group
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -19,6 +29,7 @@ STATIC_SINCE = 3
 NULL_PROTOCOL_SINCE = 7
 SKIP_SINCE = 9
 SWEEP_S = 0.5
+COMMITS_AT_ONCE = 1000
 
 
 def find_coordinator(broker: VirtualBroker, request: Request) -> dict[str, Any]:
@@ -135,12 +146,12 @@ def leave_group(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     }
 
 
-def offset_commit(broker: VirtualBroker, request: Request) -> dict[str, Any]:
-    """Answer OffsetCommit: it is kept in memory."""
-    body, catalogue = request.body, broker.catalogue
+async def offset_commit(broker: VirtualBroker, request: Request) -> dict[str, Any]:
+    """Answer OffsetCommit: it is kept in memory, a piece at a time: others have their turns."""
+    body, members = request.body, broker.members
     group, refused = None, ErrorCode.NONE
     try:
-        group = broker.members.require_may_commit(
+        group = members.require_may_commit(
             body["groupId"],
             body["memberId"],
             body["generationIdOrMemberEpoch"],
@@ -148,38 +159,58 @@ def offset_commit(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         )
     except RequestError as exc:
         refused = exc.code
-    topics = []
-    for topic in body["topics"]:
-        known = catalogue.topic_by_id(topic["topicId"]) if "topicId" in topic else None
-        name = topic.get("name") or ("" if known is None else known.name)
-        answers = []
-        for each in topic["partitions"]:
-            number, code = each["partitionIndex"], refused
-            if group is not None:
-                commit = CommittedAt(
-                    offset=each["committedOffset"],
-                    leader_epoch=each.get("committedLeaderEpoch", -1),
-                    metadata=each["committedMetadata"] or "",
-                )
-                if catalogue.find(name, number) is not None:
-                    code = _committed(broker, group, name, number, commit)
-                elif not name:
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
-                else:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answers.append({"partitionIndex": number, "errorCode": code})
-        topics.append({**topic, "partitions": answers})
+    topics: list[dict[str, Any]] = []
+    asked = _asked_commits(broker.catalogue, body["topics"], topics)
+    while piece := [*islice(asked, COMMITS_AT_ONCE)]:
+        kept = []
+        for answered, commit in piece:
+            if group is None:
+                answered["errorCode"] = refused
+            elif answered["errorCode"] is ErrorCode.NONE:
+                kept.append((answered, commit))
+        if group is not None:
+            _keep(broker, group, kept)
+        await asyncio.sleep(0)
     return {"topics": topics}
 
 
-def _committed(
-    broker: VirtualBroker, group: Group, topic: str, number: int, commit: CommittedAt
-) -> ErrorCode:
+def _asked_commits(
+    catalogue: Catalogue, asked: Sequence[dict[str, Any]], topics: list[dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], PlacedCommit]]:
+    """Give what is to be committed, each with its answer, which is in `topics` by then."""
+    for topic in asked:
+        known = catalogue.topic_by_id(topic["topicId"]) if "topicId" in topic else None
+        name = topic.get("name") or ("" if known is None else known.name)
+        answers: list[dict[str, Any]] = []
+        topics.append({**topic, "partitions": answers})
+        for each in topic["partitions"]:
+            number = each["partitionIndex"]
+            at = CommittedAt(
+                offset=each["committedOffset"],
+                leader_epoch=each.get("committedLeaderEpoch", -1),
+                metadata=each["committedMetadata"] or "",
+            )
+            if not name:
+                code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif catalogue.find(name, number) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(at.metadata) > MAX_METADATA_CHARS:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                code = ErrorCode.NONE
+            answers.append({"partitionIndex": number, "errorCode": code})
+            yield answers[-1], PlacedCommit(name, number, at)
+
+
+def _keep(
+    broker: VirtualBroker, group: Group, kept: Sequence[tuple[dict[str, Any], PlacedCommit]]
+) -> None:
     try:
-        return broker.members.commit(group, topic, number, commit)
+        broker.members.commit(group, [commit for _, commit in kept])
     except AccessError as exc:
         broker.catalogue.tell_once(f"a commit of {group.name} was not saved: {exc}")
-        return ErrorCode.UNKNOWN_SERVER_ERROR
+        for answered, _ in kept:
+            answered["errorCode"] = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def expire_members(broker: VirtualBroker) -> None:

@@ -37,6 +37,14 @@ class CommittedAt(NamedTuple):
     metadata: str
 
 
+class PlacedCommit(NamedTuple):
+    """What is committed of one partition."""
+
+    topic: str
+    partition: int
+    at: CommittedAt
+
+
 class Asked(NamedTuple):
     """What a member wants when it joins."""
 
@@ -119,10 +127,8 @@ class Group:
         """Give the place of a member to another one."""
         self._uncount(before.asked)
         self.joining.discard(before.asked.member_id)
-        self.members = {
-            member.asked.member_id if each is before else key: member if each is before else each
-            for key, each in self.members.items()
-        }
+        del self.members[before.asked.member_id]
+        self.members[member.asked.member_id] = member
         self._count(member.asked)
 
     def _count(self, asked: Asked) -> None:
@@ -166,8 +172,10 @@ class Group:
 class Members:
     """All groups."""
 
-    def __init__(self, journal: Callable[[str, str, int, CommittedAt], None] | None = None) -> None:
-        """`journal` is told of each commit: group, topic, partition, what."""
+    def __init__(
+        self, journal: Callable[[str, Sequence[PlacedCommit]], None] | None = None
+    ) -> None:
+        """`journal` is told of all commits: the group, and what."""
         self.groups: dict[str, Group] = {}
         self._journal = journal
 
@@ -249,9 +257,12 @@ class Members:
         is_leader = group.leader == old_id
         if is_leader:
             group.leader = new_id
-        offered = [each.asked.protocols for each in group.members.values()]
-        if group.state != "Stable" or _voted(offered) != group.protocol:
+        if group.state != "Stable":
             return None
+        if [*before.asked.protocols] != [*asked.protocols]:  # else they vote as they did
+            offered = [each.asked.protocols for each in group.members.values()]
+            if _voted(offered) != group.protocol:
+                return None
         may_skip = is_leader and asked.may_skip_assignment
         return Joined(
             generation=group.generation,
@@ -412,14 +423,11 @@ class Members:
             raise RequestError(ErrorCode.REBALANCE_IN_PROGRESS)
         return group
 
-    def commit(self, group: Group, topic: str, partition: int, commit: CommittedAt) -> ErrorCode:
-        """Keep a committed offset."""
-        if len(commit.metadata) > MAX_METADATA_CHARS:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        group.commits[topic, partition] = commit
+    def commit(self, group: Group, commits: Sequence[PlacedCommit]) -> None:
+        """Keep committed offsets. Raises AccessError: they could not be saved, and are not kept."""
         if self._journal is not None:
-            self._journal(group.name, topic, partition, commit)
-        return ErrorCode.NONE
+            self._journal(group.name, commits)
+        group.commits.update(((each.topic, each.partition), each.at) for each in commits)
 
 
 def _new_id(asked: Asked) -> str:

@@ -1,18 +1,29 @@
-"""`eoctl serve`: large groups, whose members are not held against each other one by one."""
+"""`eoctl serve`: large groups, whose members are not held against each other, and large commits."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from eoctl.runs.serving.serve import ServeOptions, open_catalogue
+from eoctl.serve.broker import Client, Request, VirtualBroker
+from eoctl.serve.catalogue import ServeRules
 from eoctl.serve.errors import RequestError
+from eoctl.serve.groups import COMMITS_AT_ONCE, offset_commit
 from eoctl.serve.members import Asked, Group, LiveMember, Members
+from storage.dirs.discovery import discover
+from storage.errors import AccessError
+from tests import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from eoctl.serve.members import PlacedCommit
 
 DEADLINE_S = 60
 MEMBERS = 300
@@ -74,6 +85,98 @@ def test_who_joins_is_not_held_against_each_member() -> None:
     asyncio.run(asyncio.wait_for(join_all(members, group), DEADLINE_S))
     # A round looks at all of them some times; each of those who join at one.
     assert counted.seen_count < 30 * MEMBERS
+
+
+async def come_again(members: Members, group: Group, counted: Counted) -> None:
+    """All static members of a stable group, under new ids; the last one knows another protocol."""
+    await join_all(members, group)
+    group.state = "Stable"
+    counted.seen_count = 0
+    leader = group.members[group.leader].asked.instance_id
+    for each in range(MEMBERS):
+        if str(each) != leader:
+            again = await members.join("g", asked("", str(each), ("range",)))
+            assert again.generation == 2
+            assert again.member_id in group.members
+    assert len(group.members) == MEMBERS
+    assert counted.seen_count <= MEMBERS  # one of them each time, for the type of all
+    counted.seen_count = 0
+    joining = asyncio.ensure_future(members.join("g", asked("", "7", ("robin", "range"))))
+    await asyncio.wait_for(joining, DEADLINE_S)  # the vote is the same: all know one alone
+    assert counted.seen_count > MEMBERS
+
+
+def test_static_members_that_come_again_are_not_held_against_each_other() -> None:
+    members, counted = Members(), Counted()
+    group = members.groups["g"] = Group("g", members=counted)
+    asyncio.run(asyncio.wait_for(come_again(members, group, counted), DEADLINE_S))
+
+
+# --- commits
+
+
+class SavedCommits:
+    """What was saved: a list a call. It fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.saved: list[Sequence[PlacedCommit]] = []
+        self.fails = False
+
+    def __call__(self, group: str, commits: Sequence[PlacedCommit]) -> None:
+        assert group == "g"
+        if self.fails:
+            raise AccessError(OSError(28, "No space left on device"), "commits")
+        self.saved.append(commits)
+
+
+async def committed(broker: VirtualBroker, count: int) -> tuple[set[int], int]:
+    """Error codes of a commit of so many offsets, and how often others had their turn."""
+    partitions = [
+        {"partitionIndex": 0, "committedOffset": each, "committedMetadata": ""}
+        for each in range(count)
+    ]
+    topics = [{"name": "plain", "partitions": partitions}]
+    body = {"groupId": "g", "generationIdOrMemberEpoch": -1, "memberId": "", "topics": topics}
+    api = wire.api_named("OffsetCommit")
+    client = Client(name="", address="", host="", port=0)
+    request = Request(api=api, version=8, body=body, client=client, is_gone=lambda: False)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.ensure_future(take_turns())
+    await asyncio.sleep(0)
+    before = turns
+    answered = await offset_commit(broker, request)
+    others.cancel()
+    ((topic),) = answered["topics"]
+    assert len(topic["partitions"]) == count
+    return {each["errorCode"] for each in topic["partitions"]}, turns - before
+
+
+def test_a_large_commit_keeps_nobody_waiting(golden: Callable[[str], Path]) -> None:
+    """It is saved a piece at a time, in its order; what cannot be saved is not committed."""
+    count, pieces = 5 * COMMITS_AT_ONCE + 1, 6
+    catalogue = open_catalogue(
+        discover([str(golden("kafka-4.3.1") / "clean")]), ServeOptions(ServeRules())
+    )
+    journal = SavedCommits()
+    with ThreadPoolExecutor(1) as executor:
+        broker = VirtualBroker(catalogue, Members(journal), executor)
+        codes, turns = asyncio.run(committed(broker, count))
+        assert codes == {0}
+        assert turns >= pieces
+        assert len(journal.saved) == pieces
+        saved = [each.at.offset for piece in journal.saved for each in piece]
+        assert saved == [*range(count)]
+        journal.fails = True
+        codes, _ = asyncio.run(committed(broker, 3))
+        assert codes == {-1}
+        assert broker.members.groups["g"].commits["plain", 0].offset == count - 1
 
 
 async def change_at_random(members: Members, group: Group, random: Random) -> None:

@@ -1,11 +1,14 @@
-"""The audit on Spark: a task summarizes splits, then one task per directory joins them.
+"""The audit on Spark: a task summarizes splits, then tasks join them in a tree.
 
-Only packed summaries cross to the JVM. Where a seam cannot be resolved without its batches, the
-joining task reads a segment again (see `recovery.summaries.partition`).
+Only packed summaries cross to the JVM. A task joins RUN_SEGMENTS neighbouring segments of one
+directory, the next stage as many of those runs, until a directory is one: nothing holds all pieces
+of a large partition at once. Where a seam cannot be resolved without its batches, the joining task
+reads segments again (see `recovery.summaries.partition`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from eoctl.spark.datasource import KafkaLogAudit, register
@@ -14,11 +17,19 @@ from eoctl.spark.session import job_errors
 from eoctl.spark.stages import stages_told
 from recovery.summaries.codec import (
     pack_partition,
+    pack_run,
     unpack_partition,
     unpack_piece,
+    unpack_run,
     unpack_split,
 )
-from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
+from recovery.summaries.partition import (
+    PartitionSummary,
+    ReadPiece,
+    join_pieces,
+    join_runs,
+    partition_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from storage.places.splits import Split
+
+RUN_SEGMENTS = 16  # of a directory, and then runs of them, that one task joins
 
 
 def read_pieces(session: SparkSession, splits: Sequence[Split]) -> Iterator[ReadPiece]:
@@ -50,25 +63,56 @@ def summarize_directories(
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    segments = Counter(each.place.directory for each in splits if each.start_pos == 0)
+    count = max(segments.values(), default=1)
+    pieces = _pieces(session, splits)
+    number = F.floor(F.col("segment") / RUN_SEGMENTS)
     join = F.udf(join_rows, "binary", useArrow=False)
-    with job_errors(), stages_told(session.sparkContext):
-        joined = (
-            _pieces(session, splits)
-            .groupBy("directory")
-            .agg(F.collect_list(F.struct("split", "piece")).alias("pieces"))
-            .select("directory", join("pieces").alias("whole"))
+    runs = _joined(pieces.withColumn("number", number), ["split", "piece"], join)
+    count = -(-count // RUN_SEGMENTS)
+    while count > 1:
+        numbered = runs.select(
+            "directory",
+            F.col("number").alias("place"),
+            F.floor(F.col("number") / RUN_SEGMENTS).alias("number"),
+            "whole",
         )
-        rows = [tuple(row) for row in joined.collect()]
+        runs = _joined(numbered, ["place", "whole"], F.udf(join_joined, "binary", useArrow=False))
+        count = -(-count // RUN_SEGMENTS)
+    whole = F.udf(finish_run, "binary", useArrow=False)("whole")
+    with job_errors(), stages_told(session.sparkContext):
+        rows = [tuple(row) for row in runs.select("directory", whole).collect()]
     return {directory: unpack_partition(bytes(whole)) for directory, whole in rows}
 
 
+def _joined(rows: DataFrame, names: list[str], join: Any) -> DataFrame:
+    """Join the rows of each directory that have one number."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    gathered = rows.groupBy("directory", "number").agg(
+        F.collect_list(F.struct(*names)).alias("rows")
+    )
+    return gathered.select("directory", "number", join("rows").alias("whole"))
+
+
 def join_rows(rows: Iterable[Any]) -> bytes:
-    """Join the rows of one directory; runs in a task."""
+    """Join the rows of some segments of one directory; runs in a task."""
     pieces = [
         ReadPiece(unpack_split(bytes(row["split"])), unpack_piece(bytes(row["piece"])))
         for row in rows
     ]
-    return pack_partition(join_partition(pieces))
+    return pack_run(join_pieces(pieces))
+
+
+def join_joined(rows: Iterable[Any]) -> bytes:
+    """Join what `join_rows` has joined; runs in a task."""
+    ordered = sorted(rows, key=lambda row: int(row["place"]))
+    return pack_run(join_runs(unpack_run(bytes(row["whole"])) for row in ordered))
+
+
+def finish_run(run: Any) -> bytes:
+    """Return what is sent to the driver of a directory."""
+    return pack_partition(partition_of(unpack_run(bytes(run))))
 
 
 def _pieces(session: SparkSession, splits: Sequence[Split]) -> DataFrame:

@@ -9,8 +9,8 @@ Options
   path, paths              what load() is given: log dirs, partition directories or files in them,
                            local or URIs, wildcards too; several as a JSON list. Relative
                            ones start from where Spark plans, which may be anywhere
-  split_bytes              large segments are cut into pieces of about this size (default 128 MiB),
-                           where batches are proven to begin
+  split_bytes              large segments are cut into pieces of about this size, where batches are
+                           proven to begin (default: 128 MiB to 1 GiB, for 20,000 pieces in all)
   task_bytes               small pieces share a task up to this size (default 32 MiB)
   isolation                read_uncommitted (default) or read_committed, of records; the second
                            begins at the log start offset, unless from_offset is given
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import eoctl.spark.own_packages  # isort: skip - says what is missing before the rest fails to import
@@ -83,6 +84,7 @@ from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, record_ro
 from recovery.audit.local import tasks_of
 from recovery.export.options import Until
 from storage.errors import UsageError
+from storage.places.planned_splits import plan_places, proven, segment_numbers
 from storage.places.split_pruning import prune_splits
 
 if TYPE_CHECKING:
@@ -235,14 +237,37 @@ class FindingsReader(SplitsReader):
 class AuditReader(SplitsReader):
     """Summarizes splits where they are read: only summaries leave the task."""
 
+    def partitions(self) -> Sequence[InputPartition]:
+        """Cut by sizes alone: each task proves its cuts, and who joins sees that they meet."""
+        splits, _ = read_splits(self.options, self.wanted, cut=plan_places)
+        self.options = self.options._replace(splits=None)
+        tasks = tasks_of(splits, self.options.task_bytes)
+        numbers = segment_numbers(splits)
+        return [
+            SplitsInput(tuple(task), segments=tuple(islice(numbers, len(task)))) for task in tasks
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of a task."""
+        if isinstance(partition, SplitsInput):
+            for split, number in zip(partition.splits, partition.segments, strict=True):
+                yield from self.read_segment(split, number)
+
     def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Give the row of a split."""
+        """Give the row of a split that is alone."""
+        yield from self.read_segment(split, 0)
+
+    def read_segment(self, split: Split, number: int) -> Iterator[pa.RecordBatch]:
+        """Give the row of a split of a segment; nothing of a part that is empty."""
         from recovery.summaries.codec import pack_piece, pack_split
         from recovery.summaries.segment import read_split
 
-        place = split.place
+        found = proven(split)
+        if found is None:
+            return
+        place = found.place
         where = place.broker, place.topic, place.partition, place.directory
-        row = (*where, pack_split(split), pack_piece(read_split(split)))
+        row = (*where, number, pack_split(found), pack_piece(read_split(found)))
         yield rows_of(AUDIT_COLUMNS, [row])
 
 

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*,4]"  # a task whose worker dies is tried again, as on a cluster
 JAVA_MIN = 17
 PYSPARK_MIN = 4
+RESULT_SETTING = "spark.driver.maxResultSize"
+MORE_MEMORY = (
+    f"--conf {RESULT_SETTING}=8g --conf spark.driver.memory=12g: a driver takes 100 bytes for each"
+    " producer id of each partition; or audit some topics at a time"
+)
 OTHERS_WORK = "every other command of eoctl works without Java and Spark"
 
 
@@ -97,9 +102,10 @@ def job_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as exc:
+        is_large = RESULT_SETTING in str(exc)
         raise SparkJobError(
             f"Spark gave the job up: {first_line(exc)}",
-            next_step="EOCTL_DEBUG=1 shows all of Spark's words",
+            next_step=MORE_MEMORY if is_large else "EOCTL_DEBUG=1 shows all of Spark's words",
         ) from exc
 
 

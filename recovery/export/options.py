@@ -9,6 +9,7 @@ from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 
 DEFAULT_SPLIT_BYTES = 128 << 20
+MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
 # The directories of an export tell these already.
 PATH_COLUMNS = ("topic", "partition")
 
@@ -69,3 +70,13 @@ class ExportOptions(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return what a resumed export must have in common with the first run."""
         return {name: value for name, value in self._asdict().items() if name != "to"}
+
+
+def split_bytes_for(total_bytes: int, pieces_count: int) -> int:
+    """Return a size of splits for about so many of them, from 128 MiB to 1 GiB.
+
+    At 100 TB a piece of 128 MiB would be one of 800,000, each of them to be planned and scheduled;
+    a segment of the usual GiB is then read in one piece, and need not be cut.
+    """
+    wanted = total_bytes // max(pieces_count, 1)
+    return min(max(wanted, DEFAULT_SPLIT_BYTES), MAX_SPLIT_BYTES)

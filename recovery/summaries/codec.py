@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from recovery.summaries.fingerprint import Fingerprint
-from recovery.summaries.partition import PartitionSummary
+from recovery.summaries.partition import JoinedRun, PartitionSummary
 from recovery.summaries.producer_summary import PRODUCER_DTYPE
 from recovery.summaries.read_findings import ReadFinding  # noqa: TC001 - `read_as` resolves it
 from recovery.summaries.segment import PieceSummary
@@ -70,6 +70,17 @@ class _PackedPartition(NamedTuple):
     timeline: bytes | None
 
 
+class _PackedRun(NamedTuple):
+    """Fields of `JoinedRun`, as they are sent."""
+
+    splits: tuple[Split, ...]
+    summary: bytes
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    timeline: bytes | None
+    needs_floor: bool
+
+
 def pack_summary(summary: Summary) -> bytes:
     """Encode a summary. Equal summaries give equal bytes."""
     from msgpack import packb
@@ -127,6 +138,23 @@ def pack_split(split: Split) -> bytes:
 def unpack_split(data: bytes) -> Split:
     """Decode what `pack_split` made. Raises as `unpack_summary`."""
     return _packed_row(Split, data)
+
+
+def pack_run(run: JoinedRun) -> bytes:
+    """Encode what was found in neighbouring segments."""
+    from msgpack import packb
+
+    timeline = None if run.timeline is None else pack_timeline(run.timeline)
+    packed = {**run._asdict(), "summary": pack_summary(run.summary), "timeline": timeline}
+    return bytes(packb([*packed.values()], use_bin_type=True, unicode_errors="surrogateescape"))
+
+
+def unpack_run(data: bytes) -> JoinedRun:
+    """Decode what `pack_run` made. Raises as `unpack_summary`."""
+    packed = _packed_row(_PackedRun, data)
+    timeline = None if packed.timeline is None else unpack_timeline(packed.timeline)
+    whole = {"summary": unpack_summary(packed.summary), "timeline": timeline}
+    return JoinedRun(**{**packed._asdict(), **whole})
 
 
 def pack_partition(found: PartitionSummary) -> bytes:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from itertools import groupby
+from functools import partial, reduce
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.summaries.read_findings import GONE, ReadFinding, not_there
 from recovery.summaries.segment import MAX_FINDINGS_COUNT, PieceSummary, read_split
-from recovery.summaries.summary import Before, Piece, Summary, merge, merge_all
+from recovery.summaries.summary import (
+    Before,
+    Piece,
+    Summary,
+    merge,
+    merge_again,
+    merge_all,
+)
 from recovery.timeline.piece import Timeline, with_fewer_bins
 from recovery.timeline.reading import ReadTimeline, join_read
 from storage.dirs.log_dir import StoppedState
 from storage.dirs.lookup import is_wrong_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.acknowledged import Acknowledged
     from storage.places.listing import SegmentPlace
@@ -82,6 +89,24 @@ class PartitionSummary(NamedTuple):
         )
 
 
+class JoinedRun(NamedTuple):
+    """Neighbouring segments of a directory, joined: what pieces and runs of them are joined to.
+
+    Attributes:
+        splits: a whole segment each, in log order.
+        findings, findings_count: as of a partition.
+        timeline: of its batches; None where none was wanted.
+        needs_floor: a timeline of it had to know where the batches before it end.
+    """
+
+    splits: tuple[Split, ...]
+    summary: Summary
+    findings: tuple[ReadFinding, ...]
+    findings_count: int
+    timeline: ReadTimeline | None
+    needs_floor: bool
+
+
 def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> PartitionSummary:
     """Join the splits of one directory, in any order.
 
@@ -89,24 +114,119 @@ def join_partition(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) ->
         pieces: all of them, each once.
         read: reads a split again, where a seam cannot be resolved without its batches.
     """
+    return partition_of(join_pieces(pieces, read))
+
+
+def join_pieces(pieces: Iterable[ReadPiece], read: ReadSplit = read_split) -> JoinedRun:
+    """Join the splits of neighbouring segments, in any order; all of each of them."""
     ordered = sorted(pieces, key=lambda each: (each.split.place.base_offset, each.split.start_pos))
+    groups = groupby(ordered, key=lambda each: each.split.place.path)
+    return join_runs((_run_of(join_segment([*group], read)) for _, group in groups), read)
+
+
+def join_runs(runs: Iterable[JoinedRun], read: ReadSplit = read_split) -> JoinedRun:
+    """Join neighbouring runs, given in log order."""
+    splits: list[Split] = []
     findings: list[ReadFinding] = []
     findings_count = 0
-    segments = []
     timeline: ReadTimeline | None = None
-    for _, group in groupby(ordered, key=lambda each: each.split.place.path):
-        segment = join_segment([*group], read)
-        segments.append(_piece_of(segment, read))
-        findings += segment.piece.findings
-        findings_count += segment.piece.findings_count
-        timeline = _join_timelines(timeline, segment, read)
-    summary = merge_all(segments)
-    return PartitionSummary(
-        summary,
-        tuple(findings[:MAX_FINDINGS_COUNT]),
-        findings_count,
-        timeline=_whole_timeline(timeline, ordered),
+    needs_floor = False
+
+    def pieces() -> Iterator[Piece]:
+        nonlocal findings_count, timeline, needs_floor
+        for run in runs:
+            if splits:
+                timeline, is_needed = _joined_timelines(timeline, run, read)
+                needs_floor |= is_needed
+            else:
+                timeline, needs_floor = run.timeline, run.needs_floor
+            splits.extend(run.splits)
+            findings.extend(run.findings[: MAX_FINDINGS_COUNT - len(findings)])
+            findings_count += run.findings_count
+            yield Piece(run.summary, _rereading(run, read))
+
+    summary = merge_all(pieces())
+    return JoinedRun(
+        splits=tuple(splits),
+        summary=summary,
+        findings=tuple(findings),
+        findings_count=findings_count,
+        timeline=timeline,
+        needs_floor=needs_floor,
     )
+
+
+def partition_of(run: JoinedRun) -> PartitionSummary:
+    """Return what a run of all segments of a directory says."""
+    timeline = None
+    if run.timeline is not None:
+        wanted = run.splits[0].timeline
+        timeline = run.timeline.timeline
+        if wanted is not None:
+            timeline = with_fewer_bins(timeline, wanted.max_bins)
+    return PartitionSummary(run.summary, run.findings, run.findings_count, timeline=timeline)
+
+
+def _run_of(segment: ReadPiece) -> JoinedRun:
+    split, piece = segment
+    timeline = None if split.timeline is None else piece.timeline
+    return JoinedRun(
+        splits=(split,),
+        summary=piece.summary,
+        findings=piece.findings,
+        findings_count=piece.findings_count,
+        timeline=timeline,
+        needs_floor=timeline is not None and timeline.needs_floor,
+    )
+
+
+def _rereading(run: JoinedRun, read: ReadSplit) -> Callable[[Before], Summary | None]:
+    """Return how segments are read again behind others, one after the other."""
+    known = {each.path for each in run.findings if _is_lost(each)}
+    first, *others = (each._replace(timeline=None) for each in run.splits)
+
+    def reread(before: Before) -> Summary | None:
+        is_whole = True
+
+        def rest() -> Iterator[Piece]:
+            nonlocal is_whole
+            for split in others:
+                found = read(split, None)
+                is_whole &= split.place.path in known or not any(map(_is_lost, found.findings))
+                yield Piece(found.summary, partial(_again, split, read))
+
+        begun = Piece(Summary(), partial(_again, first, read))
+        found = merge_again(chain([begun], rest()), before)
+        return found if is_whole else None
+
+    return reread
+
+
+def _is_lost(finding: ReadFinding) -> bool:
+    return finding.kind == GONE or finding.is_unreadable
+
+
+def _again(split: Split, read: ReadSplit, before: Before) -> Summary | None:
+    again = read(split, before)
+    return None if any(map(_is_lost, again.findings)) else again.summary
+
+
+def _joined_timelines(
+    before: ReadTimeline | None, run: JoinedRun, read: ReadSplit
+) -> tuple[ReadTimeline | None, bool]:
+    """Add that of a run, which is read again if its first offsets were not known.
+
+    Returns the timeline, and whether it lacked what is before all of it.
+    """
+    found = run.timeline
+    if before is None or found is None:
+        return found, run.needs_floor
+    if not run.needs_floor or before.floor_offset < 0:
+        return join_read(before, found), run.needs_floor
+    joined: ReadTimeline | None = before
+    for split in run.splits:
+        joined = _join_timelines(joined, ReadPiece(split, read(split, None)), read)
+    return joined, False
 
 
 def _join_timelines(
@@ -119,15 +239,9 @@ def _join_timelines(
     if found.needs_floor and before.floor_offset >= 0:
         wanted = split.timeline._replace(floor_offset=before.floor_offset)
         again = read(split._replace(timeline=wanted), None)
-        if not any(each.kind == GONE or each.is_unreadable for each in again.findings):
+        if not any(map(_is_lost, again.findings)):
             found = again.timeline or found
     return join_read(before, found)
-
-
-def _whole_timeline(read: ReadTimeline | None, pieces: Sequence[ReadPiece]) -> Timeline | None:
-    if read is None or not pieces or pieces[0].split.timeline is None:
-        return None if read is None else read.timeline
-    return with_fewer_bins(read.timeline, pieces[0].split.timeline.max_bins)
 
 
 def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> ReadPiece:
@@ -137,6 +251,10 @@ def join_segment(pieces: Sequence[ReadPiece], read: ReadSplit = read_split) -> R
     pieces do not fit to each other, is read again as a whole.
     """
     first, last = pieces[0].split, pieces[-1].split
+    if not _is_whole(pieces):
+        # Who read them found other cuts: the files changed meanwhile, or could not be read once.
+        whole = first._replace(start_pos=0, end_pos=first.place.file_bytes, is_last=True)
+        return ReadPiece(whole, read(whole, None))
     if len(pieces) == 1:
         return pieces[0]
     whole = first._replace(end_pos=last.end_pos, is_last=last.is_last)
@@ -164,6 +282,13 @@ def _joined_timeline(pieces: Sequence[PieceSummary]) -> ReadTimeline | None:
     return reduce(join_read, read) if read else None
 
 
+def _is_whole(pieces: Sequence[ReadPiece]) -> bool:
+    """Tell whether the pieces are all of their segment, each where the one before ends."""
+    splits = [each.split for each in pieces]
+    meets = all(left.end_pos == right.start_pos for left, right in pairwise(splits))
+    return meets and splits[0].start_pos == 0 and splits[-1].is_last
+
+
 def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
     """Tell whether one scan over all of them finds what they have found."""
     top_offset = highest_epoch = -1
@@ -186,10 +311,5 @@ def _fit_together(pieces: Sequence[ReadPiece]) -> bool:
 
 
 def _piece_of(read_piece: ReadPiece, read: ReadSplit) -> Piece:
-    def reread(before: Before) -> Summary | None:
-        again = read(read_piece.split._replace(timeline=None), before)
-        if any(each.kind == GONE or each.is_unreadable for each in again.findings):
-            return None
-        return again.summary
-
-    return Piece(read_piece.piece.summary, reread)
+    split = read_piece.split._replace(timeline=None)
+    return Piece(read_piece.piece.summary, partial(_again, split, read))

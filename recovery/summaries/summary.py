@@ -189,6 +189,22 @@ def merge(left: Piece, right: Piece) -> Piece:
     return Piece(_merge(left.summary, right, left.summary.extent.top_offset), reread)
 
 
+def merge_again(pieces: Iterable[Piece], before: Before) -> Summary | None:
+    """Read neighbouring pieces again, behind all that is before them, and join them.
+
+    None if the first one cannot be read any more; its summary is not looked at.
+    """
+    whole: Summary | None = None
+    for piece in pieces:
+        if whole is None:
+            whole = piece.reread(before)
+            if whole is None:
+                return None
+        else:
+            whole = _merge(whole, piece, max(before.top_offset, whole.extent.top_offset))
+    return whole
+
+
 def merge_all(pieces: Iterable[Piece]) -> Summary:
     """Join the pieces of one partition, given in log order."""
     whole = Summary()

@@ -52,12 +52,20 @@ class TimelineStart(NamedTuple):
     max_bins: int = 1 << 30
 
 
+class PlannedPart(NamedTuple):
+    """Which of the equal parts of a segment a split is meant to be; see `planned_splits`."""
+
+    number: int
+    parts_count: int
+
+
 class Split(NamedTuple):
     """A contiguous piece of one segment: the batches that begin in [start_pos, end_pos).
 
     `end_pos` is the start of the next split; of the last one the size when it was listed, and it is
     then to be read to the end that the file has by now. Positions are in bytes.
     `timeline`: None where no timeline is wanted.
+    `part`: None where the positions are proven; else they are where they shall be, about.
     """
 
     place: SegmentPlace
@@ -65,6 +73,7 @@ class Split(NamedTuple):
     end_pos: int
     is_last: bool
     timeline: TimelineStart | None = None
+    part: PlannedPart | None = None
 
 
 def split_places(places: Iterable[SegmentPlace], split_bytes: int) -> list[Split]:

@@ -16,9 +16,11 @@ import pytest
 
 from eoctl.arrow_files import ArrowTree, open_tree
 from eoctl.options import EngineName
-from eoctl.runs.reports.engine import EngineOptions, choose_engine, split_bytes_for
+from eoctl.runs.reports.audit import TASKS_PER_CORE
+from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
+from recovery.export.options import split_bytes_for
 from storage.files import file_systems
 from storage.files.file_systems import register_default, register_file_system
 from storage.places.splits import split_places
@@ -568,7 +570,8 @@ def test_the_engine_is_chosen_by_machines(
 def test_splits_suit_the_cluster() -> None:
     """No more tasks than twenty a core, but for pieces of a GiB at most."""
     mib, gib, tib = 1 << 20, 1 << 30, 1 << 40
-    assert split_bytes_for(10 * gib, 400) == 128 * mib
-    assert split_bytes_for(4 * tib, 400) == 4 * tib // 8000
-    assert split_bytes_for(100 * tib, 400) == gib
-    assert split_bytes_for(5 * gib, 0) == 256 * mib
+    pieces_count = 400 * TASKS_PER_CORE
+    assert split_bytes_for(10 * gib, pieces_count) == 128 * mib
+    assert split_bytes_for(4 * tib, pieces_count) == 4 * tib // 8000
+    assert split_bytes_for(100 * tib, pieces_count) == gib
+    assert split_bytes_for(gib >> 1, 0) == gib >> 1

@@ -34,8 +34,8 @@ class DeletingReader(AuditReader):
 class DyingReader(AuditReader):
     """The first process that reads of a log dir is killed in the middle of its task."""
 
-    def read_split(self, split: Split) -> Iterator[pa.RecordBatch]:
-        yield from super().read_split(split)
+    def read_segment(self, split: Split, number: int) -> Iterator[pa.RecordBatch]:
+        yield from super().read_segment(split, number)
         died = Path(split.place.directory).parent / DIED
         if not died.exists():
             died.write_text(str(os.getpid()))

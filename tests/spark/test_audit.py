@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-import eoctl.spark.audit
+import eoctl.spark.audit as eoctl_audit
 from eoctl.spark import packages_root
 from eoctl.spark.audit import read_pieces, summarize_directories
 from eoctl.spark.errors import SparkJobError
@@ -77,9 +77,16 @@ def test_real_directories(
 
 
 @pytest.mark.share(1)
-@pytest.mark.parametrize("split_bytes", [1, 200, 1 << 20])
-def test_planted_faults(eoctl: Callable[..., Any], tmp_path: Path, split_bytes: int) -> None:
+@pytest.mark.parametrize(("split_bytes", "run_segments"), [(1, 2), (200, 3), (1 << 20, 16)])
+def test_planted_faults(
+    eoctl: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    split_bytes: int,
+    run_segments: int,
+) -> None:
     """Several worlds at once: copies of partitions that have little in common."""
+    monkeypatch.setattr(eoctl_audit, "RUN_SEGMENTS", run_segments)
     for seed in range(3):
         for log in World(seed, steps=30).logs:
             log.write(tmp_path / f"broker-{seed}")
@@ -105,7 +112,9 @@ def test_later_runs_read_what_is_new(eoctl: Callable[..., Any], tmp_path: Path) 
     assert f"{count} of " in outcome.errors
 
 
-def test_duplicates_and_transactions_across_segments(spark: SparkSession, tmp_path: Path) -> None:
+def test_duplicates_and_transactions_across_segments(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segments = [
         [Batch(1, 0, 0, 3, "txn"), Batch(2, 0, 0, 2), Batch(3, 0, 2**31 - 2, 4, "txn")],
         [Batch(1, 0, 3, 2, "txn"), Batch(2, 0, 2, 2), Batch(2, 0, 0, 2), Batch(3, 0, 1, 1)],
@@ -114,6 +123,7 @@ def test_duplicates_and_transactions_across_segments(spark: SparkSession, tmp_pa
     ]
     directory = write_segments(tmp_path / "t-0", *segments)
     write_indexes(tmp_path)
+    monkeypatch.setattr(eoctl_audit, "RUN_SEGMENTS", 2)
     (found,) = summarize_directories(spark, splits_of(directory)).values()
     expected = define([batch for segment in segments for batch in segment])
     figures = found.summary.figures()
@@ -129,7 +139,7 @@ def test_a_file_removed_during_the_job(
 ) -> None:
     directory = write_segments(tmp_path / "t-0", [Batch()], [Batch(sequence=1)])
     spark.dataSource.register(DeletingAudit)
-    monkeypatch.setattr(eoctl.spark.audit, "KafkaLogAudit", DeletingAudit)
+    monkeypatch.setattr(eoctl_audit, "KafkaLogAudit", DeletingAudit)
     (found,) = summarize_directories(spark, splits_of(directory)).values()
     assert not (directory / f"{0:020d}.log").exists()
     assert found.summary.counts.batches == 1
@@ -148,7 +158,7 @@ def test_a_killed_worker_is_replaced(
     splits = splits_of(tmp_path, 500)
     alone = {each.split: each.piece for each in read_pieces(spark, splits)}
     spark.dataSource.register(DyingAudit)
-    monkeypatch.setattr(eoctl.spark.audit, "KafkaLogAudit", DyingAudit)
+    monkeypatch.setattr(eoctl_audit, "KafkaLogAudit", DyingAudit)
     found = {each.split: each.piece for each in read_pieces(spark, splits)}
     killed = int((tmp_path / DIED).read_text())
     assert not os.path.exists(f"/proc/{killed}")  # noqa: PTH110
@@ -161,7 +171,7 @@ def test_a_killed_worker_is_replaced(
 def test_a_job_that_fails_is_an_error_of_ours(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eoctl.spark.audit, "splits_text", lambda _: "no splits")
+    monkeypatch.setattr(eoctl_audit, "splits_text", lambda _: "no splits")
     with pytest.raises(SparkJobError, match="Spark gave the job up: ") as caught:
         list(read_pieces(spark, []))
     assert caught.value.exit_status == 3

@@ -14,14 +14,13 @@ from eoctl.runs.reports.engine import (
     EngineRun,
     anywhere,
     jobs_of,
-    split_bytes_for,
 )
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
 from recovery.cluster.absent import lost_partitions
 from recovery.cluster.remote_segments import tell_remote
 from recovery.cluster.transactional_ids import read_transactional_ids
-from recovery.export.options import DEFAULT_SPLIT_BYTES
+from recovery.export.options import DEFAULT_SPLIT_BYTES, split_bytes_for
 from recovery.rules.findings import Severity
 from recovery.summaries.partition import PartitionSummary, ReadPiece, join_partition
 from recovery.summaries.segment import read_split
@@ -29,6 +28,7 @@ from storage.errors import EXIT_FINDINGS, EXIT_OK, EXIT_SKIPPED, AccessError, Fo
 from storage.file_names import TRANSACTION_STATE_TOPIC
 from storage.files.uris import Uri, is_uri
 from storage.places.find import list_places
+from storage.places.planned_splits import plan_places
 from storage.places.splits import split_places
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from storage.places.splits import Split, TimelineStart
 
 PIECES_PER_JOB = 8
+TASKS_PER_CORE = 20  # on Spark
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
 WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
@@ -171,9 +172,9 @@ def _summarize(
         from eoctl.spark.audit import read_pieces as read_on_spark
         from eoctl.spark.audit import summarize_directories
 
-        cores_count = session.sparkContext.defaultParallelism
-        size = options.split_bytes or split_bytes_for(total_bytes, cores_count)
-        splits = [*_with_timelines(split_places(wanted, size), options)]
+        pieces_count = TASKS_PER_CORE * session.sparkContext.defaultParallelism
+        size = options.split_bytes or split_bytes_for(total_bytes, pieces_count)
+        splits = [*_with_timelines(plan_places(wanted, size), options)]
         if options.state_path is None:
             joined = summarize_directories(session, splits)
         else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import eoctl.arrow_files  # noqa: F401 - for URIs, here and in processes that import this module
 from eoctl.options import EngineName, process_count
-from recovery.export.options import DEFAULT_SPLIT_BYTES
 from recovery.work.processes import map_unordered
 from storage.errors import AccessError
 from storage.files.uris import is_uri
@@ -24,8 +23,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_LOOKED_FOR = 100  # log dirs that each executor is asked for before a job
-MAX_SPLIT_BYTES = 1 << 30  # of most brokers' segments
-TASKS_PER_CORE = 20
 
 
 class EngineOptions(NamedTuple):
@@ -62,16 +59,6 @@ def choose_engine(options: EngineOptions) -> ChosenEngine:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return ChosenEngine(True, "engine: spark, as spark-submit runs this")
     return ChosenEngine(False, "engine: local, as no cluster was named (--master)")
-
-
-def split_bytes_for(total_bytes: int, cores_count: int) -> int:
-    """Return a size of splits that gives each core of a cluster some of them, and not too many.
-
-    At 100 TB a piece of 128 MiB would be one of 800,000, each cut proven and each task scheduled by
-    the driver; a segment of the usual GiB is then read in one piece, and need not be cut.
-    """
-    wanted = total_bytes // (TASKS_PER_CORE * max(cores_count, 1))
-    return min(max(wanted, DEFAULT_SPLIT_BYTES), MAX_SPLIT_BYTES)
 
 
 def jobs_of(options: EngineOptions) -> int:

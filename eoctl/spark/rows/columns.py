@@ -53,6 +53,7 @@ FINDING_COLUMNS = {
 }
 AUDIT_COLUMNS = {
     **{name: PLACE_COLUMNS[name] for name in ("broker", "topic", "partition", "directory")},
+    "segment": "int",  # which one of its directory, from 0 on
     "split": "binary",
     "piece": "binary",
 }

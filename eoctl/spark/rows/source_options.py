@@ -22,7 +22,7 @@ from eoctl.spark.rows.kafka_options import (
     value_of,
 )
 from eoctl.spark.rows.kafka_table import source_columns
-from recovery.export.options import DEFAULT_SPLIT_BYTES, Until
+from recovery.export.options import Until, split_bytes_for
 from recovery.records.read_options import RECORD_COLUMNS
 from recovery.transactions.isolation import Isolation
 from storage.dirs.state_file import read_as
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from storage.places.listing import Listing, SegmentPlace
 
 DEFAULT_TASK_BYTES = 32 << 20
+# A cut takes its proof 1.5 ms where the query is planned: half a minute for these.
+MAX_PIECES_COUNT = 20_000
 
 
 class ReadBounds(NamedTuple):
@@ -80,7 +82,7 @@ class SourceOptions(NamedTuple):
 
     paths: tuple[str, ...]
     splits: str | None
-    split_bytes: int
+    split_bytes: int | None
     task_bytes: int
     columns: tuple[str, ...]
     isolation: Isolation
@@ -136,7 +138,7 @@ def parse_options(
     return SourceOptions(
         paths=() if splits else tuple(paths_of(options)),
         splits=splits,
-        split_bytes=_number(options, "split_bytes", DEFAULT_SPLIT_BYTES, least=1) or 1,
+        split_bytes=_number(options, "split_bytes", None, least=1),
         task_bytes=_number(options, "task_bytes", DEFAULT_TASK_BYTES, least=0) or 0,
         columns=(
             source_columns(has_headers=has_headers)
@@ -353,15 +355,25 @@ def _range(kind: str, value: int) -> tuple[int | None, int | None]:
     return low, high
 
 
-def read_splits(options: SourceOptions, wanted: Wanted) -> tuple[list[Split], Listing | None]:
-    """Return the splits to read, and the listing they come from (None: they were given)."""
+def read_splits(
+    options: SourceOptions,
+    wanted: Wanted,
+    cut: Callable[[Iterable[SegmentPlace], int], list[Split]] = split_places,
+) -> tuple[list[Split], Listing | None]:
+    """Return the splits to read, and the listing they come from (None: they were given).
+
+    `cut`: where the cuts are proven here, or by the tasks (`storage.places.planned_splits`).
+    """
     if options.splits is not None:
         return splits_of(options.splits), None
     listing = list_places(options.paths)
     require_chosen(options, listing)
     chosen = options.kafka.choice
     places = [each for each in listing.places if chosen.holds(each) and wanted.holds(each)]
-    return split_places(places, options.split_bytes), listing
+    total_bytes = sum(each.file_bytes for each in places)
+    return cut(
+        places, options.split_bytes or split_bytes_for(total_bytes, MAX_PIECES_COUNT)
+    ), listing
 
 
 def require_chosen(options: SourceOptions, listing: Listing) -> None:

@@ -44,6 +44,7 @@ class SplitsInput(InputPartition):
     splits: tuple[Split, ...]
     reads: tuple[DirectoryRead, ...] = ()  # how each split's records are read
     problems: tuple[tuple[Any, ...], ...] = ()
+    segments: tuple[int, ...] = ()  # of an audit: the number of each split's segment
 
 
 def record_rows(

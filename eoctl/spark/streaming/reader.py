@@ -20,7 +20,11 @@ from pyspark.sql.streaming.datasource import (
 
 from eoctl.spark.rows.kafka_options import PointKind
 from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
-from eoctl.spark.rows.source_options import ReadBounds, StreamLimits
+from eoctl.spark.rows.source_options import (
+    MAX_PIECES_COUNT,
+    ReadBounds,
+    StreamLimits,
+)
 from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, record_rows
 from eoctl.spark.streaming.limits import ends_by_bytes, ends_by_offsets
 from eoctl.spark.streaming.offsets import (
@@ -34,6 +38,7 @@ from eoctl.spark.streaming.offsets import (
 )
 from eoctl.spark.streaming.reach import Surveyor
 from recovery.audit.local import tasks_of
+from recovery.export.options import split_bytes_for
 from recovery.transactions.isolation import Isolation
 from storage.places.split_pruning import prune_splits
 from storage.places.splits import split_places
@@ -156,7 +161,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _splits(self, reach: Reach, bounds: ReadBounds) -> list[Split]:
         low, high = bounds.from_offset, bounds.to_offset
         places = [each for each in reach.places if each.may_hold(low, high)]
-        return prune_splits(split_places(places, self.options.split_bytes), bounds.inclusive())
+        size = self.options.split_bytes or split_bytes_for(
+            sum(each.file_bytes for each in places), MAX_PIECES_COUNT
+        )
+        return prune_splits(split_places(places, size), bounds.inclusive())
 
     @property
     def _is_committed_only(self) -> bool:

@@ -176,6 +176,11 @@ _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})(?=[.-])")
 
 
 @lru_cache(KEPT_NAMES)
+def is_clean_marker(path: str) -> bool:
+    """Tell whether a path is that of a log dir's marker of a clean shutdown."""
+    return path.rpartition("/")[2] == CLEAN_SHUTDOWN_NAME
+
+
 def classify(name: str) -> FileName:
     """Tell what a file is from its name (without directories). Never fails: UNKNOWN.
 

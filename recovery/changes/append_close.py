@@ -18,7 +18,7 @@ from recovery.changes.plans.confinement import require_in_reach
 from recovery.changes.plans.file_facts import digest_of_data, is_still, list_files, look
 from recovery.changes.plans.plan import Action
 from storage.errors import RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, LOG_FILE_KINDS, FileKind, FileSuffix, classify
+from storage.file_names import LOG_FILE_KINDS, FileKind, FileSuffix, classify, is_clean_marker
 from storage.files import fsio
 from storage.shell_words import pasted
 
@@ -154,7 +154,7 @@ def _may_be_made(name: str) -> bool:
 
 def _why_not_left(step: JournalStep) -> str:
     """Of one file, which is what it was or what the run made of it."""
-    if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+    if is_clean_marker(step.path):
         is_gone = look(step.path, touched_from=None) is None
         return "" if is_gone or is_still(step.path, step.before) else f"{step.path}: is there"
     if step.action is Action.APPEND and not has_old_bytes(step):

@@ -54,6 +54,7 @@ from storage.file_names import (
     FileKind,
     FileSuffix,
     classify,
+    is_clean_marker,
 )
 from storage.files import fsio
 from storage.files.file_attributes import require_own_file, require_owner
@@ -156,7 +157,7 @@ class AppendJournal:
         directory = absolute_path(directory)
         touch = _Touch(directory, None)
         # The marker is kept with what is in the log dir.
-        touch.steps += [e for e in plan.steps if Path(e.path).name != CLEAN_SHUTDOWN_NAME]
+        touch.steps += [e for e in plan.steps if not is_clean_marker(e.path)]
         made = self._touch(touch, on_bytes)
         self._open.add(directory)
         fsio.remove_leftovers(self.fs, directory)

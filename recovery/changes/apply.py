@@ -36,12 +36,7 @@ from recovery.changes.plans.plan import (
 from recovery.changes.prepare import prepare
 from recovery.changes.steps import StepState, do_step, state_of
 from storage.errors import EoctlError, RefusedError
-from storage.file_names import (
-    CLEAN_SHUTDOWN_NAME,
-    LOCK_FILE_NAME,
-    META_PROPERTIES_NAME,
-    METADATA_TOPIC,
-)
+from storage.file_names import LOCK_FILE_NAME, META_PROPERTIES_NAME, METADATA_TOPIC, is_clean_marker
 from storage.files import fsio
 from storage.files.broker_lock import take
 from storage.files.file_attributes import require_owner
@@ -428,7 +423,7 @@ def _in_order(
     unsynced, has_log = "", False
     for step, state in steps:
         directory = str(Path(step.path).parent)
-        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+        if is_clean_marker(step.path):
             fsio.remove_file(fs, step.path)
             continue
         # The order of steps is safe for a broker that is started on a half of them, so it must

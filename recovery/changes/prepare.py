@@ -27,7 +27,7 @@ from recovery.changes.journals.order import next_order
 from recovery.changes.plans.file_facts import list_files, listing_digest
 from recovery.changes.plans.plan import Action, encode_plan
 from storage.errors import EoctlError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify, parse_partition_name
+from storage.file_names import FileKind, classify, is_clean_marker, parse_partition_name
 from storage.files import fsio
 from storage.files.file_attributes import attributes_for
 from storage.os_errors import os_errors
@@ -192,7 +192,7 @@ def directory_facts(path: str) -> DirectoryFacts:
 def _neighbours(plan: Plan) -> dict[str, str]:
     found: dict[str, str] = {}
     for step in plan.steps:
-        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+        if is_clean_marker(step.path):
             found.update(neighbours_in(step.directory))
     return found
 

@@ -29,7 +29,7 @@ from recovery.changes.plans.file_facts import UNREADABLE, list_files, listing_di
 from recovery.changes.plans.plan import Action
 from recovery.changes.steps import StepState, has_whole_backup, state_of, take_back
 from storage.errors import RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME
+from storage.file_names import is_clean_marker
 from storage.files import fsio
 from storage.os_errors import os_errors
 from storage.shell_words import pasted
@@ -121,7 +121,7 @@ def _take_back(
     """Markers come last, by themselves: with one a broker trusts everything that it finds."""
     directories: dict[str, None] = {}
     for step, state in steps:
-        if (Path(step.path).name == CLEAN_SHUTDOWN_NAME) is not has_markers:
+        if is_clean_marker(step.path) is not has_markers:
             continue
         directories[str(Path(step.path).parent)] = None
         if step.backup_kind is BackupKind.LINK:

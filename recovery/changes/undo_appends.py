@@ -18,7 +18,7 @@ from recovery.changes.plans.file_facts import has_bytes_of, is_still, list_files
 from recovery.changes.steps import has_whole_backup, take_back
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, FileKind, classify
+from storage.file_names import FileKind, classify, is_clean_marker
 from storage.files import fsio
 from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
@@ -152,7 +152,7 @@ def restore(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> 
     _remove_new_files(fs, found)
     changed = dict.fromkeys(each for each in found.directories if each not in found.log_dirs)
     for step in reversed(found.steps):
-        if Path(step.path).name != CLEAN_SHUTDOWN_NAME:
+        if not is_clean_marker(step.path):
             _restore(fs, found, step, on_bytes)
             changed[str(Path(step.path).parent)] = None
     for each in changed:
@@ -167,7 +167,7 @@ def restore(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> 
 def restore_markers(fs: FileSystem, found: Journal, on_bytes: Callable[[int], None]) -> None:
     """Put the clean-shutdown markers back, when all else is certain. Raises as `restore`."""
     for step in found.steps:
-        if Path(step.path).name == CLEAN_SHUTDOWN_NAME:
+        if is_clean_marker(step.path):
             _restore(fs, found, step, on_bytes)
             fsio.sync_dir(fs, Path(step.path).parent)
     fsio.sync_dir(fs, found.path)

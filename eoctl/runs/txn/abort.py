@@ -34,7 +34,7 @@ from recovery.transactions.planned_append import with_recovery
 from storage.dirs.discovery import select_partition
 from storage.dirs.partition import Partition
 from storage.errors import RefusedError, UsageError
-from storage.file_names import CLEAN_SHUTDOWN_NAME, GROUPS_TOPIC
+from storage.file_names import GROUPS_TOPIC, is_clean_marker
 from storage.formats.transaction_state import TransactionStatus
 from storage.shell_words import pasted
 
@@ -234,7 +234,7 @@ def _plan_replica(
 
 def _without_markers(plan: Plan) -> Iterator[Step]:
     """The steps of a plan but for the clean-shutdown markers, which every plan adds itself."""
-    return (each for each in plan.steps if not each.path.endswith(f"/{CLEAN_SHUTDOWN_NAME}"))
+    return (each for each in plan.steps if not is_clean_marker(each.path))
 
 
 def _require_alike(

@@ -42,7 +42,7 @@ from recovery.changes.plans.file_facts import (
 from recovery.changes.plans.spliced_content import LogSlice, Pieces, take_pieces, why_not_readable
 from storage.dirs.state_file import StateSchema
 from storage.errors import AccessError, RefusedError, UsageError
-from storage.file_names import CLEAN_SHUTDOWN_NAME
+from storage.file_names import CLEAN_SHUTDOWN_NAME, is_clean_marker
 from storage.files.file_attributes import require_own_file
 from storage.files.small_file import read_small_file
 
@@ -544,7 +544,7 @@ def _require_confined(plan: Plan, path: str) -> None:
     seen = [each.path for each in plan.steps]
     if len(set(seen)) != len(seen):
         raise RefusedError(f"{path}: two steps change one file")
-    is_marker = [Path(each.path).name == CLEAN_SHUTDOWN_NAME for each in plan.steps]
+    is_marker = [is_clean_marker(each.path) for each in plan.steps]
     if is_marker != sorted(is_marker, reverse=True):
         raise RefusedError(f"{path}: a clean-shutdown marker does not go first")
     if plan.steps and {*plan.log_dirs} != {each.log_dir for each in plan.steps}:

@@ -1,13 +1,14 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
 FUZZ_SECONDS = 60
 MUTANTS = 20000
 EXPLORE_SEEDS = 2000
+BENCH_BROKERS =
 
 help:
 	echo "make demo    the main jobs of eoctl, shown on a real broker's directory"
@@ -23,6 +24,7 @@ help:
 	echo "make matrix  what all readers say of every damaged directory, more than in make test"
 	echo "make report-demo  reports of the golden directories, with pictures, in .cache/report-demo"
 	echo "make bench   the measurements of docs/performance.md"
+	echo "make bench-brokers  scenarios of eoctl bench on real brokers, into docs/performance.md"
 	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make older-kafka-libs  jars of older brokers, for tests that are left out without them"
@@ -118,6 +120,11 @@ report-demo: env
 
 bench: env kafka-libs
 	$(BIN)/python -m bench
+
+# All seven take an hour or more of two processors that do nothing else; what has ended is kept, and
+# BENCH_BROKERS="--scenario 5" runs one of them again, "--scenario 0" none.
+bench-brokers: env kafka-libs
+	$(BIN)/python -m bench.real_brokers --write $(BENCH_BROKERS)
 
 # See docs/spark.md.
 spark-bundle: env

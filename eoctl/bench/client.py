@@ -142,6 +142,11 @@ class Cluster(ABC):
 
     def end_offsets(self, topic: str, partitions: int) -> list[int] | None:
         """Ask the leaders for the ends of their partitions; None: one does not lead, or answer."""
+        # librdkafka keeps that there is no leader, from a broker that has not heard of one, until
+        # it is told of the topic anew.
+        seen = self.seen(topic)
+        if seen is None or len(seen) < partitions or any(each.leader < 0 for each in seen.values()):
+            return None
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(topic, each): latest for each in range(partitions)}
         try:

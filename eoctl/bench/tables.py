@@ -349,8 +349,8 @@ def _landed_relations(scenario: int, runs: Runs) -> Iterator[RelationRow]:
     )
 
 
-def bare_ratio(runs: Runs) -> list[tuple[int, float]]:
-    """Tell what share of the bare loop's rate our load reaches, by scenario."""
+def bare_ratio(runs: Runs) -> list[tuple[int, float, str]]:
+    """Tell what share of the bare loop's rate our load reaches, by scenario, and both."""
     found = []
     for scenario in dict.fromkeys(number for number, _ in runs):
         bare = runs.get((scenario, BARE))
@@ -363,7 +363,9 @@ def bare_ratio(runs: Runs) -> list[tuple[int, float]]:
             None,
         )
         if bare and plain and (rate := _spread(bare).middle):
-            found.append((scenario, _spread(plain).middle / rate))
+            ours = _spread(plain)
+            told = f"{ours.told()} to {_spread(bare).told()}"
+            found.append((scenario, ours.middle / rate, told))
     return found
 
 

@@ -205,8 +205,8 @@ def _notes(
             f" {counted(machine.processors_count, 'processor')}: replicas cost more here than"
             " where each broker has its own, and no figure is one of a cluster"
         )
-    for scenario, ratio in bare_ratio(by_cell(runs)):
-        yield f"scenario {scenario}: our load sends {ratio:.2f} of what the bare loop does"
+    for scenario, ratio, told in bare_ratio(by_cell(runs)):
+        yield f"scenario {scenario}: our load sends {ratio:.2f} of what the bare loop does, {told}"
     for each in runs:
         if each.moved_count and not each.cell.faults:
             moved, acks = counted(each.moved_count, "partition"), each.cell.acks

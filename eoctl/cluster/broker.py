@@ -547,7 +547,8 @@ class Broker(BrokerLife):
         if core is None:
             self._network.send(self, client, answered, NOT_LEADER, [], -1)
             return
-        if offset > core.high_watermark:
+        # Up to its log end there is nothing yet: a new leader learns late what is committed.
+        if offset > core.end_offset:
             self._network.send(self, client, answered, OFFSET_OUT_OF_RANGE, [], core.high_watermark)
             return
         batches = self.log(key).read(offset, core.high_watermark, FETCH_BYTES)

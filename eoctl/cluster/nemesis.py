@@ -119,7 +119,9 @@ class Nemesis:
             self._until(
                 lambda: self._is_leader(lambda core: core.pending is not None), STATE_LIMIT_US
             )
-            self._until(lambda: False, self._scheduler.draw(3000))  # on its way, made, or told
+            # On its way, made, or told.
+            spread_us = 3 * self._network.delay_us or 3000
+            self._until(lambda: False, self._scheduler.draw(spread_us))
 
     def _is_leader(self, is_so: Callable[[LeaderReplica], bool]) -> bool:
         """Whether the first partition is led by one who runs, and of whom something holds."""
@@ -183,9 +185,10 @@ class Nemesis:
                     self._dead.remove(number)
                 broker.start()
             return
-        if action == "partition":
+        if action in {"partition", "slow"}:
             inside = {each.name for each in self._brokers.values()} | {CONTROLLER_NAME}
-            self._network.isolate(broker.name, inside)
+            strike = self._network.isolate if action == "partition" else self._network.slow
+            strike(broker.name, inside)
             return
         if number not in self._dead:
             self._dead.append(number)

@@ -2,7 +2,7 @@
 
 A link is a connection: what was sent to a process that has ended since is lost, and the other side
 learns of a process that was killed at once, as by a reset. A link that is cut tells nothing: what
-is sent is lost, and only time shows it.
+is sent is lost, and only time shows it. A slow one is late by half a second.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LEAST_LATENCY_US = 200
 LATENCY_SPREAD_US = 800
+SLOW_US = 500_000
 
 
 class Process(Protocol):
@@ -59,6 +60,7 @@ class Network:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._isolated: set[str] = set()
+        self._slow: set[str] = set()
         self._inside: set[str] = set()
         self._last_us: dict[tuple[str, str], int] = {}
 
@@ -67,9 +69,24 @@ class Network:
         self._isolated.add(name)
         self._inside = inside
 
+    def slow(self, name: str, inside: set[str]) -> None:
+        """Have what goes between a process and others of a group come late."""
+        self._slow.add(name)
+        self._inside = inside
+
     def heal(self) -> None:
-        """All reach all."""
+        """All reach all, without delay."""
         self._isolated.clear()
+        self._slow.clear()
+
+    @property
+    def delay_us(self) -> int:
+        """By so much some messages are late now."""
+        return SLOW_US if self._slow else 0
+
+    def _is_slow(self, source: str, target: str) -> bool:
+        ends = {source, target}
+        return ends <= self._inside and not ends.isdisjoint(self._slow)
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing goes from the one to the other."""
@@ -84,6 +101,8 @@ class Network:
         if not target.is_running or self.is_cut(source.name, target.name):
             return
         latency_us = LEAST_LATENCY_US + self._scheduler.draw(LATENCY_SPREAD_US)
+        if self._slow and self._is_slow(source.name, target.name):
+            latency_us += SLOW_US
         link = (source.name, target.name)
         now_us = self._scheduler.now_us
         due_us = max(now_us + latency_us, self._last_us.get(link, 0) + 1)

@@ -167,7 +167,15 @@ class Producer:
             else:
                 self._send(key)
         if self._settings.rate:
-            self._scheduler.after(SECOND_US // self._settings.rate, self._next)
+            self._scheduler.after(self._pause_us(), self._next)
+
+    def _pause_us(self) -> int:
+        """Until the next record is given."""
+        even_us, burst = SECOND_US // self._settings.rate, self._settings.burst
+        near_us = min(even_us, MS_US)
+        if self._given_count % burst:
+            return near_us
+        return burst * even_us - (burst - 1) * near_us
 
     def _room(self) -> None:
         self._buffered_count -= 1

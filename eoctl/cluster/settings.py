@@ -72,6 +72,7 @@ class RunSettings(NamedTuple):
     Attributes:
         acks: 0, 1, or -1 for all.
         rate: records a second that are given to the producer; 0: the next as the last is answered.
+        burst: so many of them are given 1 ms apart, then nothing until the rate is kept again.
         in_flight: requests to one broker that wait for their answers.
         batch_records: batch.num.messages, at most in one request.
         linger_ms: queue.buffering.max.ms.
@@ -87,6 +88,7 @@ class RunSettings(NamedTuple):
     is_idempotent: bool = True
     records: int = 1000
     rate: int = 100
+    burst: int = 1
     in_flight: int = 5
     batch_records: int = 200
     linger_ms: int = 0
@@ -111,6 +113,7 @@ LIMITS = {
     "retries": (0, RETRIES_MAX),
     "records": (1, 10_000_000),
     "rate": (0, 1_000_000),
+    "burst": (1, 10_000),
     "in_flight": (1, 1000),
     "batch_records": (1, 10_000),
     "linger_ms": (0, 60_000),

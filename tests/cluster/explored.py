@@ -4,7 +4,9 @@
 
 Goes on where the file that is shipped ends. First each witness is tried again, and one that is
 condemned no more is looked for anew; then each cell that nothing was found in is given more seeds,
-those with the fewest first. What is there is written every minute, and at the end, Ctrl-C included.
+those with the fewest first. A course of events that does something in one cell is tried in those that
+differ from it in one setting and do not do it yet: weaker settings lose no less. What is there is
+written every minute, and at the end, Ctrl-C included.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from eoctl.cluster.guarantees.cells import tried_cells
+from eoctl.cluster.guarantees.cells import DIMENSIONS, tried_cells
 from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.guarantees.explore import shortened
 from eoctl.cluster.guarantees.matrix import (
     EFFECTS,
+    LOSE,
     MATRIX_PATH,
     CellResult,
     Matrix,
@@ -38,10 +41,12 @@ if TYPE_CHECKING:
     from eoctl.cluster.guarantees.cells import GuaranteeCell
 
 FIRST_SEEDS = 5  # of every cell, also of those that something was found in
+LOSS_SEEDS = 50  # of those that do something, and lose nothing
 MORE_SEEDS = 20  # at a time
 PATIENCE_SEEDS = 100  # in a cell that a claim is made of
 ALSO = {"kill-one": "kill-in-turn"}  # what one death does, the first of several may do
 MAX_KNOWN = 4  # courses of other cells that are tried first, the newest
+MAX_NEAR = 6  # of those that differ in one setting, for each effect
 SAVED_EVERY_S = 60
 
 
@@ -82,7 +87,7 @@ def explored(task: Task) -> Found:
         for effect in {effect_of(each) for each in course.kinds} - {*witnesses}:
             wanted = {each for each in course.kinds if effect_of(each) == effect}
             run = shortened(cell.settings, course, wanted).run
-            witnesses[effect] = Witness(run.seed, run.records, run.rate, run.faults)
+            witnesses[effect] = Witness(run.seed, run.records, run.rate, run.burst, run.faults)
     return found._replace(
         seeds_count=found.seeds_count + task.more,
         violations_count=found.violations_count + violations,
@@ -100,11 +105,25 @@ def pursued(aim: tuple[Found, str]) -> Found:
     return found
 
 
-def tried(aim: tuple[Found, Witness]) -> Found:
-    """Try a course of events that was found in another cell."""
-    found, witness = aim
-    new = dict.fromkeys(effects_in(found.cell, witness), witness)
-    return found._replace(witnesses={**new, **found.witnesses})
+def tried(aim: tuple[Found, tuple[Witness, ...]]) -> Found:
+    """Try courses of events that were found in other cells."""
+    found, courses = aim
+    witnesses = dict(found.witnesses)
+    for each in courses:
+        for effect in effects_in(found.cell, each):
+            witnesses.setdefault(effect, each)
+    return found._replace(witnesses=witnesses)
+
+
+def near(cell: GuaranteeCell) -> set[GuaranteeCell]:
+    """Cells that differ from it in one setting."""
+    values = {**DIMENSIONS, "faults": (ALSO.get(cell.faults, cell.faults),)}
+    return {
+        cell._replace(**{name: value}).canonical
+        for name, each in values.items()
+        for value in each
+        if value != getattr(cell, name)
+    }
 
 
 def checked(found: Found) -> Found:
@@ -162,12 +181,18 @@ class Search:
                 each = self.found[cell]
                 if time.monotonic() > self._end:
                     return
-                if each.seeds_count < goal and (not each.witnesses or goal == FIRST_SEEDS):
+                if each.seeds_count < min(goal, self._most(each)):
                     known = () if each.seeds_count else self._known_of(cell)
-                    yield Task(each, goal - each.seeds_count, known)
+                    yield Task(each, min(goal, self._most(each)) - each.seeds_count, known)
             goal = goal + MORE_SEEDS if goal > FIRST_SEEDS else MORE_SEEDS
             if goal > self._wanted > goal - MORE_SEEDS:
                 goal = self._wanted
+
+    def _most(self, found: Found) -> int:
+        """So many seeds are enough for it."""
+        if not found.witnesses:
+            return self._wanted
+        return FIRST_SEEDS if LOSE in found.witnesses else min(LOSS_SEEDS, self._wanted)
 
     def _known_of(self, cell: GuaranteeCell) -> tuple[Witness, ...]:
         return tuple(self._known.get(cell.faults, ()))
@@ -196,13 +221,39 @@ class Search:
                 print("claimed, and not found:", effect, found.cell, flush=True)
                 continue
             others = [
-                (each, found.witnesses[effect])
+                (each, (found.witnesses[effect],))
                 for each in self.found.values()
                 if each.cell.faults in {found.cell.faults, ALSO.get(found.cell.faults)}
                 and effect not in each.witnesses
             ]
             for each in pool.imap(tried, others, chunksize=4):
                 self.take(each)
+
+    def _spread(self, pool: Pool) -> None:
+        """Try in each cell what its neighbours do, and it does not, until nothing new comes of it."""
+        done: set[tuple[GuaranteeCell, Witness]] = set()
+        while time.monotonic() < self._end:
+            aims = []
+            for cell, found in self.found.items():
+                courses = dict.fromkeys(
+                    course
+                    for effect in EFFECTS
+                    if effect not in found.witnesses
+                    for course in self._near_courses(cell, effect)
+                    if (cell, course) not in done
+                )
+                done |= {(cell, course) for course in courses}
+                if courses:
+                    aims.append((found, tuple(courses)))
+            before = sum(len(each.witnesses) for each in self.found.values())
+            for each in pool.imap(tried, aims, chunksize=4):
+                self.take(each)
+            if sum(len(each.witnesses) for each in self.found.values()) == before:
+                return
+
+    def _near_courses(self, cell: GuaranteeCell, effect: str) -> list[Witness]:
+        others = (self.found[each].witnesses for each in near(cell) if each in self.found)
+        return sorted({each[effect] for each in others if effect in each})[:MAX_NEAR]
 
     def save(self) -> None:
         """Write what is known."""
@@ -218,6 +269,8 @@ class Search:
                     print("its witness is none any more:", each.cell, flush=True)
                 self.take(each)
             self._pursue(pool)
+            if not is_trusted:
+                self._spread(pool)
             under_way: deque[AsyncResult[Found]] = deque()
             for task in self._tasks():
                 under_way.append(pool.apply_async(explored, (task,)))
@@ -234,7 +287,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--anew", action="store_true")
-    parser.add_argument("--trusted", action="store_true", help="do not try witnesses again")
+    parser.add_argument(
+        "--trusted", action="store_true", help="do not try witnesses again, nor in other cells"
+    )
     options = parser.parse_args()
     found = {each: Found(each) for each in tried_cells()}
     if MATRIX_PATH.exists() and not options.anew:

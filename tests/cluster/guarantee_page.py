@@ -96,7 +96,7 @@ min.insync.replicas helps where there is a leader, and nowhere else.
 """
 
 
-def _tests_of(check_id: str) -> Iterator[str]:
+def named_for(check_id: str) -> Iterator[str]:
     """Names of the tests of a rule, as links."""
     prefix = f"test_{check_id.lower().replace('-', '_')}_"
     by_docstring = f"{check_id},"
@@ -113,7 +113,7 @@ def _rules() -> Iterator[str]:
     yield "|---|---|---|---|"
     for rule in REPLICATION:
         anchor = f"rules/replication.md#{rule.check_id.lower()}"
-        tests = "<br>".join(_tests_of(rule.check_id))
+        tests = "<br>".join(named_for(rule.check_id))
         yield f"| [{rule.check_id}]({anchor}) | {rule.title} | `{rule.kafka}` | {tests} |"
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.cluster import broker as broker_module
 from eoctl.cluster.broker import Broker
 from eoctl.cluster.controller import Controller
 from eoctl.cluster.messages import ProduceAnswer
+from eoctl.cluster.producer import Producer
 from eoctl.cluster.scheduler import MS_US
 from eoctl.cluster.settings import PlaySettings, RunSettings
 from recovery.elections import rules
@@ -35,6 +37,14 @@ SPARSE = RunSettings(records=60, rate=4, in_flight=1)
 ALONE = PlaySettings(nodes=1, replication_factor=1)
 ONCE = RunSettings(records=480, rate=4, retries=0, is_idempotent=False)
 LONG = RunSettings(records=240, rate=4)
+LONG_ONE = LONG._replace(in_flight=1)
+IN_BURSTS = LONG_ONE._replace(burst=9)
+
+
+# What is given while nobody may answer is on its way, too, and is not sent again.
+OPEN = RunSettings(records=240, rate=4, retries=0, is_idempotent=False, in_flight=1000)
+IN_BURST = RunSettings(records=300, rate=1000, in_flight=1)
+PAIR = PlaySettings(nodes=2, replication_factor=2, fsync="batch", lag_time_max_ms=3000)
 
 
 class Mutant(NamedTuple):
@@ -74,6 +84,13 @@ def _advance_to(choose: Callable[[LeaderReplica, int], int]) -> Callable[..., No
 def _log_end(leader: LeaderReplica, now_us: int) -> int:
     del now_us
     return leader.end_offset
+
+
+def _of_the_isr(leader: LeaderReplica, now_us: int) -> int:
+    """Nobody waits for who is being added to the ISR, nor for who is about to be (KIP-497)."""
+    del now_us
+    ends = [leader.followers[each].end_offset for each in leader.isr if each != leader.broker_id]
+    return min([*ends, leader.end_offset])
 
 
 def _greatest(leader: LeaderReplica, now_us: int) -> int:
@@ -126,6 +143,85 @@ def _answers_before_it_appends(patched: pytest.MonkeyPatch) -> None:
         )  # fmt: skip
 
     patched.setattr(Broker, "produce", answer_first)
+
+
+def _believes_what_it_sent(patched: pytest.MonkeyPatch) -> None:
+    """REPL-2: a follower has what was sent to it, not what it asks from."""
+
+    def fetched(self: LeaderReplica, follower: int, fetch_offset: int, now_us: int) -> bool:
+        del fetch_offset
+        self.followers[follower].fetched(self.end_offset, self.end_offset, now_us)
+        return self.advance(now_us)
+
+    patched.setattr(LeaderReplica, "fetched", fetched)
+
+
+def _follower_commits_all(patched: pytest.MonkeyPatch) -> None:
+    """REPL-4: a follower takes all that it has for committed, not what its leader has told."""
+    patched.setattr(broker_module, "follower_high_watermark", lambda _, end_offset: end_offset)
+
+
+def _lets_anybody_join(patched: pytest.MonkeyPatch) -> None:
+    """REPL-5: a follower that has fetched once is asked for, however far behind it is."""
+
+    def may_join(self: LeaderReplica, follower: int) -> bool:
+        return self.pending is None and follower not in self.isr and follower not in self.fenced
+
+    patched.setattr(LeaderReplica, "may_join", may_join)
+
+
+def _elects_uncleanly(patched: pytest.MonkeyPatch) -> None:
+    """REPL-9: nobody asks whether unclean elections are allowed."""
+    terms = rules.Terms
+    patched.setattr(
+        Controller, "terms",
+        property(lambda self: terms(self.min_insync, True, self._settings.has_elr)),
+    )  # fmt: skip
+
+
+def _numbers_anew(patched: pytest.MonkeyPatch) -> None:
+    """REPL-12: what is sent again has another sequence."""
+    wait = Producer._wait
+
+    def renumbered(self: Producer, batch: Any) -> None:
+        if batch.attempts == 1:
+            batch.data = self._encode(batch.key, batch.records)
+        wait(self, batch)
+
+    patched.setattr(Producer, "_wait", renumbered)
+
+
+def _elects_by_log_end(patched: pytest.MonkeyPatch) -> None:
+    """REPL-8: the one with the longest log, which may be one that was cut off and is not cut yet."""
+    learned: dict[int, Controller] = {}
+    init = Controller.__init__
+
+    def remember(self: Controller, *given: Any) -> None:
+        init(self, *given)
+        learned[0] = self
+
+    def elect(
+        state: PartitionState,
+        _terms: Terms,
+        _isr: tuple[int, ...],
+        _elr: tuple[int, ...],
+        running: Collection[int],
+    ) -> tuple[int, bool]:
+        if state.leader in running:
+            return state.leader, False
+        brokers = {
+            number: each.broker for number, each in learned[0]._brokers.items() if number in running
+        }
+        ends: list[tuple[int, int]] = [
+            (each.log(key).end_offset, -number)
+            for number, each in brokers.items()
+            if isinstance(each, Broker) and each.is_running
+            for key in each._hosted
+        ]
+        return (-max(ends)[1], False) if ends else (rules.NO_LEADER, False)
+
+    patched.setattr(Controller, "__init__", remember)
+    patched.setattr(rules, "_elect", elect)
 
 
 def _never_cuts(patched: pytest.MonkeyPatch) -> None:
@@ -200,17 +296,28 @@ MUTANTS = {
     "answers-before-append": Mutant(
         "REPL-1", 2, _answers_before_it_appends, ("kill-one",), settings=ALONE
     ),
+    "believes-what-it-sent": Mutant("REPL-2", 6, _believes_what_it_sent, ("slow-one",), run=LONG),
+    "hw-forgets-pending": Mutant(
+        "REPL-3", 0, _advance_to(_of_the_isr), ("slow-change",), settings=PAIR, run=IN_BURSTS
+    ),
     "hw-is-log-end": Mutant("REPL-3", 0, _advance_to(_log_end)),
     "hw-is-greatest": Mutant("REPL-3", 54, _advance_to(_greatest)),
     "hw-skips-laggards": Mutant("REPL-3", 13, _advance_to(_of_those_who_keep_up)),
+    "follower-commits-all": Mutant("REPL-4", 5, _follower_commits_all, ("slow-one",), run=LONG),
+    "anybody-joins": Mutant(
+        "REPL-5", 10, _lets_anybody_join, ("slow-change",), settings=PAIR, run=IN_BURSTS
+    ),
     "acks-at-once": Mutant("REPL-6", 0, _acknowledges_at_once),
     "asks-for-nobody": Mutant("REPL-6", 0, _asks_for_nobody, ("stop-then-power",), settings=ELR),
     "reads-all": Mutant("REPL-7", 9, _consumers_read_all),
+    "elects-by-log-end": Mutant("REPL-8", 0, _elects_by_log_end, ("longer-log",), run=OPEN),
     "elects-outside": Mutant("REPL-8", 23, _elects_outside),
     "keeps-epoch": Mutant("REPL-8", 13, _keeps_epoch, ("restart-all",)),
     "fences-nobody": Mutant(
         "REPL-8", 7, _fences_nobody, ("partition-leader",), settings=IMPATIENT, run=LONG
     ),
+    "elects-uncleanly": Mutant("REPL-9", 1, _elects_uncleanly, ("first-back",), run=LONG_ONE),
     "never-cuts": Mutant("REPL-10", 1, _never_cuts, ("partition-leader",), run=ONCE),
     "dead-let-in": Mutant("REPL-11", 3, _lets_the_dead_in, ("stop-then-power",), settings=ELR),
+    "numbers-anew": Mutant("REPL-12", 4, _numbers_anew, ("kill-one",), run=IN_BURST),
 }

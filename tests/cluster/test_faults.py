@@ -25,6 +25,7 @@ def test_what_is_written_is_read() -> None:
     [
         "kill leader at 20%",
         "partition 2 at 3s",
+        "slow any at 5%",
         "heal at quiet",
         "elect at 17us",
         "stop any at 1ms",

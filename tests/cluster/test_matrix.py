@@ -116,7 +116,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
     matrix = load_matrix()
     data = encode_matrix(matrix)
     assert parse_matrix(data, "file") == matrix
-    for damage in (b"", b"{}", data[:-100], data.replace(b'"version": 1', b'"version": 2')):
+    for damage in (b"", b"{}", data[:-100], data.replace(b'"version": 2', b'"version": 3')):
         with pytest.raises(RefusedError):
             parse_matrix(damage, "file")
     value = json.loads(data)

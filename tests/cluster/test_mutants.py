@@ -9,6 +9,8 @@ from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.guarantees.course import play_course
 from eoctl.cluster.guarantees.explore import explore, faults_of_seed
 from eoctl.cluster.settings import PlaySettings
+from recovery.rules.replication import REPLICATION
+from tests.cluster.guarantee_page import named_for
 from tests.cluster.mutants import MUTANTS, Mutant
 from tests.drawn import IS_ALL
 
@@ -28,6 +30,12 @@ def test_a_broken_rule_is_condemned_and_the_rule_is_not(
     found = explore(mutant.settings, mutant.run, mutant.faults, seeds, on_seed=lambda _: None)
     assert found is not None
     assert found.findings
+
+
+def test_each_rule_of_replication_has_a_mutant_and_a_test_of_its_name() -> None:
+    rules = {each.check_id for each in REPLICATION}
+    assert {each.rule for each in MUTANTS.values()} == rules
+    assert [each for each in rules if not [*named_for(each)]] == []
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -17,8 +17,9 @@ from eoctl.cluster.messages import NOT_LEADER, OFFSET_OUT_OF_RANGE
 from eoctl.cluster.scheduler import SECOND_US
 from eoctl.cluster.settings import PlaySettings, RunSettings
 from eoctl.cluster.simulation import Simulation
+from recovery.elections import rules
 from storage.file_names import TopicPartition
-from storage.replication.leader import IsrChange
+from storage.replication.leader import IsrChange, LeaderReplica
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,30 @@ def test_repl_1_the_leader_appends_and_its_end_is_what_it_has(tmp_path: Path) ->
     assert [each["offset"] for each in play.sends("ok")] == [*range(20)]
 
 
+@pytest.mark.parametrize("is_dead", [False, True])
+@pytest.mark.parametrize("shrinks", [False, True])
+def test_repl_5_writes_go_on_once_the_isr_has_shrunk_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_dead: bool, shrinks: bool
+) -> None:
+    """A follower that hangs is taken out by its leader, a dead one by the controller, too."""
+    if not shrinks:
+        monkeypatch.setattr(LeaderReplica, "leaving", lambda _, __: ())
+        if is_dead:
+            monkeypatch.setattr(rules, "fenced", lambda state, *_: state)
+    play = Play(tmp_path, PlaySettings(), RunSettings(records=5))
+    simulation = play.begun()
+    follower = simulation.brokers[2]
+    if is_dead:
+        follower.kill()
+    else:
+        monkeypatch.setattr(follower, "_fetch", lambda _: None)
+    simulation.producer.start()
+    now_us = simulation.scheduler.now_us
+    simulation.scheduler.run(lambda: simulation.producer.is_done, now_us + 1000 * SECOND_US)
+    assert len(play.sends("ok")) == (5 if shrinks else 0)
+    assert simulation.controller.led(T0).leadership.isr == ((0, 1) if shrinks else (0, 1, 2))
+
+
 def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
     simulation = Play(tmp_path, PlaySettings(), RunSettings()).begun()
     leader, told = simulation.brokers[0], []
@@ -72,12 +97,13 @@ def test_repl_7_consumers_read_below_the_high_watermark(tmp_path: Path) -> None:
     simulation.producer.start()
     simulation.scheduler.run(lambda: leader.log(T0).end_offset > 0, 60 * SECOND_US)
     assert leader.high_watermark(T0) == 0  # appended, and nobody has fetched it yet
-    for offset in (0, 1):
+    end_offset = leader.log(T0).end_offset
+    for offset in (0, end_offset, end_offset + 1):
         leader.consume(Client(), T0, offset, answered)
     simulation.brokers[1].consume(Client(), T0, 0, answered)
     now_us = simulation.scheduler.now_us
-    simulation.scheduler.run(lambda: len(told) == 3, now_us + SECOND_US)
-    assert ("", 0, 0) in told
+    simulation.scheduler.run(lambda: len(told) == 4, now_us + SECOND_US)
+    assert told.count(("", 0, 0)) == 2
     assert (OFFSET_OUT_OF_RANGE, 0, 0) in told
     assert (NOT_LEADER, 0, -1) in told
 

@@ -47,7 +47,7 @@ def _without(name: str) -> Callable[[dict[str, Any]], object]:
     [
         *map(_without, ("schema", "version", "settings", "faults", "digest")),
         lambda value: value.update(schema="another"),
-        lambda value: value.update(version=2),
+        lambda value: value.update(version=value["version"] + 1),
         lambda value: value.update(more=1),
         lambda value: value.update(faults="kill 0 at quiet"),
         lambda value: value.update(faults=["melt 0 at quiet"]),

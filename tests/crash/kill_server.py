@@ -1,7 +1,8 @@
 """Runs commands that kill themselves: `python -m tests.crash.kill_server` on a pipe.
 
 A line in, as JSON: {"arguments": [...], "operation": N, "moment": "before"|"middle"|"after"}, and
-maybe "settings", values of modules' names ({"module": {"NAME": value}}), which are imported. The
+maybe "settings", values of modules' names ({"module": {"NAME": value}}), which are imported.
+"everywhere" counts the calls of all file systems, also of classes that build on the plain one. The
 command runs in a forked child, whose N-th call of the file system, counted from 0, is the last
 thing it does: SIGKILL before it, after it, or, of a write, when half of it is written. A line out:
 {"calls": names of the calls made, "killed": whether it was, "status": of a child that ended}.
@@ -75,6 +76,25 @@ for _name in CALLS:
         setattr(SuicidalFileSystem, _name, _told(_name))
 
 
+def _met(fs: SuicidalFileSystem, name: str) -> Any:
+    plain = getattr(fsio.FileSystem, name)
+
+    def call(self: fsio.FileSystem, *args: Any, **options: Any) -> Any:
+        is_last = fs.meets(name)
+        if is_last and name == "write":
+            file, data = args
+            plain(self, file, memoryview(data)[: len(data) // 2])
+        else:
+            try:
+                return plain(self, *args, **options)
+            finally:
+                if is_last:
+                    fs.die()
+        return fs.die()
+
+    return call
+
+
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run one command in a child."""
     for module in request.get("settings", {}):
@@ -87,7 +107,11 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         os.dup2(null, 1)
         os.dup2(null, 2)
         fs = SuicidalFileSystem(request["operation"], request["moment"], writable)
-        fsio.FileSystem = lambda: fs  # type: ignore[misc,assignment]
+        if request.get("everywhere"):
+            for name in CALLS:
+                setattr(fsio.FileSystem, name, _met(fs, name))
+        else:
+            fsio.FileSystem = lambda: fs  # type: ignore[misc,assignment]
         for module, values in request.get("settings", {}).items():
             vars(sys.modules[module]).update(values)
         try:

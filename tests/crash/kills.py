@@ -27,6 +27,7 @@ class KillServer:
         operation: int = 10**9,
         moment: str = "before",
         settings: dict[str, dict[str, Any]] | None = None,
+        everywhere: bool = False,
     ) -> dict[str, Any]:
         """Run a command up to an operation (see `kill_server`), by default to its end."""
         assert self._process.stdin is not None
@@ -36,6 +37,7 @@ class KillServer:
             "operation": operation,
             "moment": moment,
             "settings": settings or {},
+            "everywhere": everywhere,
         }
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())

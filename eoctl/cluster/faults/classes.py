@@ -9,6 +9,12 @@
   rejoin           a follower is killed and comes back; right then the leader is killed
   restart-all      one after the other is killed; then all that fell last are started
   isr-change       a follower is killed and comes back; while the ISR changes, the leader is killed
+  slow-one         a broker is slow; the leader is stopped or killed, and soon after the next one
+  slow-change      followers are killed, a broker is slow, and one comes back; while the ISR
+                   changes, which takes long now, the leader is killed or cut off
+  first-back       one after the other is killed; then the one that fell first is started
+  longer-log       broker 0, who leads, is cut off and takes records, and dies; when the next leader
+                   does, too, it comes back, and its log is the longest
 
 The kinds `kill`, `power`, `partition` and `stop` draw one to three faults of any target.
 """
@@ -125,6 +131,41 @@ def _restart_all(draw: Draw, size: Size) -> Iterator[str]:
         yield f"start last at {moments[-1]}%"
 
 
+def _slow_one(draw: Draw, size: Size) -> Iterator[str]:
+    moment, later = _rising(draw, 2)
+    yield f"slow {draw(size.nodes)} at {moment}%"
+    yield f"{('kill', 'stop')[draw(2)]} leader at {later}%"
+    yield f"kill leader at {later + 1}%"
+
+
+def _slow_change(draw: Draw, size: Size) -> Iterator[str]:
+    moments = _rising(draw, size.replication_factor + 1)
+    for moment in moments[:-2]:
+        yield f"kill follower at {moment}%"
+    yield f"slow {draw(size.nodes)} at {moments[-2]}%"
+    yield f"start last at {moments[-1]}%"
+    yield f"{('kill', 'partition')[draw(2)]} leader at isr-change"
+
+
+def _first_back(draw: Draw, size: Size) -> Iterator[str]:
+    moments = _rising(draw, size.nodes + 1)
+    for moment in moments[:-1]:
+        yield f"kill {ONES[draw(3)]} at {_moment(draw, moment)}"
+    yield f"start first at {moments[-1]}%"
+
+
+def _longer_log(draw: Draw, size: Size) -> Iterator[str]:
+    del size
+    cut_off = 5 + draw(30)
+    dead = cut_off + 16 + draw(20)
+    back = dead + 1 + draw(15)
+    yield f"partition 0 at {cut_off}%"
+    yield f"kill 0 at {dead}%"
+    yield f"heal at {dead}%"
+    yield f"kill leader at {back}%"
+    yield f"start first at {back}%"
+
+
 _STARTS = tuple(f"start {each}" for each in AGAIN)
 CLASSES: dict[str, Callable[[Draw, Size], Iterator[str]]] = {
     "kill-one": _strike("kill", ONES, ("", "start first")),
@@ -136,4 +177,8 @@ CLASSES: dict[str, Callable[[Draw, Size], Iterator[str]]] = {
     "rejoin": _rejoin,
     "restart-all": _restart_all,
     "isr-change": _isr_change,
+    "slow-one": _slow_one,
+    "slow-change": _slow_change,
+    "first-back": _first_back,
+    "longer-log": _longer_log,
 }

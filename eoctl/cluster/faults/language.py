@@ -7,7 +7,8 @@
   stop       a clean stop
   start      it is started
   partition  it is cut off from all other brokers and the controller; clients still reach it
-  heal       nothing is cut off any more
+  slow       what it and other brokers or the controller send each other is late by half a second
+  heal       nothing is cut off or slow any more
   set        KEY=VALUE: min.insync.replicas, unclean.leader.election.enable
   elect      leaders where there are none, in an unclean election
   ask        no fault: is the first partition read, and is it written?
@@ -17,7 +18,8 @@ of those that are down `first` and `last`. WHEN: `20%` of the records, `3s` or `
 or a state: `quiet`, nothing happens any more; `ahead`, the leader of the first partition has what
 is not committed yet; `isr-change`, it has asked for another ISR and has no answer yet. For the last
 two it is looked after every message, and not longer than a minute; the fault comes up to 1 or 3 ms
-later, as they go on for less. `20% ahead`: one, then the other.
+later, as they go on for less; a change of the ISR, where a broker is slow, for up to 1.5 s.
+`20% ahead`: one, then the other.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import NamedTuple
 
 from storage.errors import UsageError
 
-ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition"})
+ACTIONS_WITH_NODE = frozenset({"kill", "power", "stop", "start", "partition", "slow"})
 ACTIONS = ACTIONS_WITH_NODE | {"ask", "heal", "set", "elect"}
 TARGETS = frozenset({"leader", "follower", "any", "all", "first", "last"})
 SETTINGS = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from eoctl.cluster.checker.rules import RULES, Family
 from eoctl.cluster.guarantees.cells import GuaranteeCell  # noqa: TC001 - read_as asks for the types
 from eoctl.cluster.settings import RunSettings  # noqa: TC001
 from storage.dirs.state_file import StateSchema, read_as
@@ -21,20 +22,13 @@ MATRIX_PATH = Path(__file__).with_name("matrix.json")
 ENOUGH_SEEDS = 2000  # before that a cell says `none found`
 LOSE, DUPLICATE, DIVERGE = "lose", "duplicate", "diverge"
 EFFECTS = (LOSE, DUPLICATE, DIVERGE)
-# What the checker finds -> what it comes to; offsets that are given anew follow from a loss.
-_EFFECT_OF_KIND = {
-    "lost-write": LOSE,
-    "precommitted-read": LOSE,
-    "inconsistent-offsets": LOSE,
-    "hw-back": LOSE,
-    "nonmonotonic-poll": LOSE,
-    "duplicate": DUPLICATE,
-}
 
 
 def effect_of(kind: str) -> str:
-    """What a finding of the checker comes to."""
-    return _EFFECT_OF_KIND.get(kind, DIVERGE)
+    """What a finding of the checker comes to; offsets that are given anew follow from a loss."""
+    if kind == "duplicate":
+        return DUPLICATE
+    return DIVERGE if RULES[kind].family is Family.DIRECTORIES else LOSE
 
 
 class Witness(NamedTuple):
@@ -43,12 +37,17 @@ class Witness(NamedTuple):
     seed: int
     records: int
     rate: int
+    burst: int
     faults: str
 
     def run_in(self, cell: GuaranteeCell) -> RunSettings:
         """The whole of it."""
         return cell.run._replace(
-            seed=self.seed, records=self.records, rate=self.rate, faults=self.faults
+            seed=self.seed,
+            records=self.records,
+            rate=self.rate,
+            burst=self.burst,
+            faults=self.faults,
         )
 
 
@@ -92,7 +91,7 @@ class Matrix(NamedTuple):
         return {each.cell: each for each in self.results}
 
 
-SCHEMA = StateSchema("eoctl guarantee matrix", 1, (Matrix,))
+SCHEMA = StateSchema("eoctl guarantee matrix", 2, (Matrix,))
 
 
 def encode_matrix(matrix: Matrix) -> bytes:

@@ -48,7 +48,7 @@ class SavedCourse(NamedTuple):
         return self.run._replace(faults=", ".join(self.faults))
 
 
-SCHEMA = StateSchema("eoctl course", 1, (SavedCourse, PlaySettings, RunSettings))
+SCHEMA = StateSchema("eoctl course", 2, (SavedCourse, PlaySettings, RunSettings))
 
 
 def saved(settings: PlaySettings, course: Course, title: str) -> SavedCourse:

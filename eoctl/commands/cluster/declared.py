@@ -74,6 +74,15 @@ Rate = Annotated[
         help="Records a second; 0: each as the one before is answered.",
     ),
 ]
+Burst = Annotated[
+    int,
+    option(
+        min=1,
+        max=10_000,
+        metavar="N",
+        help="So many records 1 ms apart, then none until --rate holds again.",
+    ),
+]
 InFlight = Annotated[
     int, option(min=1, max=1000, metavar="N", help="Batches of a partition without answer.")
 ]

@@ -8,6 +8,7 @@ from eoctl import options
 from eoctl.commands.cluster.declared import (
     Acks,
     AcksOption,
+    Burst,
     CutBy,
     Elr,
     Fsync,
@@ -43,14 +44,15 @@ def explore(
     fsync: Fsync = FsyncWhen.NEVER,
     records: Records = 60,
     rate: Rate = 4,
+    burst: Burst = 1,
     in_flight: InFlight = 5,
     faults: Annotated[
         str,
         option(
             metavar="KINDS",
             help="Of kill, power, partition, stop, kill-one, kill-in-turn, kill-then-power,"
-            " stop-then-power, power-all, partition-leader, rejoin, restart-all and isr-change,"
-            " those to be tried.",
+            " stop-then-power, power-all, partition-leader, rejoin, restart-all, isr-change,"
+            " slow-one, slow-change, first-back and longer-log, those to be tried.",
         ),
     ] = "kill,power,partition",
     seeds: Annotated[
@@ -85,6 +87,7 @@ def explore(
         is_idempotent=not no_idempotence and acks is Acks.ALL,
         records=records,
         rate=rate,
+        burst=burst,
         in_flight=in_flight,
     )
     return explore_cluster(settings, run, faults, range(seed, seed + seeds), output, witness)

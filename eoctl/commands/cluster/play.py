@@ -8,6 +8,7 @@ from eoctl import options
 from eoctl.commands.cluster.declared import (
     Acks,
     AcksOption,
+    Burst,
     CutBy,
     Directory,
     Elr,
@@ -88,6 +89,7 @@ def run(
     no_idempotence: NoIdempotence = False,
     records: Records = 1000,
     rate: Rate = 100,
+    burst: Burst = 1,
     in_flight: InFlight = 5,
     batch_records: Annotated[
         int, option(min=1, max=10_000, metavar="N", help="batch.num.messages.")
@@ -143,6 +145,7 @@ def run(
         is_idempotent=not no_idempotence and acks is Acks.ALL,
         records=records,
         rate=rate,
+        burst=burst,
         in_flight=in_flight,
         batch_records=batch_records,
         linger_ms=linger_ms,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.clients.partitions.topic_partitions import require_legal
@@ -14,11 +16,11 @@ from eoctl.cluster.layout import (
     open_cluster,
     save_cluster,
 )
-from eoctl.cluster.settings import RETRIES_MAX, START_MS
+from eoctl.cluster.settings import MARKER_NAME, RETRIES_MAX, START_MS
 from eoctl.cluster.simulation import Simulation
 from eoctl.output import Report, emit, message
 from eoctl.runs.told import counted, tell_first
-from storage.errors import EXIT_SKIPPED, UsageError
+from storage.errors import EXIT_SKIPPED, RefusedError, UsageError
 from storage.file_names import METADATA_TOPIC
 from storage.files.broker_lock import take
 from storage.files.fsio import FileSystem
@@ -97,15 +99,34 @@ def parse_retries(text: str) -> int:
 
 
 class _HistoryFile:
-    """Gathers lines, and writes them."""
+    """Gathers lines, and writes them.
+
+    Raises:
+        RefusedError: there is one, of a run that the marker does not know.
+        AccessError: it cannot be made.
+    """
 
     def __init__(self, path: str) -> None:
         self._fs = FileSystem()
         self._path = path
         with os_errors(path):
+            if os.path.lexists(path):
+                self._remove_begun()
             self._file: OpenFile = self._fs.open_new(path, 0o644)
         self._lines: list[bytes] = []
         self._bytes = 0
+
+    def _remove_begun(self) -> None:
+        """Remove what a run left that was killed before it was counted: at most the header."""
+        with Path(self._path).open("rb") as file:
+            file.readline()
+            has_more = bool(file.read(1))
+        if has_more:
+            raise RefusedError(
+                f"{self._path}: {MARKER_NAME} knows of no such run; nothing was touched",
+                next_step="move it away",
+            )
+        self._fs.unlink(self._path)
 
     def write(self, line: bytes) -> None:
         self._lines.append(line)
@@ -145,7 +166,6 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
         cluster = cluster._replace(runs_count=number)
         history = _HistoryFile(cluster.history_path(number))
         stack.callback(history.close)
-        save_cluster(cluster)
         simulation = Simulation(
             cluster.root,
             cluster.cluster,
@@ -155,6 +175,8 @@ def run_cluster(path: str, run: RunSettings, output: OutputFormat, *, digest: st
             start_us=cluster.end_us,
             write=history.write,
         )
+        history.flush()  # a run that is counted has the header of its history
+        save_cluster(cluster)
         result = simulation.run()
         end_us = simulation.scheduler.now_us
         hand_over(cluster, simulation.controller.beginning(), START_MS + end_us // 1000)

@@ -128,6 +128,7 @@ RUN_OPTIONS = {
     "--no-idempotence": "is_idempotent",
     "--records": "records",
     "--rate": "rate",
+    "--burst": "burst",
     "--in-flight": "in_flight",
     "--faults": "faults",
     "--seed": "seed",

@@ -1,0 +1,107 @@
+"""`cluster init` and `cluster run`, killed at any moment, and called again: nothing is lost.
+
+Killed is the program that plays the cluster, with all its brokers and its controller at once.
+EOCTL_KILLS=320 kills it so many times; without it, see `tests.drawn`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from eoctl.cluster.settings import MARKER_NAME
+from tests.drawn import times
+from tests.writing import partition_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.crash.kills import KillServer
+
+KILLS_COUNT = int(os.environ.get("EOCTL_KILLS", times(100, 16)))
+FAULTS = "kill leader at 20%, start all at 40%, stop any at 60%, start all at 80%"
+IMPORTED: dict[str, dict[str, Any]] = {
+    "eoctl.runs.cluster.judge": {},
+    "eoctl.runs.cluster.play": {},
+    "recovery.rebuild.derive": {},
+    "recovery.repair.broker_start": {},
+    "recovery.truncate.plan": {},
+}
+SETTINGS = ("--min-insync-replicas", 2, "--segment-bytes", 2000)
+MOMENTS = ("before", "middle", "after")
+
+
+def require_readable(play: Path) -> None:
+    """Of each replica every batch up to its end has a right checksum, but for a torn end."""
+    for directory in play.glob("node-*/t-0"):
+        placed = [*partition_at(directory).read(0)]
+        wrong = [place for place, each in enumerate(placed) if not each.batch.crc_ok]
+        assert wrong in ([], [len(placed) - 1])
+
+
+def test_killed_at_any_moment_and_called_again(scratch: Path, server: KillServer) -> None:
+    """First a kind of call, the rarest until now, then one of its calls; at times twice."""
+    chooser = random.Random(os.environ["EOCTL_SEED"])
+    made, play = scratch / "made", scratch / "play"
+
+    def run(*arguments: object, **more: Any) -> dict[str, Any]:
+        return server.run("cluster", *arguments, settings=IMPORTED, everywhere=True, **more)
+
+    def play_on(seed: int, **more: Any) -> dict[str, Any]:
+        return run("run", play, "--records", 30, "--seed", seed, "--faults", FAULTS, **more)
+
+    assert run("init", made, *SETTINGS)["status"] == 0
+    shutil.copytree(made, play)
+    known = play_on(0)
+    assert known["status"] == 0
+    kinds = sorted({*known["calls"]})
+    assert len(kinds) >= 8
+    per_kind: Counter[str] = Counter()
+    ended = play
+    played_once = scratch / "once"
+    ended.rename(played_once)
+    while per_kind.total() < KILLS_COUNT:
+        shutil.rmtree(play, ignore_errors=True)
+        begin = chooser.choice([made, played_once])
+        shutil.copytree(begin, play)
+        before = json.loads((play / MARKER_NAME).read_bytes())["runs_count"]
+        kills = chooser.choice([1, 1, 2])
+        for _ in range(kills):
+            kind = min(kinds, key=lambda each: (per_kind[each], chooser.random()))
+            places = [place for place, each in enumerate(known["calls"]) if each == kind]
+            killed = play_on(0, operation=chooser.choice(places), moment=chooser.choice(MOMENTS))
+            per_kind[kind] += 1
+            assert killed["killed"] or killed["status"] == 0
+            require_readable(play)
+        assert play_on(1)["status"] == 0
+        marker = json.loads((play / MARKER_NAME).read_bytes())
+        assert marker["runs_count"] == marker["ended_count"]
+        assert before < marker["runs_count"] <= before + kills + 1
+        assert run("check", play)["status"] == 0, (os.environ["EOCTL_SEED"], per_kind)
+
+
+def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillServer) -> None:
+    """Its marker comes last: without it nothing is touched, and it is said so."""
+    chooser = random.Random(os.environ["EOCTL_SEED"])
+    play = scratch / "play"
+
+    def make(**more: Any) -> dict[str, Any]:
+        return server.run("cluster", "init", play, settings=IMPORTED, everywhere=True, **more)
+
+    calls = make()["calls"]
+    for _ in range(times(40, 8)):
+        shutil.rmtree(play, ignore_errors=True)
+        made = make(operation=chooser.randrange(len(calls)), moment=chooser.choice(MOMENTS))
+        assert made["killed"]
+        found = {each: each.read_bytes() for each in play.rglob("*") if each.is_file()}
+        is_whole = (play / MARKER_NAME).exists()
+        is_empty = not play.is_dir() or not any(play.iterdir())
+        again = server.run("cluster", "run", play, "--records", 5, settings=IMPORTED)
+        assert again["status"] == (0 if is_whole else 4)
+        if not is_whole:
+            assert found == {each: each.read_bytes() for each in play.rglob("*") if each.is_file()}
+            assert make()["status"] == (0 if is_empty else 4)

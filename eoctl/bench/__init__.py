@@ -11,5 +11,5 @@ them against what the producer was told. `tables` says what it all comes to.
 `landed`'s reading. `java_load` is Kafka's own producer, for comparison.
 
 From the entry down: tables, course, reader, consumed, landed, latency, java_load, machine, against,
-brokers, client, load, identity, work_dir, programs, scenarios.
+brokers, client, load, identity, node_settings, work_dir, programs, scenarios.
 """

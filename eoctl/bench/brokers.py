@@ -8,7 +8,7 @@ installed they end with this process, however that ends; else the next call find
 
 from __future__ import annotations
 
-import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,6 +18,14 @@ from shutil import which
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from eoctl.bench.client import Cluster
+from eoctl.bench.node_settings import (
+    CLUSTER_NODE,
+    CONTROLLER_ID,
+    FIRST_PORT,
+    LAST_PORT,
+    node_lines,
+    replication_factors,
+)
 from eoctl.bench.work_dir import POLL_S, started
 from recovery.begin.records import NodeIdentity, encode_identity
 from recovery.checks.grounds.broker_version import NEWEST
@@ -33,29 +41,16 @@ if TYPE_CHECKING:
     from eoctl.bench.programs import Kafka
     from eoctl.bench.work_dir import WorkDir
 
-CONTROLLER_ID = 100
 READY_S = 180.0
 STOP_S = 60.0
-# Below those that a system gives to clients, so that nobody else gets one while its node is down.
-FIRST_PORT, LAST_PORT = 20_000, 32_000
 JAVA_OPTIONS = ("-Xmx512M", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
-# What differs from a broker's defaults. A node that dies is missed after 6 s (9 s by default);
-# internal topics have few partitions, so that there is less to elect for.
+# A node that dies is missed after 6 s (9 s by default).
 SETTINGS = {
-    "auto.create.topics.enable": "false",
+    **CLUSTER_NODE,
     "broker.heartbeat.interval.ms": "1000",
     "broker.session.timeout.ms": "6000",
-    "controller.quorum.election.timeout.ms": "1000",
-    "controller.quorum.fetch.timeout.ms": "4000",
-    "group.initial.rebalance.delay.ms": "0",
-    "log.cleaner.dedupe.buffer.size": "2097152",
-    "log.cleaner.threads": "1",
-    "num.io.threads": "4",
-    "num.network.threads": "2",
-    "offsets.topic.num.partitions": "1",
     "replica.lag.time.max.ms": "10000",
-    "share.coordinator.state.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "4",
     "unclean.leader.election.enable": "false",
 }
@@ -88,7 +83,7 @@ class RealBrokers(Cluster):
         ports = choose_ports(2 * len(self._nodes), options.first_port)
         self._ports = dict(zip(self._nodes, zip(ports[::2], ports[1::2], strict=True), strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        super().__init__(",".join(self._address(each, 0) for each in self.broker_ids))
+        super().__init__(",".join(f"127.0.0.1:{self._ports[each][0]}" for each in self.broker_ids))
 
     def __enter__(self) -> Self:
         try:
@@ -194,33 +189,19 @@ class RealBrokers(Cluster):
         self._place.note({node: started(each.pid) for node, each in self._processes.items()})
 
     def _write_properties(self, node: int) -> Path:
-        is_broker = node != CONTROLLER_ID
-        name, role = ("PLAINTEXT", "broker") if is_broker else ("CONTROLLER", "controller")
-        listener = f"{name}://{self._address(node, int(not is_broker))}"
-        factor = str(min(len(self.broker_ids), 3))
+        count = len(self.broker_ids)
         lines = {
-            "process.roles": role,
-            "node.id": str(node),
-            "controller.quorum.voters": f"{CONTROLLER_ID}@{self._address(CONTROLLER_ID, 1)}",
-            "listeners": listener,
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self._place.path / f"node-{node}"),
-            **({"inter.broker.listener.name": name, "advertised.listeners":
-                listener} if is_broker else {}),
-            "offsets.topic.replication.factor": factor,
-            "share.coordinator.state.topic.replication.factor": factor,
-            "share.coordinator.state.topic.min.isr": "1",
-            "transaction.state.log.replication.factor": factor,
-            "transaction.state.log.min.isr": str(min(len(self.broker_ids), 2)),
+            **node_lines(
+                node, self._ports, (CONTROLLER_ID,), is_broker=node != CONTROLLER_ID,
+                log_dir=self._place.path / f"node-{node}",
+            ),
+            **replication_factors(count),
+            "transaction.state.log.min.isr": str(min(count, 2)),
             **SETTINGS,
             **self._options.settings,
         }  # fmt: skip
         text = "".join(f"{key}={value}\n" for key, value in lines.items())
         return self._place.put(f"node-{node}.properties", text)
-
-    def _address(self, node: int, which: int) -> str:
-        return f"127.0.0.1:{self._ports[node][which]}"
 
     def _signal(self, node: int, number: int) -> None:
         process = self._processes.get(node)
@@ -282,9 +263,9 @@ def choose_ports(count: int, first: int | None) -> list[int]:
                 next_step="without --first-port free ones are chosen",
             )
         return row
-    # Calls at one time begin at different places.
+    # Calls at one time begin at different places, and those of one process: nodes may be down.
     span = LAST_PORT - FIRST_PORT
-    begin = os.getpid() * 37 % span
+    begin = secrets.randbelow(span)
     found: list[int] = []
     for step in range(span):
         port = FIRST_PORT + (begin + step) % span

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from recovery.elections.claims import TopicClaims, claims_of
 from recovery.elections.nodes import find_dead_cluster
 from storage.log.segment import open_segment
 from tests.deaths_judge import advice_of, judge
-from tests.kafka.cluster import CONTROLLER_ID, Cluster
+from tests.kafka.cluster import Cluster
 from tests.kafka.deaths import IN_TURN, TOPICS, Order, begin, bring_back, send, start_in
 
 if TYPE_CHECKING:

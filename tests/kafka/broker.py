@@ -27,6 +27,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from eoctl.bench.node_settings import NODE
+
 from .jars import java_command, quick_start
 
 if TYPE_CHECKING:
@@ -62,8 +64,8 @@ log.dirs={log_dirs}
 # Small files and no replication. Open transactions stay open, however old they are, and nobody
 # waits for members of a group that may still come.
 DEFAULTS = {
+    **NODE,
     "num.partitions": "1",
-    "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "3",
@@ -72,14 +74,11 @@ DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "3",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "36000000",
     # After a kill the controller waits this long before it takes the broker back (9 s otherwise).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.index.size.max.bytes": "16384",
-    "num.network.threads": "2",
-    "num.io.threads": "4",
     "num.recovery.threads.per.data.dir": "2",
 }
 

@@ -15,9 +15,7 @@ dir was removed is formatted anew when it starts, as after a disk was replaced.
 
 from __future__ import annotations
 
-import random
 import shutil
-import socket
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -25,6 +23,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from confluent_kafka import ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from eoctl.bench.brokers import choose_ports
+from eoctl.bench.node_settings import (
+    CLUSTER_NODE,
+    CONTROLLER_ID,
+    node_lines,
+    replication_factors,
+)
 
 from .broker import (
     DEFAULTS,
@@ -42,27 +48,21 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-CONTROLLER_ID = 100
 ELR_FEATURE = "eligible.leader.replicas.version"
 WAIT_S = 60.0
 _POLL_S = 0.05
-# Below those that a system gives to clients, so that nobody else gets one while its node is down.
-_FIRST_PORT, _LAST_PORT = 20_000, 32_000
 
 # A node that dies is missed after 3 s, a follower that fetches nothing after 4 s. Internal topics
 # have one partition on all brokers.
 CLUSTER_DEFAULTS = {
     **DEFAULTS,
+    **CLUSTER_NODE,
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "300",
     "replica.lag.time.max.ms": "4000",
     "replica.fetch.wait.max.ms": "200",
     "replica.fetch.backoff.ms": "200",
-    "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
-    "share.coordinator.state.topic.num.partitions": "1",
-    "log.cleaner.dedupe.buffer.size": "2097152",
-    "log.cleaner.threads": "1",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "controller.quorum.election.timeout.ms": "500",
     "controller.quorum.election.backoff.max.ms": "200",
@@ -104,27 +104,10 @@ class ClusterNode(Broker):
         return self._cluster.ports[self.node_id]
 
     def _properties(self, ports: tuple[int, int]) -> str:
-        listeners = {"PLAINTEXT": ports[0]} if self.is_broker else {}
-        if self.is_controller:
-            listeners["CONTROLLER"] = ports[1]
-        voters = (
-            f"{each}@127.0.0.1:{self._cluster.ports[each][1]}"
-            for each in self._cluster.controller_ids
-        )
-        lines = {
-            "process.roles": ",".join(
-                ["broker"] * self.is_broker + ["controller"] * self.is_controller
-            ),
-            "node.id": self.node_id,
-            "controller.quorum.voters": ",".join(voters),
-            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items()),
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": self.log_dirs[0].resolve(),
-        }
-        if self.is_broker:
-            lines["inter.broker.listener.name"] = "PLAINTEXT"
-            lines["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{ports[0]}"
+        lines = node_lines(
+            self.node_id, {**self._cluster.ports, self.node_id: ports}, self._cluster.controller_ids,
+            is_broker=self.is_broker, log_dir=self.log_dirs[0].resolve(),
+        )  # fmt: skip
         return "".join(f"{name}={value}\n" for name, value in lines.items()) + self._set()
 
     def _wait_until_ready(self, log_pos: int) -> None:
@@ -169,13 +152,11 @@ class Cluster:
         self.controller_ids = self.broker_ids if combined else (controller_id,)
         self.java_options = tuple(java_options)
         self._elr = elr
-        factor = {
-            f"{name}.replication.factor": str(min(brokers, 3))
-            for name in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
-        }
-        self.settings = {**CLUSTER_DEFAULTS, **factor, **(overrides or {})}
+        factors = replication_factors(brokers)
+        self.settings = {**CLUSTER_DEFAULTS, **factors, **(overrides or {})}
         ids = sorted({*self.broker_ids, *self.controller_ids})
-        self.ports = dict(zip(ids, _free_pairs(len(ids)), strict=True))
+        ports = choose_ports(2 * len(ids), None)
+        self.ports = dict(zip(ids, zip(ports[::2], ports[1::2], strict=True), strict=True))
         self.nodes = {each: ClusterNode(self, each) for each in ids}
 
     # --- life ------------------------------------------------------------------------------------
@@ -395,21 +376,3 @@ class Cluster:
         answer = admin.elect_leaders(ElectionType.UNCLEAN, [asked]).result(WAIT_S)
         if error := answer[asked]:
             raise KafkaException(error)
-
-
-def _free_pairs(count: int) -> list[tuple[int, int]]:
-    """Pairs of ports of the loopback address that nobody listens on."""
-    held: list[socket.socket] = []
-    try:
-        while len(held) < 2 * count:
-            each = socket.socket()
-            held.append(each)
-            try:
-                each.bind(("127.0.0.1", random.randint(_FIRST_PORT, _LAST_PORT)))
-            except OSError:
-                held.pop().close()
-        ports = [each.getsockname()[1] for each in held]
-    finally:
-        for each in held:
-            each.close()
-    return list(zip(ports[::2], ports[1::2], strict=True))

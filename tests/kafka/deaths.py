@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.client import Outgoing
-from tests.kafka.cluster import CONTROLLER_ID, Cluster, PartitionSeen
+from tests.kafka.cluster import Cluster, PartitionSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

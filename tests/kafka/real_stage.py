@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from storage.errors import EoctlError
 from storage.formats import cluster_metadata
 from tests.cluster.courses import (
@@ -35,7 +36,7 @@ from tests.cluster.courses import (
     states_of,
 )
 from tests.kafka import client
-from tests.kafka.cluster import CONTROLLER_ID, WAIT_S, Cluster
+from tests.kafka.cluster import WAIT_S, Cluster
 from tests.kafka.raw_produce import RawProducer
 from tests.writing import batch
 

@@ -174,7 +174,8 @@ ROOMS: dict[str, set[str]] = {
         "recovery.export", "recovery.summaries",
     },
     "eoctl.spark.streaming": {
-        "eoctl.spark.rows", "recovery.audit", "recovery.export", "recovery.transactions",
+        "eoctl.spark.rows", "recovery.audit", "recovery.export", "recovery.summaries",
+        "recovery.transactions",
     },
     "eoctl.spark.rows": {
         "recovery.export", "recovery.records", "recovery.summaries", "recovery.transactions",

@@ -1,6 +1,6 @@
 """A data source for Spark over log dirs, and jobs on it. Imported by their commands only.
 
-From the entry down: audit, mapping, stages, datasource, session, executors,
+From the entry down: audit, running_audit, mapping, stages, datasource, session, executors,
 probe, bundle, quiet, errors, own_packages.
 """
 

@@ -4,6 +4,7 @@
   kafka-log-records   records with key, value, headers and the outcome of their transaction
   kafka-log-findings  what is bad: stretches that are corrupt or cannot be read, whole directories
   kafka-log-audit     a row per split with its packed summary; `eoctl.spark.audit` joins them
+  kafka-log-audit-stream  the same of a stream; `eoctl.spark.running_audit` joins them
 
 Options
   path, paths              what load() is given: log dirs, partition directories or files in them,
@@ -55,6 +56,7 @@ import eoctl.arrow_files
 from eoctl.spark.executors import make_ready
 from eoctl.spark.rows.columns import (
     AUDIT_COLUMNS,
+    AUDIT_STREAM_COLUMNS,
     BATCH_COLUMNS,
     FINDING_COLUMNS,
     ddl_of,
@@ -67,6 +69,7 @@ from eoctl.spark.rows.kafka_options import value_of
 from eoctl.spark.rows.kafka_table import kafka_columns
 from eoctl.spark.rows.record_plan import plan_records, pruned
 from eoctl.spark.rows.source_options import (
+    AUDIT_STREAM_OPTIONS,
     BATCH_OPTIONS,
     PLACE_OPTIONS,
     RECORD_OPTIONS,
@@ -389,7 +392,36 @@ class KafkaLogAudit(_Source):
     known_options = PLACE_OPTIONS
 
 
-SOURCES = (KafkaLogBatches, KafkaLogRecords, KafkaLogFindings, KafkaLogAudit)
+class KafkaLogAuditStream(_Source):
+    """Packed summaries of what has come, of streams only; `running_audit` joins them."""
+
+    format_name = "kafka-log-audit-stream"
+    columns = AUDIT_STREAM_COLUMNS
+    reader_class = AuditReader
+    known_options = AUDIT_STREAM_OPTIONS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Refuse. Raises UsageError."""
+        del schema
+        raise UsageError(
+            f"{self.format_name} is read as a stream only", next_step="eoctl spark-audit PATH..."
+        )
+
+    @staticmethod
+    def stream_class() -> type[LogStreamReader]:
+        """The class of its readers of streams."""
+        from eoctl.spark.streaming.reader import AuditStreamReader
+
+        return AuditStreamReader
+
+
+SOURCES = (
+    KafkaLogBatches,
+    KafkaLogRecords,
+    KafkaLogFindings,
+    KafkaLogAudit,
+    KafkaLogAuditStream,
+)
 
 
 def register(session: Any) -> None:

@@ -31,6 +31,7 @@ from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CODEC_MASK, MAGIC_V2
 from storage.kernels.numpy_kernel import BulkScan, BulkWindow, batch_at, table_of
+from storage.kernels.protocol import HeaderTable
 from storage.log.decoded_records import decoded_records
 from storage.places.find import open_place
 
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recovery.replay.producer_columns import MarkerColumns
-    from storage.kernels.protocol import HeaderTable, ScannedBatch
+    from storage.kernels.protocol import ScannedBatch
     from storage.log.segment import Segment
     from storage.places.splits import Split, TimelineStart
 
+OffsetRange = tuple[int, int]
 MAX_SINGLES_COUNT = 16_384
 MAX_FINDINGS_COUNT = 1000  # of one piece that are kept; all are counted
 _NOTHING = ReadTimeline(no_timeline(), floor_offset=-1, needs_floor=False)
@@ -69,8 +71,15 @@ class PieceSummary(NamedTuple):
     timeline: ReadTimeline | None = None
 
 
-def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
-    """Summarize the batches of a split; `before` is what `merge` gives to read it again.
+def summarize_split(
+    split: Split, before: Before | None = None, offsets: OffsetRange | None = None
+) -> PieceSummary:
+    """Summarize the batches of a split.
+
+    Args:
+        split: what to read.
+        before: what `merge` gives to read it again.
+        offsets: only batches with a base offset from the first one on and below the second count.
 
     Raises:
         AccessError: it cannot be opened.
@@ -85,7 +94,7 @@ def summarize_split(split: Split, before: Before | None = None) -> PieceSummary:
             is_active=place.is_active and split.is_last,
             end_offset=place.end_offset,
         )
-        reading = _Reading(segment, scan, split, before)
+        reading = _Reading(segment, scan, split, before, offsets)
         for part in scan.parts():
             if isinstance(part, BulkWindow):
                 reading.take_window(part)
@@ -98,9 +107,15 @@ class _Reading:
     """Hands the batches of one scan to a Summarizer, with markers and all that is wrong."""
 
     def __init__(
-        self, segment: Segment, scan: BulkScan, split: Split, before: Before | None
+        self,
+        segment: Segment,
+        scan: BulkScan,
+        split: Split,
+        before: Before | None,
+        offsets: OffsetRange | None,
     ) -> None:
         self._segment = segment
+        self._offsets = offsets
         self._scan = scan
         self._summarizer = Summarizer(has_sequences=split.place.has_sequences, before=before)
         self._notes = FindingsList.of(split)
@@ -196,15 +211,14 @@ class _Reading:
                 int(epochs.min()) if lowest < 0 else min(lowest, int(epochs.min())),
                 max(highest, int(epochs.max())),
             )
-        self._summarizer.add(
-            SummaryRows(
-                table=table,
-                marker=marker,
-                records_count=records_count,
-                is_misplaced=is_misplaced,
-                is_lost=is_lost,
-            )
+        rows = SummaryRows(
+            table=table,
+            marker=marker,
+            records_count=records_count,
+            is_misplaced=is_misplaced,
+            is_lost=is_lost,
         )
+        self._summarizer.add(rows if self._offsets is None else _within(rows, self._offsets))
 
     def _misplaced(self, table: HeaderTable) -> NDArray[np.bool_]:
         """Tell which batches are not behind all before them, or have an offset that is wrong.
@@ -259,14 +273,29 @@ class _PieceTimeline:
         return self._reading.finish()
 
 
+def _within(rows: SummaryRows, offsets: OffsetRange) -> SummaryRows:
+    first, end = offsets
+    base = rows.table.base_offset
+    kept = np.flatnonzero((base >= first) & (base < end))
+    return SummaryRows(
+        table=HeaderTable._make(column[kept] for column in rows.table),
+        marker=rows.marker[kept],
+        records_count=rows.records_count[kept],
+        is_misplaced=rows.is_misplaced[kept],
+        is_lost=rows.is_lost[kept],
+    )
+
+
 def _note_markers(marker: NDArray[np.int8], found: MarkerColumns) -> None:
     marker[found.row] = np.where(found.is_commit, COMMIT, ABORT)
 
 
-def read_split(split: Split, before: Before | None = None) -> PieceSummary:
+def read_split(
+    split: Split, before: Before | None = None, offsets: OffsetRange | None = None
+) -> PieceSummary:
     """Do what `summarize_split` does; a file that does not open is damage, one that is gone not."""
     try:
-        return summarize_split(split, before)
+        return summarize_split(split, before, offsets)
     except AccessError as exc:
         found = gone(split.place.path)
         if exc.errno != ENOENT:

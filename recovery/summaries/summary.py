@@ -263,7 +263,8 @@ class Summarizer:
         """Take the next batches. Small blocks are put together: joining costs by producer."""
         self._waiting.append(rows)
         self._waiting_rows_count += rows.table.row_count
-        if self._waiting_rows_count >= MAX_BLOCK_ROWS:
+        # As many as there are producers, or a million of them would be joined again and again.
+        if self._waiting_rows_count >= max(MAX_BLOCK_ROWS, len(self._whole.producers)):
             self._take_waiting()
 
     def finish(self) -> Summary:

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from eoctl.spark import packages_root, session
-from eoctl.spark.errors import SparkUnavailableError
-from eoctl.spark.session import check_requirements, defaults, parse_settings, worker_environment
+from eoctl.spark.errors import SparkJobError, SparkUnavailableError
+from eoctl.spark.session import (
+    check_requirements,
+    defaults,
+    job_errors,
+    parse_settings,
+    worker_environment,
+)
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,3 +121,16 @@ def test_workers_find_our_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_environment("yarn")["PYTHONPATH"] == f"{packages_root()}{os.pathsep}mine"
     monkeypatch.delenv("PYTHONPATH")
     assert worker_environment("yarn")["PYTHONPATH"] == str(packages_root())
+
+
+def test_results_that_are_too_large_say_what_to_raise() -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.errors import PySparkException
+
+    words = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
+    with pytest.raises(SparkJobError) as caught, job_errors():
+        raise PySparkException(message=words)
+    assert "--conf spark.driver.maxResultSize=8g" in caught.value.next_step
+    with pytest.raises(SparkJobError) as caught, job_errors():
+        raise PySparkException(message="something else")
+    assert "EOCTL_DEBUG=1" in caught.value.next_step

@@ -58,6 +58,13 @@ AUDIT_COLUMNS = {
     "piece": "binary",
 }
 
+# Of a stream: what of the split counts, and no number of a segment.
+AUDIT_STREAM_COLUMNS = {
+    **{name: each for name, each in AUDIT_COLUMNS.items() if name != "segment"},
+    "from_offset": "bigint",
+    "to_offset": "bigint",
+}
+
 
 def ddl_of(columns: Mapping[str, str]) -> str:
     """Return a schema in Spark's words."""

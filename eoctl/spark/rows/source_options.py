@@ -108,6 +108,7 @@ RECORD_OPTIONS = (
     | {*CHOICE_OPTIONS, *START_OPTIONS, *END_OPTIONS}
     | {STRATEGY_OPTION, ISOLATION_OPTION, HEADERS_OPTION, LOSS_OPTION}
 )
+AUDIT_STREAM_OPTIONS = PLACE_OPTIONS | {"until", *CHOICE_OPTIONS, *START_OPTIONS, LOSS_OPTION}
 STREAM_OPTIONS = frozenset({"maxBytesPerTrigger", "maxOffsetsPerTrigger"})
 BOOLEANS = {"true": True, "false": False, "yes": True, "no": False}
 

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from eoctl.spark.rows.columns import AUDIT_STREAM_COLUMNS, rows_of
 from eoctl.spark.rows.kafka_options import PointKind
 from eoctl.spark.rows.record_plan import DirectoryRead, starting_offset
 from eoctl.spark.rows.source_options import (
@@ -25,7 +26,12 @@ from eoctl.spark.rows.source_options import (
     ReadBounds,
     StreamLimits,
 )
-from eoctl.spark.rows.task_rows import SplitsInput, batch_header_rows, record_rows
+from eoctl.spark.rows.task_rows import (
+    SplitsInput,
+    batch_header_rows,
+    open_seen,
+    record_rows,
+)
 from eoctl.spark.streaming.limits import ends_by_bytes, ends_by_offsets
 from eoctl.spark.streaming.offsets import (
     Offsets,
@@ -274,3 +280,22 @@ class BatchStreamReader(LogStreamReader):
         yield from batch_header_rows(
             split, read.bounds, must_be_there=self.options.kafka.fails_on_loss
         )
+
+
+class AuditStreamReader(LogStreamReader):
+    """Streams summaries of what has come to each piece."""
+
+    def rows(self, split: Split, read: DirectoryRead) -> Iterator[pa.RecordBatch]:
+        """Give the row of a split; nothing where no batch begins within the bounds."""
+        from recovery.summaries.codec import pack_piece, pack_split
+        from recovery.summaries.segment import read_split
+
+        place = split.place
+        with open_seen(place, must_be_there=self.options.kafka.fails_on_loss):
+            offsets = (read.bounds.from_offset or 0, read.bounds.to_offset or 0)
+        piece = read_split(split, None, offsets)
+        counts = piece.summary.counts
+        if counts.batches or counts.corrupt_batches:
+            where = place.broker, place.topic, place.partition, place.directory
+            row = (*where, pack_split(split), pack_piece(piece), *offsets)
+            yield rows_of(AUDIT_STREAM_COLUMNS, [row])

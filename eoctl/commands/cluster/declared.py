@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from eoctl.declared import argument, option
+
+if TYPE_CHECKING:
+    from eoctl.cluster.settings import PlaySettings
 
 
 class CutBy(StrEnum):
@@ -40,6 +43,32 @@ class Acks(StrEnum):
     def number(self) -> int:
         """As it stands in a request."""
         return -1 if self is Acks.ALL else int(self.value)
+
+
+def cluster_of(
+    *,
+    nodes: int,
+    partitions: int,
+    replication_factor: int,
+    min_insync_replicas: int,
+    unclean_leader_election: bool,
+    elr: bool,
+    truncation: CutBy,
+    fsync: FsyncWhen,
+) -> PlaySettings:
+    """What the options say of a cluster, of all calls that make one."""
+    from eoctl.cluster.settings import PlaySettings
+
+    return PlaySettings(
+        nodes=nodes,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        min_insync=min_insync_replicas,
+        is_unclean=unclean_leader_election,
+        has_elr=elr,
+        truncation=truncation.value,
+        fsync=fsync.value,
+    )
 
 
 Directory = Annotated[str, argument(metavar="DIR", help="Directory of the played cluster.")]

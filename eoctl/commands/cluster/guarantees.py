@@ -25,6 +25,7 @@ from eoctl.commands.cluster.declared import (
     Truncation,
     Unclean,
     WitnessFile,
+    cluster_of,
 )
 from eoctl.declared import option
 from eoctl.output import OutputFormat
@@ -67,19 +68,19 @@ def explore(
     Plays small clusters with faults that each seed draws, in memory where that is possible. What
     is found is made shorter, and the calls that repeat it are printed.
     """
-    from eoctl.cluster.settings import PlaySettings, RunSettings
+    from eoctl.cluster.settings import RunSettings
     from eoctl.runs.cluster.play import parse_retries
     from eoctl.runs.cluster.search import explore_cluster
 
-    settings = PlaySettings(
+    settings = cluster_of(
         nodes=nodes,
         partitions=partitions,
         replication_factor=replication_factor,
-        min_insync=min_insync_replicas,
-        is_unclean=unclean_leader_election,
-        has_elr=elr,
-        truncation=truncation.value,
-        fsync=fsync.value,
+        min_insync_replicas=min_insync_replicas,
+        unclean_leader_election=unclean_leader_election,
+        elr=elr,
+        truncation=truncation,
+        fsync=fsync,
     )
     run = RunSettings(
         acks=acks.number,

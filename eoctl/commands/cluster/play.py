@@ -26,6 +26,7 @@ from eoctl.commands.cluster.declared import (
     Retries,
     Truncation,
     Unclean,
+    cluster_of,
 )
 from eoctl.declared import argument, option
 from eoctl.output import OutputFormat
@@ -60,19 +61,19 @@ def init(
     output: options.Output = OutputFormat.TEXT,
 ) -> int:
     """Make a cluster: a log dir for each node, one topic, a controller with its metadata log."""
-    from eoctl.cluster.settings import PlaySettings
     from eoctl.runs.cluster.play import init_cluster
 
-    settings = PlaySettings(
+    settings = cluster_of(
         nodes=nodes,
-        topic=topic,
         partitions=partitions,
         replication_factor=replication_factor,
-        min_insync=min_insync_replicas,
-        is_unclean=unclean_leader_election,
-        has_elr=elr,
-        truncation=truncation.value,
-        fsync=fsync.value,
+        min_insync_replicas=min_insync_replicas,
+        unclean_leader_election=unclean_leader_election,
+        elr=elr,
+        truncation=truncation,
+        fsync=fsync,
+    )._replace(
+        topic=topic,
         isr_rule=isr_rule.value,
         lag_max_messages=replica_lag_max_messages,
         lag_time_max_ms=replica_lag_time_max_ms,

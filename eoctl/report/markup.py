@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eoctl.face.columns import UNKNOWN, Kind, facts_of, printable, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 NAMES = frozenset({"topic", "transactional_id", "group", "client_id", "host", "other_path"})
 SEVERITIES = {"error": "bad", "warning": "doubtful", "note": "mild", "ok": "good"}
@@ -60,7 +60,8 @@ def table(
     if not rows:
         return ""
     heads = "".join(tag("th", escaped(facts_of(each).heading), scope="col") for each in columns)
-    body = "".join(_row(columns, *each) for each in zip(rows, links, strict=True))
+    cells = zip(*map(_cells, columns, zip(*rows, strict=True)), strict=True)
+    body = "".join(_row(columns, *each) for each in zip(rows, cells, links, strict=True))
     whole = tag(
         "table",
         tag("caption", f"{escaped(caption)} ({count:,})")
@@ -73,17 +74,28 @@ def table(
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=caption) + more
 
 
-def _row(columns: Sequence[str], row: Sequence[Any], href: str | None) -> str:
-    cells = [cell(name, value) for name, value in zip(columns, row, strict=True)]
+def _row(
+    columns: Sequence[str], row: Sequence[Any], cells: tuple[str, ...], href: str | None
+) -> str:
     if href is not None and cells:
         first = tag("a", _shown(columns[0], row[0]), href=f"#{href}")
-        cells[0] = tag("td", first)
+        cells = (tag("td", first), *cells[1:])
     severity = row[columns.index("severity")] if "severity" in columns else None
     return tag("tr", "".join(cells), class_=SEVERITIES.get(str(severity)))
 
 
-def cell(name: str, value: Any) -> str:
-    """One value of a column."""
+def _cells(name: str, values: Iterable[Any]) -> Iterator[str]:
+    """The values of a column; equal ones, of which most columns have many, are made once."""
+    made: dict[tuple[type, str], str] = {}
+    for value in values:
+        key = type(value), str(value)
+        shown = made.get(key)
+        if shown is None:
+            shown = made[key] = _cell(name, value)
+        yield shown
+
+
+def _cell(name: str, value: Any) -> str:
     kind = facts_of(name).kind
     if kind is Kind.COMMAND and value:
         return tag("td", command_box(value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from recovery.fsck.one_pass import CheckResult, check_one
-from recovery.timeline.piece import Timeline, no_timeline
+from recovery.timeline.piece import VOLUME, Timeline, no_timeline
 from recovery.timeline.reading import TimelineReading, kind_by_key, marker_kinds
 from storage.errors import FormatError
 from storage.formats.producer_snapshot import parse_snapshot
@@ -51,13 +51,21 @@ class PartitionLook(NamedTuple):
 
 
 def look_at_one(
-    job: CheckJob, *, on_bytes: Callable[[int], None] | None = None, has_timeline: bool = True
+    job: CheckJob,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+    has_timeline: bool = True,
+    max_bins: int = VOLUME.max_bins,
 ) -> PartitionLook:
     """Check one partition directory, as `check_one` does, and keep what happened in it.
 
-    `has_timeline`: False where somebody else has read it; it is left empty here.
+    Args:
+        job: the directory.
+        on_bytes: is told how much was read.
+        has_timeline: False where somebody else has read it; it is left empty here.
+        max_bins: of the timeline, by time and by offset.
     """
-    watch = TimelineWatch(has_timeline=has_timeline)
+    watch = TimelineWatch(has_timeline=has_timeline, max_bins=max_bins)
     result = check_one(job, on_bytes=on_bytes, watch=watch)
     return PartitionLook(result, watch.timeline(), watch.facts(result.row.end_offset))
 
@@ -80,8 +88,9 @@ def look_with_image(
 class TimelineWatch:
     """Builds a timeline of what a check reads."""
 
-    def __init__(self, *, has_timeline: bool = True) -> None:
+    def __init__(self, *, has_timeline: bool, max_bins: int) -> None:
         self._has_timeline = has_timeline
+        self._max_bins = max_bins
         self._partition: Partition | None = None
         self._reading: TimelineReading | None = None
         self._transactions: OpenTransactions | None = None
@@ -91,7 +100,9 @@ class TimelineWatch:
         """Go on with a partition."""
         self._partition = partition
         log_start = partition.local_log_start_offset or 0
-        self._reading = TimelineReading(log_start, is_built=self._has_timeline)
+        self._reading = TimelineReading(
+            log_start, is_built=self._has_timeline, max_bins=self._max_bins
+        )
         self._transactions = OpenTransactions(
             log_start_offset=partition.log_start_offset or 0,
             high_watermark=partition.high_watermark,

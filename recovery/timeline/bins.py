@@ -112,7 +112,9 @@ def widened(layout: Layout, bins: Bins, max_bins: int) -> Bins:
 def _summed(layout: Layout, width_bits: int, key: Ints, columns: Sequence[Ints]) -> Bins:
     if (key[1:] < key[:-1]).any():
         order = group_rows(key)
-        key, columns = key[order], [each[order] for each in columns]
+        # Some columns are given twice: a time is the least and the greatest of its row.
+        sorted_columns = {id(each): each[order] for each in {id(c): c for c in columns}.values()}
+        key, columns = key[order], [sorted_columns[id(each)] for each in columns]
     key, columns = _runs(layout, key, columns)
     while len(key) > layout.max_bins and width_bits < MAX_KEY_BITS:  # below 0 and above stay two
         # What is certainly needed at once: a step halves the number of bins at most.

@@ -96,11 +96,11 @@ def no_timeline() -> Timeline:
     )
 
 
-def join_timelines(left: Timeline, right: Timeline) -> Timeline:
+def join_timelines(left: Timeline, right: Timeline, volume: Layout = VOLUME) -> Timeline:
     """Join two neighbours; the whole is the same in any order of joining."""
     return Timeline(
-        by_time=join_bins(VOLUME, left.by_time, right.by_time),
-        by_offset=join_bins(VOLUME, left.by_offset, right.by_offset),
+        by_time=join_bins(volume, left.by_time, right.by_time),
+        by_offset=join_bins(volume, left.by_offset, right.by_offset),
         segments=_join_segments(left.segments, right.segments),
         epochs=_join_epochs(left, right),
         last_epoch=right.last_epoch if len(right.epochs) else left.last_epoch,
@@ -158,9 +158,15 @@ def _join_epochs(left: Timeline, right: Timeline) -> Rows:
 class TimelineBuilder:
     """Takes the good batches of a piece of log, in blocks of any size."""
 
-    def __init__(self, log_start_offset: int = 0) -> None:
-        """`log_start_offset`: batches that end below it are of no transaction."""
+    def __init__(self, log_start_offset: int = 0, max_bins: int = VOLUME.max_bins) -> None:
+        """Begin.
+
+        Args:
+            log_start_offset: batches that end below it are of no transaction.
+            max_bins: by time, and by offset; as `with_fewer_bins` would have it, in one step.
+        """
         self._log_start_offset = log_start_offset
+        self._volume = VOLUME._replace(max_bins=min(max_bins, VOLUME.max_bins))
         self._whole = no_timeline()
         self._waiting: list[tuple[HeaderTable, NDArray[np.int8]]] = []
         self._waiting_count = 0
@@ -200,13 +206,18 @@ class TimelineBuilder:
             # Bins are at least as wide as they are already: narrower ones would only be joined.
             widths = self._whole.by_time.width_bits, self._whole.by_offset.width_bits
             place = self._segment, self._log_start_offset
-            found = _timeline_of(table, marker, place, widths)
-            is_first = not len(self._whole.segments)
-            self._whole = found if is_first else join_timelines(self._whole, found)
+            found = _timeline_of(table, marker, place, widths, self._volume)
+            if len(self._whole.segments):
+                found = join_timelines(self._whole, found, self._volume)
+            self._whole = found
 
 
 def _timeline_of(
-    table: HeaderTable, marker: NDArray[np.int8], place: tuple[int, int], widths: tuple[int, int]
+    table: HeaderTable,
+    marker: NDArray[np.int8],
+    place: tuple[int, int],
+    widths: tuple[int, int],
+    volume: Layout,
 ) -> Timeline:
     segment, _ = place
     is_v2 = table.magic >= MAGIC_V2
@@ -218,8 +229,8 @@ def _timeline_of(
     )
     has_time = times >= 0
     timed = columns if has_time.all() else tuple(each[has_time] for each in columns)
-    by_time = bin_rows(VOLUME, times[has_time], timed, widths[0])
-    by_offset = bin_rows(VOLUME, table.base_offset, columns, widths[1])
+    by_time = bin_rows(volume, timed[-1], timed, widths[0])
+    by_offset = bin_rows(volume, table.base_offset, columns, widths[1])
     epochs = _epochs_of(table, segment)
     return Timeline(
         by_time=by_time,

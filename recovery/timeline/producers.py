@@ -50,10 +50,14 @@ def no_producers() -> Rows:
 def find_producers(table: HeaderTable, records: Ints) -> Rows:
     """Sum up the data batches of a table by producer id; `records`: of each batch."""
     is_data = (table.magic >= MAGIC_V2) & (table.attributes & CONTROL_MASK == 0)
-    rows = np.flatnonzero(is_data & (table.producer_id >= 0))
+    is_data &= table.producer_id >= 0
+    rows = np.flatnonzero(is_data)
     if not len(rows):
         return no_producers()
-    rows = rows[group_rows(table.producer_id[rows])]
+    if len(rows) == table.row_count:
+        rows = group_rows(table.producer_id)
+    else:
+        rows = rows[group_rows(table.producer_id[rows])]
     ids = table.producer_id[rows]
     starts = group_starts(ids)
     lasts = np.append(starts[1:], len(rows)) - 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recovery.timeline.piece import Timeline, TimelineBuilder, join_timelines
+from recovery.timeline.piece import VOLUME, Timeline, TimelineBuilder, join_timelines
 from storage.dirs.lookup import put_right
 from storage.errors import AccessError, FormatError
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
@@ -76,7 +76,12 @@ class TimelineReading:
     """Takes the batches of a part of a log in their order."""
 
     def __init__(
-        self, log_start_offset: int, floor_offset: int = -1, *, is_built: bool = True
+        self,
+        log_start_offset: int,
+        floor_offset: int = -1,
+        *,
+        is_built: bool = True,
+        max_bins: int = VOLUME.max_bins,
     ) -> None:
         """Begin.
 
@@ -84,8 +89,9 @@ class TimelineReading:
             log_start_offset: see `TimelineBuilder`.
             floor_offset: as `ReadTimeline` has it of all before, where that is known.
             is_built: False: only offsets are put right, and the timeline stays empty.
+            max_bins: see `TimelineBuilder`.
         """
-        self._builder = TimelineBuilder(log_start_offset)
+        self._builder = TimelineBuilder(log_start_offset, max_bins)
         self._is_built = is_built
         self._placed = PlacedOffsets(floor_offset)
 

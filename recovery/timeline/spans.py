@@ -265,6 +265,13 @@ class EndedSpans(NamedTuple):
 def settle(spans: Spans) -> EndedSpans:
     """Take what the log begins with for its beginning."""
     edges = spans.edges
+    if not len(edges):  # nobody has written in a transaction
+        return EndedSpans(
+            open=np.empty(0, SPAN_DTYPE),
+            aborted=spans.aborted,
+            committed=spans.committed,
+            ended=spans.ended,
+        )
     is_marked = edges["marker"]["kind"] != NO_MARKER
     heads = np.zeros(int(is_marked.sum()), SPAN_DTYPE)
     for name in SPAN_DTYPE.names or ():

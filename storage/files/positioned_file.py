@@ -346,26 +346,24 @@ def _end_pos_of(bad: Unreadable) -> int:
 
 
 class ReadWindow:
-    """One reused buffer that slides over a range.
+    """One reused buffer that slides over a range; there is none before the first `load`.
 
     Attributes:
         buf: the buffer; buf[0] is byte `pos` of the file, `count` bytes of it are filled.
+        capacity_bytes: most that `load` can hold at once.
     """
 
     def __init__(self, source: FileRange, capacity_bytes: int) -> None:
         self.source = source
-        self.buf = bytearray(capacity_bytes)
+        self.capacity_bytes = capacity_bytes
+        self.buf = bytearray()
         self.pos = 0
         self.count = 0
 
-    @property
-    def capacity_bytes(self) -> int:
-        """Most that `load` can hold at once."""
-        return len(self.buf)
-
     def grow(self, capacity_bytes: int) -> None:
         """Take a larger buffer; what was loaded is forgotten."""
-        self.buf = bytearray(capacity_bytes)
+        self.capacity_bytes = capacity_bytes
+        self.buf = bytearray()
         self.count = 0
 
     def load(self, pos: int, wanted_bytes: int) -> int:
@@ -378,6 +376,9 @@ class ReadWindow:
         if not self.pos <= pos <= pos + wanted_bytes <= loaded_end_pos:
             if loaded_end_pos < self.source.end_pos or pos < self.pos:
                 self.pos = pos
+                needed_bytes = min(self.capacity_bytes, max(self.source.end_pos - pos, 0))
+                if len(self.buf) < needed_bytes:
+                    self.buf = bytearray(needed_bytes)
                 with memoryview(self.buf) as view:
                     self.count = self.source.read_into(view, pos)
             loaded_end_pos = self.pos + self.count

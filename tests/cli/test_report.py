@@ -284,6 +284,17 @@ def test_lanes_that_are_too_many_are_said(
     assert b"21 more partitions are not drawn" in to.read_bytes()
 
 
+def test_volume_that_is_not_drawn_changes_nothing_on_the_page(
+    crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    alone, beside = tmp_path / "alone.html", tmp_path / "beside.html"
+    options = ("--now", "dir", "--max-lanes", "2", "--to")
+    eoctl("report", crash, *options, alone)
+    rows = rows_of(eoctl("report", crash, *options, beside, "--output", "jsonl"), "volume")
+    assert len({each["path"] for each in rows}) > 2
+    assert alone.read_bytes() == beside.read_bytes()
+
+
 def test_equal_input_gives_equal_bytes(
     crash: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:

@@ -25,12 +25,13 @@ from storage.files.uris import Uri, is_uri, local_path
 from storage.places.splits import TimelineStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from eoctl.report.model import Model
     from eoctl.runs.report.request import ReportRequest
     from eoctl.runs.reports.audit import AuditResult
     from eoctl.runs.reports.engine import EngineRun
+    from recovery.fsck.look import PartitionLook
     from recovery.fsck.one_pass import CheckJob, CheckResult
     from recovery.timeline.piece import Timeline
     from storage.dirs.cluster_image import ClusterImage
@@ -46,13 +47,15 @@ class AuditedRun(LookRun):
         engine: None: processes of this machine, as many as the call of a check would have.
     """
 
-    read = staticmethod(look_without_timeline)
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.timelines: dict[str, Timeline] = {}
         self.engine: EngineRun | None = None
         self._job_of = {each.selected.partition.path: each for each in self.jobs}
+
+    def reader(self) -> Callable[..., PartitionLook]:
+        """Return what checks a partition, and leaves the timeline out."""
+        return look_without_timeline
 
     def starts(self) -> dict[str, TimelineStart]:
         """Return what the timelines of the directories begin with, by absolute path."""
@@ -90,7 +93,7 @@ class AuditedRun(LookRun):
         path = found.check.row.path
         timeline = self.timelines.get(_absolute(path))
         if timeline is None:
-            found = look_at_one(self._job_of[path])
+            found = look_at_one(self._job_of[path], max_bins=self.most_bins())
         else:
             found = found._replace(timeline=timeline)
         return super().arrived(found)

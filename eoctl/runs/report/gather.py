@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from eoctl import __version__
 from eoctl.clock import format_time_ms
 from eoctl.output import tell_utc
+from eoctl.report.layout import ranked_partitions
 from eoctl.report.model import HeldMark, Model, SourceMark, VerdictMark
 from eoctl.runs.checking.run import CheckRequest, CheckRun, prepared
 from eoctl.runs.checking.verdict import verdict_of_run
@@ -39,7 +41,6 @@ from recovery.fsck.look import PartitionLook, look_at_one
 from recovery.replay.snapshots import Clock
 from recovery.replicas.compare import Likeness
 from recovery.rules.findings import Severity
-from recovery.timeline.piece import with_fewer_bins
 from storage.dirs.partition import Partition
 from storage.errors import AccessError, FormatError, RefusedError
 from storage.file_names import METADATA_TOPIC, DirState
@@ -94,11 +95,14 @@ class LookRun(CheckRun):
         looks: by directory, in the order of the check.
     """
 
-    read: Callable[..., Any] = staticmethod(look_at_one)
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.looks: dict[str, PartitionLook] = {}
+        self.read = self.reader()
+
+    def reader(self) -> Callable[..., PartitionLook]:
+        """Return what reads a partition."""
+        return partial(look_at_one, max_bins=self.most_bins())
 
     def most_bins(self) -> int:
         """Of each axis of a partition."""
@@ -106,8 +110,7 @@ class LookRun(CheckRun):
 
     def arrived(self, found: Any) -> CheckResult:
         """Keep the timeline."""
-        timeline = with_fewer_bins(found.timeline, self.most_bins())
-        self.looks[found.check.row.path] = found._replace(timeline=timeline)
+        self.looks[found.check.row.path] = found
         result: CheckResult = found.check
         return result
 
@@ -189,7 +192,7 @@ class ReportGathering(Generic[Run]):
             why = "where they part, and which one should lead"
             text = f"{command}   # {TORN_WHY if torn else why}"
             rows = [each._replace(text=text) if each.label == NEXT else each for each in rows]
-        return Model(
+        model = Model(
             title=request.title or TITLE,
             version=__version__,
             now_ms=world.moment.ms,
@@ -204,7 +207,7 @@ class ReportGathering(Generic[Run]):
             duplicates=tuple(duplicates),
             segments=tuple(row for each in every for row in segment_rows(each, request)),
             epochs=tuple(row for each in every for row in epoch_rows(each, request)),
-            volume=tuple(row for each in every for row in volume_rows(each, request)),
+            volume=(),
             states=tuple(self._states.rows(request)),
             producers=tuple(row for each in every for row in producer_rows(each, request, clock)),
             replicas=tuple(copies.replicas),
@@ -214,6 +217,18 @@ class ReportGathering(Generic[Run]):
             sources=tuple(self._sources()),
             left_out=tuple(self._left_out(verdict)),
         )
+        shown = self._drawn(model, every)
+        return model._replace(
+            volume=tuple(row for each in shown for row in volume_rows(each, request))
+        )
+
+    def _drawn(self, model: Model, stories: list[PartitionStory]) -> list[PartitionStory]:
+        """Return those whose volume anybody will see."""
+        if not self._request.draws_only or len(stories) <= self._request.max_lanes:
+            return stories
+        ranked = ranked_partitions(model)[: self._request.max_lanes]
+        paths = {each.path for each in ranked}
+        return [each for each in stories if each.path in paths]
 
     def _around(self, stories: dict[str, PartitionStory]) -> _Around:
         request, run = self._request, self.run

@@ -144,7 +144,10 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
         before = np.maximum.accumulate(np.append([-1], lasts))[:-1]
         backwards = (axis == "offset") & (firsts >= 0) & (firsts < before)
         columns = [each.tolist() for each in bins.values.T]
-        times = [list(map(known_ms, columns[each])) for each in (FIRST_MS, LAST_MS)]
+        times = [
+            [None if time_ms < 0 else time_ms for time_ms in columns[each]]
+            for each in (FIRST_MS, LAST_MS)
+        ]
         starts = (bins.key << bins.width_bits).tolist()
         rows = zip(
             repeat(story.path),

@@ -18,6 +18,7 @@ class ReportRequest(NamedTuple):
         transactional_ids: only transactions of these; empty: all.
         max_lanes: of each kind that the page draws.
         is_picture: for a terminal: only partitions and their transactions, in the one pass.
+        draws_only: rows of volume that the page does not draw are not made: nobody sees them.
         redacts: names become pseudonyms; `key_file`: what they are made with.
     """
 
@@ -41,6 +42,7 @@ class ReportRequest(NamedTuple):
     max_timeout_ms: int = DEFAULT_MAX_TIMEOUT_MS
     is_one_node: bool = False
     is_picture: bool = False
+    draws_only: bool = False
 
     def is_within(self, first_ms: int | None, last_ms: int | None) -> bool:
         """Whether what happened between two times is asked for; what has no time is."""

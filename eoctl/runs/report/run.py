@@ -39,7 +39,8 @@ def run_report(request: ReportRequest, output: OutputFormat) -> int:
         raise UsageError("--from-time is later than --to-time")
     if request.to is not None:
         require_target(request.to, is_forced=request.is_forced)
-    model = gather(request)
+    # Pseudonyms may be in another order, and so may the lanes.
+    model = gather(request._replace(draws_only=not (is_for_programs or request.redacts)))
     if request.redacts:
         from eoctl.report.redaction import redacted
         from eoctl.runs.report.keys import read_key

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from recovery.timeline.bins import Layout, bin_rows, join_bins
 from recovery.timeline.ended_epochs import epochs_of
-from recovery.timeline.piece import VOLUME, Timeline, TimelineBuilder, join_timelines, no_timeline
+from recovery.timeline.piece import (
+    VOLUME,
+    Timeline,
+    TimelineBuilder,
+    join_timelines,
+    no_timeline,
+    with_fewer_bins,
+)
 from recovery.timeline.spans import settle
 from storage.formats.control_record import ABORT, COMMIT, NO_MARKER
 from storage.formats.record_batch import CONTROL_MASK, TRANSACTIONAL_MASK
@@ -108,9 +115,11 @@ def table_of(batches: Sequence[Batch], first: int) -> tuple[HeaderTable, Any]:
     return table, kinds
 
 
-def build(batches: Sequence[Batch], first: int = 0, most: int = 1000) -> Timeline:
+def build(
+    batches: Sequence[Batch], first: int = 0, most: int = 1000, max_bins: int = VOLUME.max_bins
+) -> Timeline:
     """The timeline of batches that are given in blocks of at most `most`."""
-    builder = TimelineBuilder()
+    builder = TimelineBuilder(max_bins=max_bins)
     start = 0
     while start < len(batches):
         end = start
@@ -145,6 +154,14 @@ def test_pieces_add_up_to_the_whole_however_they_are_joined(
         at = rng.randrange(len(pieces) - 1)
         pieces[at : at + 2] = [join_timelines(pieces[at], pieces[at + 1])]
     assert plain(pieces[0]) == plain(build(batches))
+
+
+@given(logs(), st.integers(2, 12), st.integers(1, 9))
+def test_fewer_bins_from_the_start_are_those_of_afterwards(
+    batches: list[Batch], max_bins: int, most: int
+) -> None:
+    built = build(batches, most=most, max_bins=max_bins)
+    assert plain(built) == plain(with_fewer_bins(build(batches), max_bins))
 
 
 @given(logs())

@@ -183,6 +183,7 @@ def test_zeros_to_the_end(tmp_path: Path) -> None:
 def test_a_window_slides_and_stops_at_a_bad_place(path: Path) -> None:
     with PositionedFile(path, pread=FaultyDisk([10])) as file:
         window = ReadWindow(FileRange(file), 4_096)
+        assert not window.buf  # of very many files most are never read through their window
         assert window.load(0, 61) == 4_096
         assert window.load(4_000, 61) == 96  # what is loaded is enough
         assert window.load(4_050, 61) == 1_070
@@ -193,6 +194,18 @@ def test_a_window_slides_and_stops_at_a_bad_place(path: Path) -> None:
         assert window.load(9_990, 61) == 10
         assert window.load(10_000, 61) == 0
         assert window.load(0, 61) == 4_096  # backwards
+
+
+def test_a_window_is_no_larger_than_what_is_left(path: Path) -> None:
+    with PositionedFile(path) as file:
+        window = ReadWindow(FileRange(file), 4_096)
+        assert window.load(9_000, 61) == 1_000
+        assert len(window.buf) == 1_000
+        assert window.load(2_000, 4_096) == 4_096  # backwards, where more is left
+        assert window.buf == CONTENT[2_000:6_096]
+        window.grow(6_000)
+        assert window.load(2_000, 6_000) == 6_000
+        assert window.buf == CONTENT[2_000:8_000]
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

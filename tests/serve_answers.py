@@ -207,6 +207,8 @@ def _key(value: Any) -> str:
     if not isinstance(value, dict):
         return repr(value)
     plain = {name: each for name, each in value.items() if not isinstance(each, (list, dict))}
+    if not plain:
+        return repr(value)
     left_out = CLOCKS_AND_ADDRESSES | {name for _, name in BY_DESIGN}
     return repr([each for each in plain.items() if each[0] not in left_out])
 

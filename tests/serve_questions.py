@@ -126,7 +126,7 @@ def questions(known: Known) -> Iterator[Question]:
         ("ListTransactions", _transaction_lists()),
         ("DescribeAcls", [{"resourceTypeFilter": 1, "patternTypeFilter": 1, "operation": 1, "permissionType": 1}]),
         ("ListPartitionReassignments", [{"topics": None}]),
-        ("DescribeClientQuotas", [{}]),
+        ("DescribeClientQuotas", _quotas()),
         ("OffsetForLeaderEpoch", _epochs(known)),
         ("ListOffsets", _offsets(known)),
     ):  # fmt: skip
@@ -135,6 +135,33 @@ def questions(known: Known) -> Iterator[Question]:
                 yield Question(api, version, body)
     yield from _times(known)
     yield from _fetches(known)
+
+
+def _quotas() -> Iterator[Body]:
+    """Of each type, alone and together; and what nobody understands."""
+    named, default, any_one, unknown = 0, 1, 2, 9
+    of_a_type: list[list[Body]] = [
+        [
+            {"entityType": kind, "matchType": how, "match": name}
+            for how, name in ((named, one), (named, "nobody"), (default, None), (any_one, None))
+        ]
+        for kind, one in (("user", "alice"), ("client-id", "app"), ("ip", "127.0.0.1"))
+    ]
+    users, clients, addresses = of_a_type
+    wrong: list[Body] = [
+        {"entityType": kind, "matchType": how, "match": name}
+        for kind, how, name in (
+            ("", named, "x"), ("group", named, "x"), ("user", named, None), ("user", default, "x"),
+            ("user", any_one, "x"), ("user", unknown, "x"), ("user", unknown, None),
+        )
+    ]  # fmt: skip
+    components = [
+        [], *([each] for each in (*users, *clients, *addresses, *wrong)),
+        *map(list, product(users, clients)), [users[0], users[2]], [users[2], addresses[2]],
+        [clients[2], addresses[1]], [*users[:1], *clients[:1], *addresses[:1]],
+    ]  # fmt: skip
+    for each, is_strict in product(components, (False, True)):
+        yield {"components": each, "strict": is_strict}
 
 
 def _versions(name: str) -> range:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from eoctl.serve import dead_groups, groups, metadata, offsets, settings, transactions
+from eoctl.serve import dead_groups, groups, metadata, offsets, quotas, settings, transactions
 from eoctl.serve import fetch as fetching
 from eoctl.serve.broker import Client, Request, VirtualBroker
 from eoctl.serve.errors import CutOffError, ErrorCode
@@ -103,6 +103,7 @@ ANSWERS: dict[int, Answering] = {
     15: _apart(dead_groups.describe_groups),
     16: _apart(dead_groups.list_groups),
     API_VERSIONS: api_versions,
+    48: quotas.describe_client_quotas,
     23: _apart(offsets.offset_for_leader_epoch),
     32: _apart(settings.describe_configs),
     35: _apart(settings.describe_log_dirs),

@@ -269,10 +269,6 @@ def _no_reassignments(_broker: VirtualBroker, _request: Request) -> dict[str, An
     return {"errorMessage": None, "topics": []}
 
 
-def _no_quotas(_broker: VirtualBroker, _request: Request) -> dict[str, Any]:
-    return {"entries": []}
-
-
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _TOKENS = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -305,7 +301,6 @@ REFUSALS: dict[int, Callable[[VirtualBroker, Request], dict[str, Any] | None]] =
     45: _top(_CLUSTER),
     46: _no_reassignments,
     47: _top(ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    48: _no_quotas,
     49: alter_client_quotas,
     50: _top(_CLUSTER),
     51: alter_user_scram_credentials,

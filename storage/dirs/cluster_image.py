@@ -121,6 +121,8 @@ class ClusterImage:
         deleted_topics: names of removed topics by topic id, as far as the log still tells.
         configs: settings by (resource type, resource name), then by key.
         features: levels by name.
+        quotas: by entity, which is pairs of a type and a name (None: the default one) in the order
+            of types; then by key.
         brokers: by id.
         controllers: by id, as they registered themselves (metadata version 3.7 and above).
         next_producer_id: above every block of producer ids handed out; None if none was.
@@ -141,6 +143,7 @@ class ClusterImage:
         self.deleted_topics: dict[bytes, str] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.features: dict[str, int] = {}
+        self.quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {}
         self.brokers: dict[int, BrokerImage] = {}
         self.controllers: dict[int, ControllerImage] = {}
         self.next_producer_id: int | None = None
@@ -315,6 +318,17 @@ class ClusterImage:
         else:
             resource[data["name"]] = data["value"]
 
+    def _client_quota(self, data: dict[str, Any]) -> None:
+        names = {each["entityType"]: each["entityName"] for each in data["entity"]}
+        entity = tuple((each, names[each]) for each in sorted(names))
+        quotas = self.quotas.setdefault(entity, {})
+        if not data["remove"]:
+            quotas[data["key"]] = data["value"]
+        else:
+            quotas.pop(data["key"], None)
+        if not quotas:
+            del self.quotas[entity]
+
     def _feature_level(self, data: dict[str, Any]) -> None:
         if data["featureLevel"]:
             self.features[data["name"]] = data["featureLevel"]
@@ -384,6 +398,7 @@ class ClusterImage:
         records.PARTITION_CHANGE: _partition_change,
         records.CONFIG: _config,
         records.FEATURE_LEVEL: _feature_level,
+        records.CLIENT_QUOTA: _client_quota,
         records.PRODUCER_IDS: _producer_ids,
         records.REGISTER_BROKER: _register_broker,
         records.UNREGISTER_BROKER: _unregister_broker,

@@ -99,6 +99,7 @@ def test_after_it_was_killed(fresh_log_dir: FreshLogDir, tmp_path: Path) -> None
         stack.callback(broker.close)
         broker.start()
         client.create_topics(broker.bootstrap, {"read": (4, {"max.message.bytes": "7777"})})
+        set_quotas(broker.bootstrap)
         sender = client.transactional_producer(broker.bootstrap, "open-while-killed")
         for number in range(4):
             client.transact(sender, records(number, 30), commit=number % 2 == 0)
@@ -110,6 +111,26 @@ def test_after_it_was_killed(fresh_log_dir: FreshLogDir, tmp_path: Path) -> None
         broker.kill()
         with Served(log_dir, "--internal") as served:
             require_equal(asked, answers, served)
+
+
+def set_quotas(bootstrap: str) -> None:
+    """Of users, clients and addresses, named and not; one is taken back, one changed."""
+    user, other, app = ("user", "alice"), ("user", None), ("client-id", "app")
+    for entity, key, value in (
+        ((user,), "producer_byte_rate", 1000.0), ((user,), "consumer_byte_rate", 2000.0),
+        ((other,), "producer_byte_rate", 3000.0), ((user, app), "request_percentage", 12.5),
+        ((other, ("client-id", None)), "request_percentage", 99.0),
+        ((app,), "consumer_byte_rate", 5.0), ((("ip", None),), "connection_creation_rate", 7.0),
+        ((("ip", "127.0.0.1"),), "connection_creation_rate", 8.0),
+        ((user,), "producer_byte_rate", 1001.0), ((user,), "consumer_byte_rate", None),
+        ((other,), "producer_byte_rate", None),
+    ):  # fmt: skip
+        names = [{"entityType": kind, "entityName": name} for kind, name in entity]
+        change = {"key": key, "value": value or 0.0, "remove": value is None}
+        body = {"entries": [{"entity": names, "ops": [change]}], "validateOnly": False}
+        with Wire(bootstrap) as connection:
+            (answered,) = connection.ask("AlterClientQuotas", 1, body)["entries"]
+        assert answered["errorCode"] == 0, answered
 
 
 def records(partition: int, count: int) -> Iterator[client.Outgoing]:

@@ -26,15 +26,16 @@ from storage.formats.message_codec import ZERO_UUID
 from storage.formats.partition_metadata import parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.discovery import Selected
-    from storage.dirs.log_dir import LogDir
+    from storage.dirs.log_dir import LogDir, Problem
     from storage.file_names import TopicPartition
 
 DEFAULT_NODE_ID = 0
 MAX_TOLD = 1000
+SOME_PROBLEMS = 3  # are told of many
 # Those that are not served unless they are asked for; clients count the first of them as internal.
 INTERNAL_TOPICS = COORDINATOR_TOPICS | {REMOTE_METADATA_TOPIC, PRODUCER_IDS_TOPIC}
 
@@ -168,6 +169,7 @@ class Catalogue:
         image: what the metadata say; None: nothing does.
         topics: by name.
         tell: takes sentences for people, from any thread.
+        is_lacking: a part of what groups or coordinators knew could not be read.
     """
 
     def __init__(
@@ -183,6 +185,7 @@ class Catalogue:
         self.log_dirs = log_dirs
         self.rules = rules
         self.tell = tell
+        self.is_lacking = False
         metas = [each.meta for each in log_dirs if each.meta is not None]
         ids = [each.node_id for each in metas if each.node_id is not None]
         self.node_id = ids[0] if ids else DEFAULT_NODE_ID
@@ -240,11 +243,19 @@ class Catalogue:
         with self._lock:
             if self._groups is None:
                 self._groups = GroupLog(self.log_dirs, self.image)
+                self._tell_lacking("groups", self._groups.problems)
             return self._groups
+
+    def _tell_lacking(self, what: str, problems: Sequence[Problem]) -> None:
+        """Say what clients cannot see: the answers are those of what could be read."""
+        self.is_lacking = self.is_lacking or bool(problems)
+        for each in problems[:SOME_PROBLEMS]:
+            self.tell_once(f"what is known of {what} is not whole: {each}")
 
     def coordinators(self) -> CoordinatorLog:
         """Return what its transaction coordinators knew."""
         with self._lock:
             if self._coordinators is None:
                 self._coordinators = CoordinatorLog(self.log_dirs, self.image)
+                self._tell_lacking("transactional ids", self._coordinators.problems)
             return self._coordinators

@@ -8,6 +8,7 @@ long as it says: a client would ask at once again.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl.clients.log.log_damage import DamageError
@@ -233,7 +234,9 @@ class _Fetching:
             stable = log.stable_end_offset()
             end_offset = min(end_offset, stable)
         else:
-            stable = log.known_stable_offset()
+            stable = UNKNOWN
+            with suppress(AccessError):  # of another segment than the one that is asked for
+                stable = log.known_stable_offset()
         answer["highWatermark"] = stable if self._hides else bounds.end_offset
         answer["lastStableOffset"] = stable
         last_epoch = asked.get("lastFetchedEpoch", UNKNOWN)

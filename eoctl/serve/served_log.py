@@ -184,7 +184,11 @@ class ServedLog:
         return None
 
     def view(self) -> TransactionView:
-        """Return what is known of the transactions: all headers are read for it, once."""
+        """Return what is known of the transactions: all headers are read for it, once.
+
+        Raises:
+            AccessError: a segment has gone since it was listed: nobody knows what was in it.
+        """
         with self._lock:
             if self._view is None:
                 from recovery.transactions.view import TransactionView
@@ -195,6 +199,10 @@ class ServedLog:
                     high_watermark=self.bounds().end_offset if is_cut else None,
                 )
                 view.update()
+                for each in view.problems:
+                    if each.errno == errno.ENOENT:
+                        self._list_anew()
+                        raise each
                 self._view = view
             return self._view
 
@@ -335,11 +343,15 @@ class ServedLog:
         try:
             return self._walk(offset)
         except AccessError:
-            log_dir = self.partition.log_dir
-            if log_dir is not None and log_dir.lock.is_held:
-                self.partition.refresh()
-                self._forget()
+            self._list_anew()
             raise
+
+    def _list_anew(self) -> None:
+        """Look at what a broker that runs has left of the log; else what was listed stays so."""
+        log_dir = self.partition.log_dir
+        if log_dir is not None and log_dir.lock.is_held:
+            self.partition.refresh()
+            self._forget()
 
     def _walk(self, offset: int) -> VerifiedRun | None:
         walk = self._walks.pop(offset, None)

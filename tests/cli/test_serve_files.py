@@ -329,6 +329,42 @@ def test_a_partition_that_goes_before_anybody_asks(kafka: Path) -> None:
     assert "internal error" not in ended.stderr
 
 
+def test_a_log_dir_that_goes_is_told_to_all(kafka: Path) -> None:
+    """Whoever asks what only its files could tell: no log ends early, and no group is unknown."""
+    with Served(kafka) as served, Wire(served.bootstrap) as connection:
+        asked = (("plain", False), ("rolled", True), ("txn", True))
+        for topic, _ in asked:  # each is listed by then
+            assert wire.list_offset(connection, topic, 0, -1)["offset"] > 0
+        shutil.rmtree(kafka)
+        for topic, is_committed in asked:
+            code = wire.fetch(connection, topic, 0, 0, is_committed=is_committed)["errorCode"]
+            assert code == STORAGE_ERROR, topic
+        connection.ask("ListGroups", 4, {})
+        connection.ask("ListTransactions", 0, {})
+        ended = served.stop()
+    for what in ("groups", "transactional ids"):
+        assert f"what is known of {what} is not whole: {kafka}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_groups_that_cannot_be_read_decide_the_status(kafka: Path) -> None:
+    """What clients are told of them is less than there was."""
+    for each in kafka.glob("__consumer_offsets-*/*.log"):
+        data = bytearray(each.read_bytes())
+        if data:
+            data[len(data) // 2] ^= 0x55
+            each.write_bytes(data)
+    options = ServeOptions(ServeRules())
+    catalogue = open_catalogue(discover([str(kafka)]), options)
+    told: list[str] = []
+    catalogue.tell = told.append
+    assert not catalogue.is_lacking
+    catalogue.groups()
+    assert catalogue.is_lacking
+    assert told
+    assert all(each.startswith("what is known of groups is not whole: ") for each in told)
+
+
 def test_a_file_that_is_replaced_is_verified_anew(kafka: Path) -> None:
     """As a broker's cleaner does it: the same name, another file."""
     log = first_log(kafka / "plain-0")

@@ -74,7 +74,7 @@ def partition_row(served: ServedPartition) -> ServedRow:
         stable = log.known_stable_offset()
     except AccessError as exc:
         stable = -1
-        notes = [str(exc)]
+        lacking.append(str(exc))
     return ServedRow(
         topic=topic,
         partition=number,

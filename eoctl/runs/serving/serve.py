@@ -347,4 +347,5 @@ class _Run:
             return EXIT_BUG
         logs = [each.log for each in self._catalogue.partitions() if each.is_open]
         is_damaged = any(each.skipped or each.met or each.missing for each in logs)
-        return EXIT_SKIPPED if is_damaged or self.is_lacking else EXIT_OK
+        is_lacking = self.is_lacking or self._catalogue.is_lacking
+        return EXIT_SKIPPED if is_damaged or is_lacking else EXIT_OK

@@ -412,10 +412,10 @@ def test_what_could_not_be_read_is_not_kept(
         log.write(tmp_path / "logs")
     path = min((tmp_path / "logs").glob("*/*.log"))
 
-    def failing(split: Split, before: object = None) -> Any:
+    def failing(split: Split, *more: Any) -> Any:
         if split.place.path == str(path):
             raise AccessError(OSError(5, "Input/output error"), split.place.path)
-        return real(split, before)
+        return real(split, *more)
 
     real = recovery.summaries.segment.summarize_split
     monkeypatch.setattr("recovery.summaries.segment.summarize_split", failing)

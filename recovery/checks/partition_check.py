@@ -170,6 +170,7 @@ class _PartitionCheck:
             except AccessError as error:
                 self._unreadable.append(str(error))
                 circumstances.has_damage = True
+                circumstances.is_end_read &= files is not partition.segments[-1]
         if partition.segments:
             self._finish()
         check_missing(partition, self._end_offset(), self._collector)
@@ -268,6 +269,9 @@ class _PartitionCheck:
             )
         )
         self._unreadable += map(str, batches.unreadable)
+        if files is self._partition.segments[-1]:
+            ends = (each.end_pos for each in batches.unreadable)
+            circumstances.is_end_read = all(each < segment.file_bytes for each in ends)
         if records is not None:
             self._unreadable += map(str, records.problems)
         batches.finish()

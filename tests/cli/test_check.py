@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from eoctl.runs.checking.standing import PARTITION_COLUMNS
 from recovery.rules.findings import Finding
+from storage.files import positioned_file
 from storage.formats.producer_snapshot import encode_snapshot, parse_snapshot
 from storage.producers.producer_state import DEFAULT_EXPIRATION_MS
 from tests.changes import in_80_columns
@@ -293,6 +295,44 @@ def test_an_unreadable_file_is_skipped(kafka: Path, eoctl: Callable[..., Any]) -
     assert outcome.status == 5
     assert f"{log}: Is a directory" in outcome.errors
     shutil.rmtree(log)
+
+
+@pytest.mark.parametrize("readable", [None, 0.0, 0.5], ids=["closed", "nothing", "half"])
+def test_an_end_that_cannot_be_read_is_no_end(
+    kafka: Path, eoctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, readable: float | None
+) -> None:
+    """What is checkpointed behind the last batch that was read may be in the rest of the log."""
+    log = kafka / "plain-0" / LOG
+    preadv, opened = positioned_file._preadv, os.open
+    there = log.stat()
+    good_bytes = int(there.st_size * (readable or 0))
+
+    def torn(fd: int, view: memoryview, pos: int) -> int:
+        if os.path.samestat(os.fstat(fd), there):
+            if pos >= good_bytes:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            view = view[: good_bytes - pos]
+        return preadv(fd, view, pos)
+
+    def closed(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path) == str(log):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(log))
+        return opened(path, *arguments, **options)
+
+    if readable is None:
+        monkeypatch.setattr(os, "open", closed)
+    else:
+        monkeypatch.setattr(positioned_file, "_preadv", torn)
+    call = ("check", "--now", "dir", "--jobs", "1", "--output", "jsonl", kafka / "plain-0")
+    outcome = eoctl(*call)
+    assert outcome.status in {1, 5}
+    assert rows_of(outcome, "partition")[0]["unreadable"] > 0
+    told = {row["check_id"] for row in rows_of(outcome, "finding")}
+    assert not told & {"OFS-1", "OFS-2", "OFS-5", "OFS-6", "EPC-2"}
+    monkeypatch.undo()
+    os.truncate(log, good_bytes)  # what is not there is another thing
+    told = {row["check_id"] for row in rows_of(eoctl(*call), "finding")}
+    assert {"OFS-2", "OFS-6"} <= told
 
 
 def test_a_producer_that_a_snapshot_lacks_may_have_expired(

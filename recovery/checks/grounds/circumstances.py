@@ -57,6 +57,8 @@ class Circumstances:
         has_damage: a stretch of the log could not be used: what is derived cannot be judged.
         interval_bytes: `index.interval.bytes`; None: the topic's settings are not known.
         end_offset: log end offset of what was read so far.
+        is_end_read: False: the last `.log` could not be read up to its end, so that the log may end
+            far behind `end_offset`.
         reach_offset: the same, with batches whose offset cannot be right.
         remote_end_offset: up to where the log is in remote storage; None: it is not (KIP-405).
         refusal: the last one in the log.
@@ -83,6 +85,7 @@ class Circumstances:
         remote = partition.remote_range
         self.remote_end_offset = None if remote is None else remote.end_offset
         self.has_damage = False
+        self.is_end_read = True
         self.refusal: Refusal | None = None
         self.first_emptied: EmptiedStart | None = None
         self.end_offset = partition.segments[0].base_offset if partition.segments else 0

@@ -37,7 +37,7 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
     if log_dir is None or circumstances.is_metadata:
         return
     end_offset, start_offset = circumstances.end_offset, circumstances.log_start_offset
-    is_clean = circumstances.is_clean
+    is_clean, is_end_read = circumstances.is_clean, circumstances.is_end_read
 
     def add(check_id: str, name: str, message: str, expected: str, found: int, **more: str) -> None:
         severity = Severity(more["severity"]) if "severity" in more else None
@@ -52,16 +52,16 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
         )
 
     checkpointed = log_dir.log_start_offset(directory)
-    if checkpointed is not None and checkpointed > end_offset:
+    if checkpointed is not None and is_end_read and checkpointed > end_offset:
         hidden = partition.acknowledged.hidden(end_offset)
         told = "" if hidden is None else f"; {hidden.offsets} are on disk"
         add("OFS-1", LOG_START_NAME, "the log start lies beyond the log: a broker deletes all of"
             f" it at its start{told}", f"<= {end_offset}", checkpointed)  # fmt: skip
     point = log_dir.recovery_point(directory)
-    if point is not None and point > end_offset:
+    if point is not None and is_end_read and point > end_offset:
         add("OFS-2", RECOVERY_POINT_NAME, "the recovery point lies beyond the log: what had been"
             " flushed is missing", f"<= {end_offset}", point)  # fmt: skip
-    if point is not None and is_clean and point != end_offset:
+    if point is not None and is_end_read and is_clean and point != end_offset:
         add("OFS-6", RECOVERY_POINT_NAME, "the log has changed since the clean stop",
             str(end_offset), point)  # fmt: skip
     high_watermark = log_dir.high_watermark(directory)
@@ -69,7 +69,8 @@ def check_offsets(partition: Partition, circumstances: Circumstances, collector:
         add("OFS-4", HIGH_WATERMARK_NAME, "the high watermark lies below the log start",
             f">= {start_offset}", high_watermark)  # fmt: skip
     cleaned = (log_dir.cleaner_offsets or {}).get(directory.topic_partition)
-    if cleaned is not None and not start_offset <= cleaned <= end_offset:
+    is_beyond = cleaned is not None and is_end_read and cleaned > end_offset
+    if cleaned is not None and (cleaned < start_offset or is_beyond):
         add("OFS-5", CLEANER_NAME, "the cleaner's offset is outside of the log",
             f"{start_offset} to {end_offset}", cleaned)  # fmt: skip
 
@@ -201,7 +202,8 @@ class EpochCheck:
                 " watermark",
             )
         end_offset = self._circumstances.end_offset
-        if self._entries and self._entries[-1].start_offset > end_offset:
+        is_end_read = self._circumstances.is_end_read
+        if self._entries and is_end_read and self._entries[-1].start_offset > end_offset:
             self._collector.add(
                 "EPC-2",
                 self._path,

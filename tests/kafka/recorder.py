@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.kafka import client
 from tests.kafka.client import READ_COMMITTED
@@ -100,6 +100,12 @@ class Recorder:
             position={name: found.end_offset}, high_watermark={name: found.end_offset}, **more,
         )  # fmt: skip
         return len(records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._file.close()

@@ -18,9 +18,11 @@ from storage.dirs.partition import Partition
 from storage.errors import AccessError
 from storage.file_names import (
     COORDINATOR_TOPICS,
+    GROUPS_TOPIC,
     METADATA_TOPIC,
     PRODUCER_IDS_TOPIC,
     REMOTE_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
 )
 from storage.formats.message_codec import ZERO_UUID
 from storage.formats.partition_metadata import parse_uuid
@@ -259,3 +261,39 @@ class Catalogue:
                 self._coordinators = CoordinatorLog(self.log_dirs, self.image)
                 self._tell_lacking("transactional ids", self._coordinators.problems)
             return self._coordinators
+
+    def may_tell_of_group(self, name: str) -> bool:
+        """Whether clients are told what is known of a group, which may be nothing.
+
+        A client that is told of no offset begins where its own settings say, and nobody notices:
+        where a part of what the coordinators knew is missing, that is an error instead, unless
+        damage is to be passed over. People are told.
+        """
+        return self._may_tell(f"group {name!r}", GROUPS_TOPIC, self.groups().has_all_of(name))
+
+    def may_list_groups(self) -> bool:
+        """The same of all groups together."""
+        return self._may_tell("groups", GROUPS_TOPIC, self.groups().has_all)
+
+    def may_tell_of_transactional_id(self, name: str) -> bool:
+        """The same of a transactional id: tools take transactions of an unknown one for hanging."""
+        is_whole = self.coordinators().has_all_of(name)
+        return self._may_tell(f"transactional id {name!r}", TRANSACTION_STATE_TOPIC, is_whole)
+
+    def may_list_transactional_ids(self) -> bool:
+        """The same of all of them."""
+        is_whole = self.coordinators().has_all
+        return self._may_tell("transactional ids", TRANSACTION_STATE_TOPIC, is_whole)
+
+    def _may_tell(self, what: str, topic: str, is_whole: bool) -> bool:
+        if is_whole:
+            return True
+        self.is_lacking = True
+        if self.rules.skips_damage:
+            self.tell_once(f"{what}: a part of {topic} is missing or damaged: the rest is answered")
+        else:
+            self.tell_once(
+                f"{what}: the part of {topic} that tells of it is missing or damaged: clients get"
+                " an error; --on-damage skip gives them what is left"
+            )
+        return self.rules.skips_damage

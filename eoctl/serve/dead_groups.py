@@ -1,6 +1,9 @@
 """Answers of what groups have committed, and who was in them: OffsetFetch, ListGroups, and so on.
 
-What the dead cluster's groups had is as its coordinators would have loaded it. A group that clients
+What the dead cluster's groups had is as its coordinators would have loaded it. Where a coordinator
+could not have, the answer is an error that ends what the client does: it finds no other coordinator
+however often it looks for one, as NOT_COORDINATOR of a broker would have it do, and must not take
+what is not known for nothing. A group that clients
 have formed here takes the place of the dead one of its name, but for offsets that it has not
 committed itself.
 """
@@ -22,11 +25,13 @@ if TYPE_CHECKING:
     from eoctl.serve.members import Group
     from recovery.groups.members import Assigned, GroupState, Member
 
+GROUP_ERROR_SINCE = 2
 GROUPS_SINCE = 8  # several groups in one OffsetFetch
 BY_ID_SINCE = 10
 NOT_FOUND_SINCE = 6
 NO_OFFSET = -1
 DEFAULT_ASSIGNOR = "uniform"
+UNREADABLE = "What is known of the group is not whole."
 OLDER_PROTOCOL, NEWER_PROTOCOL = 0, 1
 
 
@@ -69,26 +74,53 @@ def offset_fetch(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     body = request.body
     is_stable = body.get("requireStable", False)
     if request.version >= GROUPS_SINCE:
-        return {
-            "groups": [
-                {
-                    "groupId": each["groupId"],
-                    "topics": _topics(broker, each, request.version, is_stable=is_stable),
-                    "errorCode": ErrorCode.NONE,
-                }
-                for each in body["groups"]
-            ]
-        }
-    topics = _topics(broker, body, request.version, is_stable=is_stable)
-    return {"topics": topics, "errorCode": ErrorCode.NONE}
+        groups = [
+            {
+                "groupId": each["groupId"],
+                **_of_group(broker, each, request.version, is_stable=is_stable),
+            }
+            for each in body["groups"]
+        ]
+        return {"groups": groups}
+    return _of_group(broker, body, request.version, is_stable=is_stable)
 
 
-def _topics(
+def _of_group(
     broker: VirtualBroker, asked: dict[str, Any], version: int, *, is_stable: bool
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     known = committed(broker, asked["groupId"])
+    wanted, unknown = _wanted(broker, asked, version, known)
+    own = broker.members.groups.get(asked["groupId"])
+    here = set() if own is None else {*own.commits.copy()}
+    places = {(name, each) for name, numbers in wanted.items() for each in numbers}
+    is_ours = asked["topics"] is not None and places <= here
+    is_known = is_ours or broker.catalogue.may_tell_of_group(asked["groupId"])
+    code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_SERVER_ERROR
+    topics = []
+    for name, numbers in wanted.items():
+        served = broker.catalogue.topics.get(name)
+        if served is None and version >= BY_ID_SINCE:
+            continue  # it has no id that anybody would know
+        offsets = [
+            _offset(each, None if code else known.get((name, each)), is_stable=is_stable, code=code)
+            for each in numbers
+        ]
+        topic_id = ZERO_UUID if served is None else served.topic_id
+        topics.append({"name": name, "topicId": topic_id, "partitions": offsets})
+    if code and version >= GROUP_ERROR_SINCE:  # it stands for all
+        return {"topics": [], "errorCode": code}
+    return {"topics": [*topics, *unknown], "errorCode": code}
+
+
+def _wanted(
+    broker: VirtualBroker,
+    asked: dict[str, Any],
+    version: int,
+    known: Iterable[tuple[str, int]],
+) -> tuple[dict[str, list[int]], list[dict[str, Any]]]:
+    """Return which partitions are asked for, by topic, and answers about topics of unknown ids."""
     wanted: dict[str, list[int]] = {}
-    unknown = []
+    unknown: list[dict[str, Any]] = []
     if asked["topics"] is None:
         for topic, number in sorted(known):
             wanted.setdefault(topic, []).append(number)
@@ -101,15 +133,7 @@ def _topics(
                 continue
             name = found.name
         wanted.setdefault(str(name), []).extend(each["partitionIndexes"])
-    topics = []
-    for name, numbers in wanted.items():
-        served = broker.catalogue.topics.get(name)
-        if served is None and version >= BY_ID_SINCE:
-            continue  # it has no id that anybody would know
-        offsets = [_offset(each, known.get((name, each)), is_stable=is_stable) for each in numbers]
-        topic_id = ZERO_UUID if served is None else served.topic_id
-        topics.append({"name": name, "topicId": topic_id, "partitions": offsets})
-    return [*topics, *unknown]
+    return wanted, unknown
 
 
 def _unknown(asked: dict[str, Any]) -> dict[str, Any]:
@@ -167,6 +191,8 @@ def list_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
     """Answer ListGroups."""
     states = {each.lower() for each in request.body.get("statesFilter", ())}
     kinds = {each.lower() for each in request.body.get("typesFilter", ())}
+    if not broker.catalogue.may_list_groups():
+        return {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "groups": []}
     return {
         "groups": [
             {
@@ -191,6 +217,8 @@ def describe_groups(broker: VirtualBroker, request: Request) -> dict[str, Any]:
         here, dead = broker.members.groups.get(name), log.groups.get(name)
         if here is not None and (here.members or dead is None):
             described = _here(here)
+        elif not broker.catalogue.may_tell_of_group(name):
+            described = {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR, "errorMessage": UNREADABLE}
         elif dead is not None and dead.kind is GroupKind.CLASSIC and name in log.living():
             described = _dead(dead)
         else:
@@ -256,6 +284,10 @@ def consumer_group_describe(broker: VirtualBroker, request: Request) -> dict[str
             groups.append(
                 {"errorCode": ErrorCode.INVALID_GROUP_ID, "errorMessage": None, "groupId": name}
             )
+            continue
+        if not broker.catalogue.may_tell_of_group(name):
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            groups.append({"errorCode": code, "errorMessage": UNREADABLE, "groupId": name})
             continue
         if group is None or group.kind is not GroupKind.CONSUMER:
             what = "not found" if group is None else "is not a consumer group"

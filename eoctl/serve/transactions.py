@@ -96,6 +96,8 @@ def list_transactions(broker: VirtualBroker, request: Request) -> dict[str, Any]
         wanted = re.compile(pattern)
     except re.error:
         return {"errorCode": ErrorCode.INVALID_REGULAR_EXPRESSION}
+    if not broker.catalogue.may_list_transactional_ids():
+        return {"errorCode": ErrorCode.UNKNOWN_SERVER_ERROR}
     now_ms = time.time() * 1000
     found = []
     for record, state in _known(broker):
@@ -126,6 +128,10 @@ def describe_transactions(broker: VirtualBroker, request: Request) -> dict[str, 
     found = []
     for name in request.body["transactionalIds"]:
         record = ids.get(name)
+        if name and not broker.catalogue.may_tell_of_transactional_id(name):
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            found.append({"transactionalId": name, "errorCode": code})
+            continue
         if record is None or record.state is None:
             code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if name else ErrorCode.INVALID_REQUEST
             found.append({"transactionalId": name, "errorCode": code})

@@ -165,6 +165,21 @@ class CoordinatorLog:
         count = self.partitions_count
         return count is not None and all(self.has_whole(each) for each in range(count))
 
+    @property
+    def has_all(self) -> bool:
+        """Whether no partition that the topic is known to have is missing, or not whole.
+
+        Where nothing tells that there is such a topic, nothing is missing.
+        """
+        count = self.partitions_count
+        known = max(self.partitions, default=-1) + 1 if count is None else count
+        return all(self.has_whole(each) for each in range(known))
+
+    def has_all_of(self, transactional_id: str) -> bool:
+        """The same of the one partition that an id belongs to; of all where that is unknown."""
+        home = self.partition_of(transactional_id)
+        return self.has_all if home is None else self.has_whole(home)
+
     def has_whole(self, partition: int) -> bool:
         """Whether a partition of `__transaction_state` was given and read whole."""
         found = self.partitions.get(partition)

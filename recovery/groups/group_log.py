@@ -177,6 +177,19 @@ class GroupLog:
         """Partitions that are not here, by a known number of them."""
         return [each for each in range(self.partitions_count or 0) if each not in self.partitions]
 
+    @property
+    def has_all(self) -> bool:
+        """Whether no partition that the topic is known to have is missing, or not whole.
+
+        Where nothing tells that there is such a topic, nothing is missing.
+        """
+        return all(self.partitions.values()) and not self.has_gaps
+
+    def has_all_of(self, group: str) -> bool:
+        """The same of the one partition that a group belongs to; of all where that is unknown."""
+        home = self.home_of(group)
+        return self.has_all if home is None else self.partitions.get(home, False)
+
     def home_of(self, group: str) -> int | None:
         """The partition of a group; None: unknown."""
         known = self.groups.get(group)

@@ -202,7 +202,7 @@ ROOMS: dict[str, set[str]] = {
         "recovery.checks", "recovery.fsck", "recovery.replicas", "recovery.rules",
     },
     "eoctl.cluster": {
-        "eoctl.cluster.checker", "eoctl.cluster.faults",
+        "eoctl.bench", "eoctl.cluster.checker", "eoctl.cluster.faults",
         "recovery.begin", "recovery.checks.grounds", "recovery.elections", "recovery.running",
         "recovery.truncate",
     },

@@ -27,6 +27,7 @@ from eoctl.cluster.scheduler import MS_US, SECOND_US
 from recovery.elections.rules import NO_LEADER
 from recovery.running.divergence import cut_offset, diverging_end
 from recovery.truncate.target import EpochEnd
+from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.producers.producer_state import AppendError
 from storage.replication.leader import LeaderReplica, follower_high_watermark
 
@@ -200,9 +201,9 @@ class Broker(BrokerLife):
 
     def _part(self, key: TopicPartition, led: Led) -> FetchPart:
         log = self.log(key)
-        last_epoch = None
-        if self._settings.truncation == "epoch" and log.last_epoch >= 0:
-            last_epoch = log.last_epoch
+        last_epoch: int | None = log.last_epoch
+        if last_epoch == NO_LEADER_EPOCH or self._settings.truncation == "hw":
+            last_epoch = None
         return FetchPart(log.end_offset, last_epoch, led.leadership.leader_epoch)
 
     def _fetch_again(self, life: int, fetcher: _Fetcher, request: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from eoctl.cluster.scheduler import MS_US, SECOND_US
@@ -30,8 +31,8 @@ RECOVERY_POINT_CHECKPOINT_US = 60 * SECOND_US
 WRITEBACK_US = 30 * SECOND_US  # after which the operating system writes by itself
 
 
-class BrokerLife:
-    """A node as a process; `Broker` is what it does while it runs.
+class BrokerLife(ABC):
+    """A node as a process; what it does while it runs is `Broker`'s: the abstract methods here.
 
     Attributes:
         number: node.id.
@@ -76,31 +77,31 @@ class BrokerLife:
         self.view: MetadataView | None = None
         self._broker_epoch = -1
 
-    # -- what it does
+    # -- what `Broker` does
 
+    @abstractmethod
     def learn(self, view: MetadataView) -> None:
         """Take over the cluster's metadata."""
-        raise NotImplementedError
 
+    @abstractmethod
     def altered(self, key: TopicPartition, change: IsrChange, error: str, led: Led) -> None:
         """The controller has answered a change of the ISR."""
-        raise NotImplementedError
 
+    @abstractmethod
     def peer_ended(self, number: int) -> None:
         """The connection to a broker was reset."""
-        raise NotImplementedError
 
+    @abstractmethod
     def high_watermark(self, key: TopicPartition) -> int:
         """What it knows of the high watermark of a partition."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _shrink(self) -> None:
         """Take out of the ISR who does not keep up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _call_off(self) -> None:
         """Nobody waits any more for what it would have done."""
-        raise NotImplementedError
 
     def log(self, key: TopicPartition) -> RunningLog:
         """The log of a partition, while it runs."""

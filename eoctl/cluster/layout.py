@@ -14,10 +14,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from eoctl.cluster import metadata
 from eoctl.cluster.controller import append_metadata, open_metadata_log
 from eoctl.cluster.settings import (
-    CONTROLLER_ID,
     CONTROLLER_NAME,
     LAYOUT_VERSION,
     MARKER_NAME,

@@ -90,7 +90,7 @@ class Network:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing goes from the one to the other."""
-        if not self._isolated or source == target or not {source, target} <= self._inside:
+        if source == target or not {source, target} <= self._inside:
             return False
         return source in self._isolated or target in self._isolated
 
@@ -98,7 +98,7 @@ class Network:
         self, source: Process, target: Process, action: Callable[..., None], *arguments: object
     ) -> None:
         """Call a method of `target` a little later, unless the link or the process is gone then."""
-        if not target.is_running or self.is_cut(source.name, target.name):
+        if not target.is_running or (self._isolated and self.is_cut(source.name, target.name)):
             return
         latency_us = LEAST_LATENCY_US + self._scheduler.draw(LATENCY_SPREAD_US)
         if self._slow and self._is_slow(source.name, target.name):
@@ -119,6 +119,7 @@ class Network:
         action: Callable[..., None],
         arguments: tuple[object, ...],
     ) -> None:
-        is_there = target.is_running and target.incarnation == incarnation
-        if is_there and not self.is_cut(source.name, target.name):
+        if not target.is_running or target.incarnation != incarnation:
+            return
+        if not self._isolated or not self.is_cut(source.name, target.name):
             action(*arguments)

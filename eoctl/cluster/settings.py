@@ -9,7 +9,6 @@ from storage.limits import INT32_MAX
 from storage.replication.progress import IsrRule, IsrTerms
 from storage.writing.partition_store import FlushPolicy
 
-CONTROLLER_ID = 3000
 MARKER_NAME = "cluster.json"
 CONTROLLER_NAME = "controller"
 METADATA_DIRECTORY = "__cluster_metadata-0"

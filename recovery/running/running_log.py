@@ -78,6 +78,17 @@ class BatchPlace(NamedTuple):
     batch_bytes: int
 
 
+class _LastStore(FileStore):
+    """Knows the last batch as it was written: followers and consumers ask for it next."""
+
+    last = b""
+
+    def append(self, batch: bytes | bytearray | memoryview) -> None:
+        """Write a batch."""
+        super().append(batch)
+        self.last = bytes(batch)
+
+
 _LAST_OFFSET = attrgetter("last_offset")
 _PATH = attrgetter("path")
 
@@ -161,23 +172,19 @@ class RunningLog:
         """Append what a client sends, as leader. Raises as `PartitionWriter.append`."""
         appended = self._writer.append(batch)
         if not appended.is_duplicate:
-            self._note(appended, len(batch))
+            self._note(appended)
         return appended
 
     def follow(self, batches: Iterable[bytes]) -> None:
         """Append what the leader has given. Raises as `PartitionWriter.append_replica`."""
         for batch in batches:
-            appended = self._writer.append_replica(batch)
-            self._note(appended, len(batch))
-            # As the leader has it: what it is asked for next, as a rule.
-            self._remember(appended.base_offset, batch)
+            self._note(self._writer.append_replica(batch))
 
-    def _remember(self, base_offset: int, batch: bytes) -> None:
-        self._recent[base_offset] = batch
+    def _note(self, appended: Appended) -> None:
+        batch = self._store.last
+        self._recent[appended.base_offset] = batch
         if len(self._recent) > RECENT_COUNT:
             del self._recent[next(iter(self._recent))]
-
-    def _note(self, appended: Appended, batch_bytes: int) -> None:
         base_offset = self._writer.base_offset
         if base_offset != self._written_base:
             self._written_base = base_offset
@@ -190,7 +197,7 @@ class RunningLog:
             last_offset=appended.last_offset,
             path=path,
             pos=pos,
-            batch_bytes=batch_bytes,
+            batch_bytes=len(batch),
         )
         self._batches.append(place)
 
@@ -281,8 +288,9 @@ class RunningLog:
             )
         self._batches = [*self._scan()]
         self._recent.clear()
+        self._store = _LastStore(self.path, self._terms.fs)
         return PartitionWriter(
-            FileStore(self.path, self._terms.fs),
+            self._store,
             tail,
             self._terms.config,
             leader_epoch=max(tail.last_leader_epoch, 0),

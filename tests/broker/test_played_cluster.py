@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from eoctl.bench.node_settings import CONTROLLER_ID
 from eoctl.cluster.layout import REAL_CONTROLLER_NAME
-from eoctl.cluster.settings import CONTROLLER_ID
 from tests.kafka import client
 from tests.kafka.cluster import Cluster
 from tests.kafka.dump import dump_each, dumpable_files
@@ -147,7 +147,7 @@ def test_real_brokers_go_on_with_it(
         "log.retention.ms": "600000", "log.retention.check.interval.ms": "500",
         "log.initial.task.delay.ms": "0",
     }  # fmt: skip
-    with Cluster(play, controller_id=CONTROLLER_ID, overrides=overrides) as cluster:
+    with Cluster(play, overrides=overrides) as cluster:
         read: set[str] = set()
         for number in range(PARTITIONS):
             seen = cluster.wait_for("t", number, isr={0, 1, 2})

@@ -44,7 +44,7 @@ class _Client:
 class PlayedStage:
     """Three played brokers."""
 
-    def __init__(self, root: Path, course: Course) -> None:
+    def __init__(self, root: Path, course: Course, seed: int = 0) -> None:
         settings = PlaySettings(
             min_insync=course.min_insync,
             has_elr=course.has_elr,
@@ -53,8 +53,9 @@ class PlayedStage:
         )
         cluster = make_cluster(str(root), settings)
         self._root = Path(cluster.root)
+        run = RunSettings(seed=seed)
         self._simulation = Simulation(
-            cluster.root, cluster.cluster, settings, RunSettings(), 1, write=lambda _: None
+            cluster.root, cluster.cluster, settings, run, 1, write=lambda _: None
         )
         self._scheduler = self._simulation.scheduler
         self._brokers = self._simulation.brokers

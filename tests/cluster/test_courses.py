@@ -25,6 +25,15 @@ def test_each_shows_what_it_is_there_for(tmp_path: Path, name: str) -> None:
         assert facts.epochs[each] == facts.epochs[last.leader]
 
 
+@pytest.mark.parametrize("name", COURSES)
+def test_other_delays_change_none_of_what_is_compared(tmp_path: Path, name: str) -> None:
+    """So real brokers, which have delays of their own, are held against all three."""
+    course = COURSES[name]
+    played = [PlayedStage(tmp_path / str(seed), course, seed).play(course) for seed in range(3)]
+    assert played[1] == played[0]
+    assert played[2] == played[0]
+
+
 def test_a_leader_of_an_unclean_election_recovers_with_its_first_change(tmp_path: Path) -> None:
     """The record of the election says so, as a real controller's does."""
     course = Course("send a 1 -1; kill 2; kill 1; kill 0; start 2; elect; start 1")

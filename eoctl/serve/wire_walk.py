@@ -70,7 +70,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         super().__init__(partition, next_offset, skip_corrupt=skip_corrupt, is_hidden=is_hidden)
         self.covered_offset = next_offset
         self._gathered: list[tuple[int, int, int]] = []
-        self._before = -1, 0  # segment and position of the last batch that was passed
         self._mended: dict[int, bytes] = {}
         self._segment: Segment | None = None
 
@@ -79,9 +78,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
     ) -> Generator[list[VerifiedRun], None, bool]:
         # What was met here, and not told yet when the last read was left, is met again.
         self._waiting = [each for each in self._waiting if each.path != files.log.path]
-        base_offset, before_pos = self._before
-        if base_offset == files.base_offset and before_pos < self._pos:
-            self._pos = before_pos  # a wrong offset is known by the good one before it
         is_over = yield from super()._read_segment(files, end_offset)
         if not is_over and not self._is_whole(files):
             error = OSError(errno.ESTALE, "became shorter while it is served")
@@ -122,7 +118,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
         self._resolve(int(table.base_offset[0]))
         first = int(table.last_offset.searchsorted(self.next_offset))
         next_offset = int(table.last_offset[-1]) + 1
-        self._before = segment.base_offset, int(table.pos[-1])
         self._pos = table.end_pos
         self._passed(next_offset)
         given = rows_of(table, first, table.row_count)
@@ -162,7 +157,6 @@ class WireWalk(LogWalk[list[VerifiedRun]]):
                 data = bytearray(segment.read_batch(batch))
                 data[MAGIC_POS] = MAGIC_V2
                 self._mended[pos] = bytes(data)
-        self._before = segment.base_offset, pos
         self._pos = end_pos
         self._passed(header.last_offset + 1)
         if len(self._gathered) >= RUN_BATCHES:

@@ -28,7 +28,9 @@ from eoctl.serve.sent_bytes import SentBytes
 from recovery.transactions.isolation import Isolation
 from storage.dirs.discovery import discover
 from storage.errors import AccessError
+from storage.formats.record import Record
 from tests import wire
+from tests.batches import encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -302,3 +304,27 @@ def test_a_wrong_offset_behind_damage_is_seen_from_within(
     assert [each.header.base_offset for each in found] == [
         each.header.base_offset for each in skipped
     ]
+
+
+def test_what_is_appended_is_held_against_what_was_there(
+    golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A new batch with the offset of an older one is damage, and not what a client has already."""
+    shutil.copytree(golden("kafka-4.3.1") / "clean" / "plain-0", tmp_path / "log-dir" / "plain-0")
+    log = tmp_path / "log-dir" / "plain-0" / f"{0:020d}.log"
+    here = Here(tmp_path / "log-dir", skips=False)
+    before, errors = here.read("plain")
+    assert errors == []
+    served = here.catalogue.find("plain", 0)
+    assert served is not None
+    end_offset = served.log.bounds().end_offset
+    served.log.renew()
+    value = [Record(0, 0, 0, None, b"new", ())]
+    with log.open("ab") as file:
+        file.write(encoded_batch(end_offset - 2, value))  # it should have the end for its offset
+        file.write(encoded_batch(end_offset + 1, value))
+    assert served.log.renew()
+    assert served.log.bounds().end_offset == end_offset + 2
+    batches, errors = here.read("plain")
+    assert errors == [end_offset]
+    assert [each.header.base_offset for each in batches[len(before) :]] == [end_offset + 1]

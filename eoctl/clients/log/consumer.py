@@ -284,7 +284,7 @@ class LogConsumer(ABC, Generic[Given]):
                         return
             except DamageError as exc:
                 # What was cut and written anew while nobody looked is damage at the old place.
-                is_at_place = exc.damage.start_pos == reader.place[1]
+                is_at_place = reader.is_place_of(exc.damage)
                 if attempt or not (self._options.follow and is_at_place):
                     raise
                 reader.seek(reader.next_offset)

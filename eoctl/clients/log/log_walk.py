@@ -18,11 +18,12 @@ from __future__ import annotations
 import errno
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from eoctl.clients.log.log_damage import Damage, DamageError, NewVerdicts, unreadable
 from storage.errors import AccessError
 from storage.file_names import FileKind, classify
+from storage.formats.record_batch import NO_LEADER_EPOCH
 from storage.kernels.protocol import ScannedBatch
 from storage.limits import MAX_OFFSET
 from storage.log.segment import open_segment
@@ -41,6 +42,23 @@ TO_BE_FOUND = -1  # once the segment is open
 BULK_MIN_BYTES = 1 << 20  # reading less takes less time than importing numpy
 
 Given = TypeVar("Given")
+
+
+class PassedBatch(NamedTuple):
+    """The last good batch that was passed.
+
+    Attributes:
+        segment_offset: base offset of its segment; -1: there is none.
+        pos: where it begins in that.
+        base_offset: of itself.
+    """
+
+    segment_offset: int
+    pos: int
+    base_offset: int
+
+
+NONE_BEFORE = PassedBatch(-1, 0, 0)
 
 
 class LogWalk(ABC, Generic[Given]):
@@ -76,6 +94,7 @@ class LogWalk(ABC, Generic[Given]):
         self._is_hidden = is_hidden
         self._base_offset = -1  # of the segment to go on in; -1: to be found
         self._pos = 0  # in it, or TO_BE_FOUND
+        self._before = NONE_BEFORE
         self._floor_offset = 0  # behind the batch that lies before the one that is read
         self._is_before_first = True  # no batch from `next_offset` on was met yet
         self._waiting: list[Damage] = []  # for the next good batch: it tells what is missing
@@ -84,8 +103,13 @@ class LogWalk(ABC, Generic[Given]):
         """Go on at another offset."""
         self.next_offset = offset
         self._base_offset, self._pos = -1, 0
+        self._before = NONE_BEFORE
         self._is_before_first = True
         self._waiting, self.tail = [], []
+
+    def is_place_of(self, damage: Damage) -> bool:
+        """Whether damage is where the last `read` began: what was there may be another log now."""
+        return damage.start_pos in {self._pos, self._before.pos}
 
     @property
     def place(self) -> tuple[int, int]:
@@ -162,25 +186,29 @@ class LogWalk(ABC, Generic[Given]):
         with segment:
             if self._pos == TO_BE_FOUND:
                 self._pos = self._partition.start_in(files, segment, self.next_offset)
+            known_pos = self._pos  # damage that ends there was met
             scan, parts = self._scan(segment, files)
             stopped, is_giving = self._partition.stopped, self.gives_proven
             verdicts = NewVerdicts(scan, files.log.path, stopped, gives_proven=is_giving)
             for part in parts:
-                self._waiting += verdicts.take()
-                if not isinstance(part, ScannedBatch):
-                    yield from self._flush()
-                    is_over = yield from self._read_window(part, segment, end_offset)
-                    self._floor_offset = int(part.table.last_offset[-1]) + 1
-                elif part.pos in verdicts.positions:
+                self._meet(verdicts, known_pos)
+                if isinstance(part, ScannedBatch) and part.pos in verdicts.positions:
                     continue
-                else:
-                    self._note(verdicts.given.pop(part.pos, None), part)
-                    is_over = yield from self._read_single(part, segment, end_offset)
-                    self._floor_offset = part.header.last_offset + 1
+                try:
+                    if isinstance(part, ScannedBatch):
+                        self._note(verdicts.given.pop(part.pos, None), part)
+                        is_over = yield from self._read_single(part, segment, end_offset)
+                        self._floor_offset = part.header.last_offset + 1
+                    else:
+                        yield from self._flush()
+                        is_over = yield from self._read_window(part, segment, end_offset)
+                        self._floor_offset = int(part.table.last_offset[-1]) + 1
+                finally:  # whoever reads may leave in the middle of it
+                    self._keep_before(part, files)
                 if is_over:
                     yield from self._flush()
                     return True
-            self._waiting += verdicts.take()
+            self._meet(verdicts, known_pos)
             for each in verdicts.ends:
                 self.wrong_end = each._replace(base_offset=self._floor_offset)
             yield from self._flush()
@@ -189,14 +217,38 @@ class LogWalk(ABC, Generic[Given]):
     def _scan(
         self, segment: Segment, files: SegmentFiles
     ) -> tuple[Scan, Iterator[BulkWindow | ScannedBatch]]:
-        bounds = self._partition.bounds(files)
-        if segment.file_bytes - self._pos < BULK_MIN_BYTES:
-            scan = segment.scan(start_pos=self._pos, **bounds)
-            return scan, iter(scan)
-        from storage.kernels.numpy_kernel import BulkScan
+        bounds, start_pos, before = self._partition.bounds(files), self._pos, self._before
+        is_behind = before.segment_offset == files.base_offset and before.pos < start_pos
+        if is_behind:
+            start_pos = before.pos  # a wrong offset is known by the good one before it
+        if segment.file_bytes - start_pos < BULK_MIN_BYTES:
+            scan = segment.scan(start_pos=start_pos, **bounds)
+            parts: Iterator[BulkWindow | ScannedBatch] = iter(scan)
+        else:
+            from storage.kernels.numpy_kernel import BulkScan
 
-        bulk = BulkScan(segment, start_pos=self._pos, **bounds)
-        return bulk, bulk.parts()
+            scan = bulk = BulkScan(segment, start_pos=start_pos, **bounds)
+            parts = bulk.parts()
+        if is_behind:
+            scan.continue_after(before.base_offset - 1, NO_LEADER_EPOCH)
+        return scan, parts
+
+    def _meet(self, verdicts: NewVerdicts, known_pos: int) -> None:
+        """Take new damage in, but for what lies before the place where the walk has gone on."""
+        self._waiting += [each for each in verdicts.take() if each.end_pos > known_pos]
+
+    def _keep_before(self, part: BulkWindow | ScannedBatch, files: SegmentFiles) -> None:
+        """Keep the last batch that was passed: the next read begins with it once more."""
+        if isinstance(part, ScannedBatch):
+            if part.pos + part.header.batch_bytes <= self._pos:
+                self._before = PassedBatch(files.base_offset, part.pos, part.header.base_offset)
+            return
+        table = part.table
+        passed = int((table.pos + table.batch_bytes).searchsorted(self._pos, side="right"))
+        if passed:
+            row = passed - 1
+            pos, base_offset = int(table.pos[row]), int(table.base_offset[row])
+            self._before = PassedBatch(files.base_offset, pos, base_offset)
 
     @abstractmethod
     def _read_window(

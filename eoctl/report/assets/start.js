@@ -62,13 +62,15 @@ function laneBox(lane) {
 function watch() {
   const byBox = new Map(lanes.map((each) => [each.box, each]));
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      const lane = byBox.get(entry.target);
-      lane.near = entry.isIntersecting;
+    for (const { target, isIntersecting } of entries) {
+      const lane = byBox.get(target);
+      if (!lane) continue; // the axis: it is there on pages without a lane, too
+      lane.near = isIntersecting;
       if (lane.near && lane.stale && !lane.box.hidden) drawLane(lane);
     }
+    document.documentElement.dataset.ready = "yes"; // what is near is known, and drawn
   }, { rootMargin: "300px" });
-  for (const lane of lanes) seen.observe(lane.box);
+  for (const each of [...byBox.keys(), axisCanvas]) seen.observe(each);
   const recolor = () => { colors = {}; hatches = {}; draw(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
   window.addEventListener("resize", draw);
@@ -82,11 +84,10 @@ function watch() {
 unpacked().then((data) => {
   build(data);
   buildPage();
-  watch();
   setAxis("time");
   drawVisible();
   follow();
-  document.documentElement.dataset.ready = "yes";
+  watch();
   // For those who measure and test.
   window.eoctlReport = { lanes, looks: LOOKS, tables, view, zoomTo, drawVisible, setAxis, select, range };
 }).catch((error) => {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
+from storage.files.file_attributes import own_attributes, umask
 from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def write_reports(
         arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
         buffer = BytesIO()
         parquet.write_table(pa.Table.from_arrays(arrays, schema=schema), buffer)
-        fsio.replace_file(fs, Path(directory, f"{name}.parquet"), buffer.getvalue())
+        path = Path(directory, f"{name}.parquet")
+        fsio.replace_file(fs, path, buffer.getvalue(), attributes=own_attributes())
 
 
 def _type_of(column: str) -> Any:
@@ -99,10 +101,3 @@ def _type_of(column: str) -> Any:
     if column in TEXT_LISTS:
         return pa.list_(pa.string())
     return pa.list_(pa.int64()) if column in NUMBER_LISTS else pa.int64()
-
-
-def umask() -> int:
-    """Return the umask; it can only be read by setting it."""
-    umask = os.umask(0o77)
-    os.umask(umask)
-    return umask

@@ -18,6 +18,7 @@ from eoctl.spark import OWN_PACKAGES, packages_root
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
+from storage.files.file_attributes import own_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ def write_bundle(directory: str | Path = DEFAULT_DIR) -> Path:
             fs.make_dir(target.parent, 0o755)
         except OSError as exc:
             raise AccessError(exc, str(target.parent)) from exc
-    fsio.replace_file(fs, target, bundle_bytes())
+    fsio.replace_file(fs, target, bundle_bytes(), attributes=own_attributes())
     return target
 
 

@@ -10,6 +10,7 @@ from recovery.changes.plans.plan import absolute_path, make_plan, replace_step, 
 from storage.dirs.discovery import is_in_log_dir
 from storage.errors import AccessError, RefusedError
 from storage.files import fsio
+from storage.files.file_attributes import umask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +88,7 @@ def write_elsewhere(
     target = Path(directory, partition_name)
     for each in (Path(directory), target):
         try:
-            fs.make_dir(each, 0o777 & ~_umask())
+            fs.make_dir(each, 0o777 & ~umask())
         except FileExistsError:
             continue
         except OSError as exc:
@@ -98,9 +99,3 @@ def write_elsewhere(
         names.append(name)
     return names
 
-
-def _umask() -> int:
-    """Read the process's mask; there is no way but to set it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

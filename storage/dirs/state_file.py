@@ -23,6 +23,7 @@ from typing import get_type_hints as hints_of
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, UsageError
 from storage.files import fsio
+from storage.files.file_attributes import own_attributes
 from storage.files.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -244,7 +245,8 @@ class StateFile:
 
         content = [self._schema.name, self._schema.version, self._program, list(rows)]
         data = packb(content, use_bin_type=True, unicode_errors="surrogateescape")
-        fsio.replace_file(fsio.FileSystem(), self.path, zlib.compress(data, COMPRESSION_LEVEL))
+        packed = zlib.compress(data, COMPRESSION_LEVEL)
+        fsio.replace_file(fsio.FileSystem(), self.path, packed, attributes=own_attributes())
 
     def pass_over(self, why: str) -> None:
         """Note, once, that what the file holds is not used."""

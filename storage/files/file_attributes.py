@@ -30,6 +30,21 @@ def attributes_for(directory: StrPath) -> FileAttributes:
     return FileAttributes(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode) & 0o666)
 
 
+def own_attributes() -> FileAttributes:
+    """What any program gives a file: the user's, with the mode that the umask leaves.
+
+    For what a user keeps beside the log dirs, such as a report: it may lie in `/tmp`, which is root's.
+    """
+    return FileAttributes(os.geteuid(), os.getegid(), 0o666 & ~umask())
+
+
+def umask() -> int:
+    """Return the umask of the process; it can only be read by setting it."""
+    mask = os.umask(0o77)
+    os.umask(mask)
+    return mask
+
+
 def can_keep_owner(path: StrPath) -> bool:
     """Whether this process can give new files the owner and group of a directory.
 

@@ -21,7 +21,7 @@ from eoctl.runs.reports.engine import EngineOptions, choose_engine
 from eoctl.spark.session import Setting
 from recovery.audit.reports import COLUMNS
 from recovery.export.options import split_bytes_for
-from storage.files import file_systems
+from storage.files import file_attributes, file_systems
 from storage.files.file_systems import register_default, register_file_system
 from storage.places.splits import split_places
 from tests.audit_logs import COUNTED, Batch, write_segments
@@ -208,6 +208,27 @@ def test_reports_do_not_go_into_a_log_dir(
         assert "lies in a log dir" in outcome.errors
     assert not (root / "reports").exists()
     assert not (root / "state").exists()
+
+
+def test_reports_go_into_a_directory_of_another_user(
+    eoctl: Callable[..., Any],
+    golden: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As /tmp is, which is root's: they are no broker's files, and stay one's own."""
+    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    (tmp_path / "here").mkdir(mode=0o777)
+    call = ("spark-audit", golden("kafka-4.3.1") / "crash" / "txn-0", "--engine", "local")
+    for to in ("here", "new"):
+        done = eoctl(*call, "--to", tmp_path / to, "--state", tmp_path / f"{to}.state")
+        assert done.status == 0, done.errors
+        files = [*(tmp_path / to).iterdir(), tmp_path / f"{to}.state"]
+        assert len(files) == 1 + len(COLUMNS)
+        mode = 0o666 & ~file_attributes.umask()
+        assert {(each.stat().st_uid, each.stat().st_mode & 0o777) for each in files} == {
+            (os.geteuid(), mode)
+        }
 
 
 def test_coordinator_elsewhere(

@@ -15,6 +15,7 @@ import pytest
 from eoctl.spark import OWN_PACKAGES, bundle
 from eoctl.spark.bundle import BUNDLE_NAME, bundle_bytes, write_bundle
 from storage.errors import AccessError, RefusedError
+from storage.files import file_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,13 @@ def test_the_same_sources_give_the_same_bytes(
     assert bundle_bytes() == first
     (copy / "storage" / "more.py").write_text("")
     assert bundle_bytes() != first
+
+
+def test_it_goes_into_a_directory_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_attributes, "can_keep_owner", lambda _: False)
+    assert write_bundle(tmp_path).stat().st_uid == os.geteuid()
 
 
 def test_a_bundle_in_use_gives_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

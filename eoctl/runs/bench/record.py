@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eoctl.report_files import umask
 from storage.files import fsio
+from storage.files.file_attributes import own_attributes, umask
 from storage.files.fsio import FileSystem
 from storage.os_errors import os_errors
 
@@ -38,10 +38,12 @@ class Recorder:
         """Keep a run. Raises AccessError."""
         name = f"s{run.cell.scenario}-{run.cell.name}-{run.repetition + 1}"
         data = samples_parquet(run)
-        fsio.replace_file(self._fs, self._directory / f"{name}.parquet", data)
+        path = self._directory / f"{name}.parquet"
+        fsio.replace_file(self._fs, path, data, attributes=own_attributes())
         self._lines.append(json.dumps(figures_of(run)) + "\n")
         text = "".join(self._lines).encode()
-        fsio.replace_file(self._fs, self._directory / RUNS_NAME, text)
+        path = self._directory / RUNS_NAME
+        fsio.replace_file(self._fs, path, text, attributes=own_attributes())
 
 
 def figures_of(run: CellRun) -> dict[str, Any]:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eoctl.output import OutputFormat, Report, emit, message
-from eoctl.report_files import umask
 from eoctl.runs.report.gather import gather
 from storage.dirs.discovery import require_outside_log_dirs
 from storage.errors import AccessError, RefusedError, UsageError
 from storage.files import fsio
-from storage.files.file_attributes import FileAttributes
+from storage.files.file_attributes import own_attributes
 from storage.shell_words import pasted
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def write_page(to: str, model: Model, *, max_lanes: int) -> None:
     from eoctl.report.page import page_of
 
     data = page_of(model, max_lanes=max_lanes)
-    # As any program makes a file: it is attached to something, and no part of a log dir.
-    attributes = FileAttributes(os.geteuid(), os.getegid(), 0o666 & ~umask())
-    fsio.replace_file(fsio.FileSystem(), to, data, attributes=attributes)
+    fsio.replace_file(fsio.FileSystem(), to, data, attributes=own_attributes())
     message(f"{to}: {size_text(len(data))}")
     for said in model.verdict:
         message(f"{said.label}: {said.text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from eoctl.report.layout import READ_END
 from eoctl.report.markup import escaped, tag
 
 if TYPE_CHECKING:
@@ -75,6 +76,9 @@ def _label(lane: Lane, y: int) -> Iterator[str]:
               class_="small")  # fmt: skip
     if lane.is_unread:
         yield bar("unread", LABEL, WIDTH - 10, y, BAR, "not read")
+    for name, offset in lane.marks:
+        if name == READ_END and not lane.is_unread:
+            yield bar("unread", _scale(lane).x(offset), WIDTH - 10, y, BAR, "not read")
     yield bar("base", LABEL, WIDTH - 10, y + BAR, 1)
 
 

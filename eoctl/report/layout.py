@@ -19,6 +19,7 @@ MARKS_BUDGET = 200_000  # of aborted ones; open ones and findings are always the
 LEAST_BINS = 48
 LEAST_BARS = 100
 _PLAIN = "committed"
+READ_END = "read up to"  # in place of the log end, where that is not known
 PARTED = ("diverged", "disjoint", "unknown")  # copies that contradict each other, or may
 
 
@@ -142,7 +143,7 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool
         ("recovery point", row.recovery_point),
         ("HW", row.high_watermark),
         ("LSO", row.last_stable_offset),
-        ("log end", row.end_offset),
+        (READ_END if row.is_end_read is False else "log end", row.end_offset),
     ]
     known = [each for _, each in marks if each is not None]
     notes = [] if row.broker is None else [f"broker {row.broker}"]
@@ -151,6 +152,8 @@ def _partition_lane(row: PartitionMark, held: HeldMark | None, *, is_alone: bool
     is_unread = not row.batches and (row.batches is None or bool(row.unreadable))
     if is_unread or row.unreadable:
         notes.append("not read" if is_unread else "a part was not read")
+        if row.is_end_read is False:
+            notes[-1] += f", log end {row.end_offset} at least"
     if held is not None and held.held_offsets_count is not None:
         count = held.held_offsets_count
         notes.append(f"{count:,} offset{'s' * (count != 1)} held")

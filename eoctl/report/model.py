@@ -31,7 +31,9 @@ class SourceMark(NamedTuple):
 class PartitionMark(NamedTuple):
     """A partition directory.
 
-    `errors` to `unreadable` and `start` are as in `eoctl check`; the offsets as in `describe`.
+    `errors` to `unreadable` and `start` are as in `eoctl check`; the offsets as in `describe`, but
+    for `end_offset`: it is behind the last batch that was read, which is the log end only if
+    `is_end_read`. Where it is not, the log may go on, and the last stable offset is not known.
     """
 
     topic: str
@@ -43,6 +45,7 @@ class PartitionMark(NamedTuple):
     high_watermark: int | None
     last_stable_offset: int | None
     end_offset: int | None
+    is_end_read: bool | None
     start_end_offset: int | None
     segments_count: int | None
     batches: int | None
@@ -174,7 +177,8 @@ class HeldMark(NamedTuple):
     """What read_committed readers of a partition wait for, and what that costs.
 
     Attributes:
-        first_offset, end_offset: what they are not given, the end excluded.
+        first_offset, end_offset: what they are not given, the end excluded; False in `is_end_read`:
+            the log may go on behind it, and the transaction may be ended there.
         since_timestamp_ms, until_timestamp_ms: of its first batch, and of the newest in the log.
         is_late: the transaction is older than any may be.
         open_count: how many are open.
@@ -184,6 +188,7 @@ class HeldMark(NamedTuple):
     partition: int | None
     first_offset: int
     end_offset: int | None
+    is_end_read: bool
     held_offsets_count: int | None
     since_timestamp_ms: int | None
     until_timestamp_ms: int | None

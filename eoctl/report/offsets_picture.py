@@ -191,7 +191,9 @@ class _OffsetDrawing:
     def _numbers(self, row: PartitionMark) -> Iterator[str | tuple[str, str]]:
         for _, name, label in sorted(MARKS, key=lambda each: "SRHLE".index(each[0])):
             value = getattr(row, name)
-            yield f"{label} {UNKNOWN if value is None else value}"
+            is_least = name == "end_offset" and row.is_end_read is False
+            least = " at least" if is_least else ""
+            yield f"{label} {UNKNOWN if value is None else value}{least}"
         holder = self._holders.get(row.path)
         if holder is not None:
             whose = f"producer {holder.producer_id}"

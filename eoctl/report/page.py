@@ -246,7 +246,10 @@ def _held_sentence(row: HeldMark) -> str:
     text = f"read_committed readers stop at offset {row.first_offset}"
     if row.held_offsets_count is not None:
         word = "offset" if row.held_offsets_count == 1 else "offsets"
-        text += f": {row.held_offsets_count:,} {word} up to the log end {row.end_offset}"
+        least, end = (
+            ("", "the log end") if row.is_end_read else ("at least ", "what was read, offset")
+        )
+        text += f": {least}{row.held_offsets_count:,} {word} up to {end} {row.end_offset}"
     if row.since_timestamp_ms is not None:
         text += f", since {_time(row.since_timestamp_ms)}"
         if row.until_timestamp_ms is not None:
@@ -259,6 +262,8 @@ def _held_sentence(row: HeldMark) -> str:
     named = f", transactional id {tag('b', name)}" if name else ""
     what = "" if row.verdict is None else escaped(f" ({row.verdict})")
     late = "; it is older than any may be" if row.is_late else "; it is not late"
+    if not row.is_end_read:
+        late += "; whether it was ended behind what was read is not known"
     link = tag("a", "show", href=f"#{_place(row.topic, row.partition, row.first_offset)}")
     return f"{where} {_with_times(text)}. By {escaped(by)}{named}{what}{escaped(late)}. {link}"
 
@@ -364,7 +369,7 @@ def _sections(model: Model) -> Iterator[str]:
 
 _INVENTORY = (
     *("topic", "partition", "broker", "log_start_offset", "high_watermark", "last_stable_offset"),
-    *("end_offset", "segments_count", "batches", "log_bytes", "first_timestamp_ms"),
+    *("end_offset", "is_end_read", "segments_count", "batches", "log_bytes", "first_timestamp_ms"),
     *("last_timestamp_ms", "committed_transactions", "aborted_transactions", "open_transactions"),
     *("errors", "warnings", "notes", "unreadable", "start", "path"),
 )

@@ -53,10 +53,12 @@ class _Lane(NamedTuple):
 
 def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: bool) -> None:
     """Draw at most so many lanes, those that hold something first; the rest is summed up."""
+    unread = sum(each.batches is None or bool(each.unreadable) for each in model.partitions)
     lanes = sorted(_lanes(model, is_all=is_all), key=lambda each: each.rank)
     if not lanes:
         kinds = "transactions" if is_all else "open transactions"
-        canvas.add(f"no {kinds} in {_counted(len(model.partitions), 'partition')}")
+        where = "what was read of " if unread else ""
+        canvas.add(f"no {kinds} in {where}{_counted(len(model.partitions), 'partition')}")
     else:
         _TransactionDrawing(canvas, model).lanes(lanes[:max_lanes], lanes[max_lanes:])
     if not is_all:
@@ -64,9 +66,8 @@ def draw_transactions(canvas: Canvas, model: Model, max_lanes: int, *, is_all: b
                     for each in model.partitions)  # fmt: skip
         if ended:
             canvas.add(f"{ended:,} more have ended: --all")
-    unread = sum(each.batches is None for each in model.partitions)
     if unread:
-        canvas.add((f"{_counted(unread, 'partition')} not read", BAD))
+        canvas.add((f"{_counted(unread, 'partition')} not read, or not whole", BAD))
 
 
 def _lanes(model: Model, *, is_all: bool) -> list[_Lane]:

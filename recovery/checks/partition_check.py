@@ -75,6 +75,9 @@ class Watch(Protocol):
     def bad_marker(self, segment: Segment, batch: ScannedBatch) -> None:
         """Take note of a control batch, not taken yet, that a broker cannot read as a marker."""
 
+    def end(self, *, is_end_read: bool) -> None:
+        """All was shown; False: the last `.log` could not be read up to its end."""
+
 
 class CheckedSegment(NamedTuple):
     """What a start does with a segment depends on this.
@@ -173,6 +176,8 @@ class _PartitionCheck:
                 circumstances.is_end_read &= files is not partition.segments[-1]
         if partition.segments:
             self._finish()
+        if self._watch is not None:
+            self._watch.end(is_end_read=circumstances.is_end_read)
         check_missing(partition, self._end_offset(), self._collector)
         version = self._options.broker_version
         check_leftovers(partition, self._collector)

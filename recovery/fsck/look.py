@@ -29,6 +29,8 @@ class PartitionFacts(NamedTuple):
     Attributes:
         recovery_point: up to there the checkpoint says that all is on disk.
         last_stable_offset: as `eoctl describe` has it.
+        is_end_read: False: the last `.log` could not be read up to its end, so that the log may go
+            on behind what was read.
         may_be_open: a transaction may be open, by the log or by a snapshot.
         segments: base offset, path and size of each, in log order.
     """
@@ -40,6 +42,7 @@ class PartitionFacts(NamedTuple):
     last_stable_offset: int | None = None
     may_be_open: bool = False
     segments: tuple[tuple[int, str, int], ...] = ()
+    is_end_read: bool = True
 
 
 class PartitionLook(NamedTuple):
@@ -91,6 +94,7 @@ class TimelineWatch:
     def __init__(self, *, has_timeline: bool, max_bins: int) -> None:
         self._has_timeline = has_timeline
         self._max_bins = max_bins
+        self._is_end_read = True
         self._partition: Partition | None = None
         self._reading: TimelineReading | None = None
         self._transactions: OpenTransactions | None = None
@@ -125,6 +129,10 @@ class TimelineWatch:
         """Go by the key alone."""
         self._by_key[segment.path, batch.pos] = kind_by_key(segment, batch)
 
+    def end(self, *, is_end_read: bool) -> None:
+        """Know whether there may be more."""
+        self._is_end_read = is_end_read
+
     def timeline(self) -> Timeline:
         """Return what was read comes to."""
         return no_timeline() if self._reading is None else self._reading.finish().timeline
@@ -135,7 +143,7 @@ class TimelineWatch:
         if partition is None or transactions is None:
             return PartitionFacts()
         log_dir, stable = partition.log_dir, None
-        if end_offset is not None:
+        if end_offset is not None and self._is_end_read:
             stable = transactions.last_stable_offset(end_offset)
         directory = partition.directory
         return PartitionFacts(
@@ -149,6 +157,7 @@ class TimelineWatch:
                 (each.base_offset, each.log.path, each.log.file_bytes)
                 for each in partition.segments
             ),
+            is_end_read=self._is_end_read,
         )
 
 

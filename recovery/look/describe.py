@@ -21,7 +21,7 @@ from storage.log.segment import open_segment
 from storage.producers.transactions import OpenTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from storage.dirs.acknowledged import Missing
     from storage.dirs.cluster_image import ClusterImage
@@ -80,7 +80,8 @@ class PartitionDescription(NamedTuple):
     `local_log_start_offset` is above `log_start_offset` where the offsets between them are in
     remote storage only. `high_watermark` is the checkpointed one, `stopped` how its log dir was
     left, `verdict` the worst of its segments (None: not one could be opened), or that acknowledged
-    offsets are missing.
+    offsets are missing. `log_end_offset` and `last_stable_offset` are None where the last `.log`
+    could not be read up to its end: the log may go on behind what was read.
     """
 
     topic: str
@@ -244,13 +245,14 @@ def describe_partition(
         if on_bytes is not None:
             on_bytes(files.log.file_bytes)
     was_read = all(each.verdict is not None for each in segments) and bool(segments)
-    log_end_offset = None
+    read_end_offset = log_end_offset = None
     if was_read:
         last = segments[-1]
-        log_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
+        read_end_offset = last.base_offset if last.last_offset is None else last.last_offset + 1
+        log_end_offset = read_end_offset if _is_end_read(last, verdicts) else None
     name = partition.directory.name
     placed = in_cluster(partition.directory, partition.log_dir, image)
-    missing = _missing(partition, log_end_offset)
+    missing = _missing(partition, read_end_offset)
     is_bad = bool(missing) or any(_is_bad(verdict, partition.stopped) for _, verdict in verdicts)
     kinds = [each.verdict for each in segments] + [VerdictKind.MISSING] * bool(missing)
     summary = PartitionDescription(
@@ -290,6 +292,7 @@ def describe_partition(
         remarks=(
             *_tell(verdicts),
             *(f"{partition.path}: {each}" for each in missing),
+            *_tell_end(partition, read_end_offset, log_end_offset),
             *partition.notes,
         ),
         is_bad=is_bad or any(isinstance(each, FormatError) for each in partition.problems),
@@ -380,6 +383,24 @@ def _missing(partition: Partition, log_end_offset: int | None) -> tuple[Missing,
     if partition.segments and log_end_offset is None:
         return ()
     return partition.acknowledged.not_given(log_end_offset)
+
+
+def _is_end_read(last: SegmentSummary, verdicts: Sequence[tuple[SegmentFiles, Verdict]]) -> bool:
+    """Whether the last segment was read up to its end."""
+    return not any(
+        verdict.kind is VerdictKind.UNREADABLE and verdict.end_pos >= files.log.file_bytes
+        for files, verdict in verdicts
+        if files.log.path == last.path
+    )
+
+
+def _tell_end(partition: Partition, read: int | None, end: int | None) -> Iterator[str]:
+    """Where reading ended, if that is not the end of the log."""
+    if read is not None and end is None:
+        yield (
+            f"{partition.path}: the log end is not known, it is {read} at least: the last .log"
+            " could not be read up to its end"
+        )
 
 
 def _is_gone(partition: Partition, files: SegmentFiles) -> bool:

@@ -98,4 +98,3 @@ def write_elsewhere(
         fsio.replace_file(fs, target / name, content)
         names.append(name)
     return names
-

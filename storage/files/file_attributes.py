@@ -33,7 +33,8 @@ def attributes_for(directory: StrPath) -> FileAttributes:
 def own_attributes() -> FileAttributes:
     """What any program gives a file: the user's, with the mode that the umask leaves.
 
-    For what a user keeps beside the log dirs, such as a report: it may lie in `/tmp`, which is root's.
+    For what a user keeps beside the log dirs, such as a report: that may be in `/tmp`, which is
+    root's.
     """
     return FileAttributes(os.geteuid(), os.getegid(), 0o666 & ~umask())
 

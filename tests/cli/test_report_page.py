@@ -66,8 +66,10 @@ class Watched:
         return self.page.evaluate(script)
 
     def wait_until(self, script: str) -> None:
-        """Asks again and again from outside: what waits within the page, as Playwright's own
-        waiting does after its first look, is code that the policy of the page forbids.
+        """Ask again and again, from outside.
+
+        What waits within the page, as Playwright's own waiting does after its first look, is code
+        that the policy of the page forbids.
         """
         limit = monotonic() + LIMIT_S
         while not self.ask(script):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.files import file_attributes
+from eoctl.face.columns import UNKNOWN
+from storage.files import file_attributes, positioned_file
 from tests.changes import held, rows_of
 from tests.cli.test_report import island_of
 from tests.kafka.broker import copy_log_dir
@@ -149,3 +151,79 @@ def test_lanes_of_one_name_are_told_apart(
     lanes = [each for each in island_of(to.read_bytes())["lanes"] if each["kind"] == "partition"]
     notes = {each["note"].split(", ")[1] for each in lanes if each["title"] == "txn-0"}
     assert notes == {f"{kafka}/txn-0", f"{other}/txn-0"}
+
+
+# --- where a log ends that cannot be read to its end ----------------------------------------------
+
+
+@pytest.fixture
+def half(kafka: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A partition of which a disk gives the first half of its one `.log`: what is open there."""
+    log = kafka / "txn-0" / f"{0:020d}.log"
+    preadv, there = positioned_file._preadv, log.stat()
+    good_bytes = there.st_size // 2
+
+    def torn(fd: int, view: memoryview, pos: int) -> int:
+        if os.path.samestat(os.fstat(fd), there):
+            if pos >= good_bytes:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            view = view[: good_bytes - pos]
+        return preadv(fd, view, pos)
+
+    monkeypatch.setattr(positioned_file, "_preadv", torn)
+    return kafka / "txn-0"
+
+
+def test_an_end_that_was_not_read_is_told_as_a_bound(
+    half: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    to = tmp_path / "r.html"
+    done = eoctl("report", half, *NOW, "--to", to, "--output", "jsonl")
+    (row,) = rows_of(done, "partition")
+    read = row["end_offset"]
+    assert 0 < read < row["high_watermark"]
+    assert row["is_end_read"] is False
+    assert row["last_stable_offset"] is row["open_transactions"] is None
+    (held,) = rows_of(done, "held")
+    assert held["is_end_read"] is False
+    text = to.read_text()
+    count = held["held_offsets_count"]
+    assert f"at least {count} offsets up to what was read, offset {read}" in text
+    assert "whether it was ended behind what was read is not known" in text
+    assert "up to the log end" not in text
+    (lane,) = (each for each in island_of(to.read_bytes())["lanes"] if each["kind"] == "partition")
+    assert ["read up to", read] in lane["marks"]
+    assert "log end" not in dict(lane["marks"])
+    assert f"a part was not read, log end {read} at least" in lane["note"]
+    picture = text.partition('id="lanes">')[2].partition("</svg>")[0]
+    assert 'class="unread"' in picture
+    shown = eoctl("describe", half, "--picture").text
+    assert f"log end {read} at least" in shown
+    assert f"LSO {UNKNOWN}" in shown
+
+
+def test_describe_tells_such_an_end_as_unknown(half: Path, eoctl: Callable[..., Outcome]) -> None:
+    done = eoctl("describe", half, "--output", "jsonl")
+    (row,) = rows_of(done, "partition")
+    assert row["log_end_offset"] is row["last_stable_offset"] is None
+    read = rows_of(eoctl("check", half, *NOW, "--output", "jsonl"), "partition")[0]["end_offset"]
+    assert f"the log end is not known, it is {read} at least" in done.errors
+    assert done.status in {1, 5}
+
+
+def test_no_open_transaction_is_said_of_what_was_read_only(
+    kafka: Path, eoctl: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, opened = kafka / "txn-0" / f"{0:020d}.log", os.open
+
+    def closed(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(path) == str(log):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(log))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", closed)
+    shown = eoctl("txn", "list", "--picture", kafka / "txn-0", "--now", "dir").text
+    assert "no open transactions in what was read of 1 partition" in shown
+    assert "1 partition not read, or not whole" in shown
+    (row,) = rows_of(eoctl("report", kafka / "txn-0", *NOW, "--output", "jsonl"), "partition")
+    assert (row["is_end_read"], row["last_stable_offset"]) == (False, None)

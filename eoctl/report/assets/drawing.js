@@ -115,11 +115,10 @@ function drawVolume(ctx, lane, x, width) {
 function drawLines(ctx, lane, x, height) {
   ctx.font = "10px system-ui, sans-serif";
   for (const [name, offset] of lane.lines) {
-    const at = x(offset), bound = name === "HW" || name === "recovery point";
-    if (name === "log start") {
-      ctx.fillStyle = hatch(ctx, css("--unread"));
-      if (at > 0) ctx.fillRect(0, 0, at, TALL[0]);
-    }
+    const at = x(offset), bound = ["HW", "recovery point", "read up to"].includes(name);
+    ctx.fillStyle = hatch(ctx, css("--unread"));
+    if (name === "log start") ctx.fillRect(0, 0, Math.max(at, 0), TALL[0]);
+    if (name === "read up to") ctx.fillRect(Math.max(at, 0), 0, ctx.canvas.width, TALL[0]);
     ctx.strokeStyle = css(name === "LSO" ? "--open" : "--bound");
     ctx.setLineDash(bound ? [3, 3] : []);
     ctx.beginPath();

@@ -287,6 +287,7 @@ class ReportGathering(Generic[Run]):
                 partition=each.partition,
                 first_offset=each.first_offset,
                 end_offset=end,
+                is_end_read=story.look.facts.is_end_read,
                 held_offsets_count=None if end is None else end - each.first_offset,
                 since_timestamp_ms=each.since_ms,
                 until_timestamp_ms=story.last_ms(),

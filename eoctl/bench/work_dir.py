@@ -24,6 +24,7 @@ from storage.errors import AccessError, RefusedError
 from storage.files import fsio
 from storage.files.broker_lock import LockHeldError, take
 from storage.files.fsio import FileSystem
+from storage.files.trees import remove_tree
 from storage.os_errors import os_errors
 from storage.shell_words import pasted
 
@@ -164,29 +165,6 @@ class WorkDir:
             for name in (MARKER_NAME, ".lock"):
                 self._fs.unlink(self.path / name)
             self._fs.remove_dir(self.path)
-
-
-def remove_tree(fs: FileSystem, path: Path) -> None:
-    """Remove a file or a directory with all in it; links are removed, not followed.
-
-    Raises AccessError.
-    """
-    with os_errors(path):
-        if path.is_symlink() or not path.is_dir():
-            with suppress(FileNotFoundError):
-                fs.unlink(path)
-            return
-        for directory, names, files in os.walk(path, topdown=False):
-            for name in files:
-                with suppress(FileNotFoundError):  # a broker that ends takes some away itself
-                    fs.unlink(Path(directory, name))
-            for name in names:
-                below = Path(directory, name)
-                if below.is_symlink():
-                    fs.unlink(below)
-                else:
-                    fs.remove_dir(below)
-        fs.remove_dir(path)
 
 
 @contextmanager

@@ -49,12 +49,15 @@ CLAIMS = (
           "lose"),
     Claim("which it does not with each batch synced", "power-all", {**_TWO, "fsync": "batch"}, ""),
     Claim("unclean.leader.election.enable=true loses by kills alone", "kill-in-turn",
-          {"replication_factor": 2, "unclean": True, "elr": False}, "lose"),
+          {**_TWO, "unclean": True}, "lose"),
     Claim("the last replica standing loses without ELR, when the others were stopped cleanly",
           "stop-then-power", {**_TWO, "elr": False}, "lose"),
     Claim("and does not with it (KIP-966)", "stop-then-power", {**_TWO, "elr": True}, ""),
     Claim("when the others were killed, ELR does not help: a log that was not closed is not"
           " believed, whoever comes back", "kill-then-power", {**_TWO, "elr": True}, "lose"),
+    Claim("nor does it cover what a leader alone acknowledged: the eligible replica that leads next"
+          " has what was committed", "stop-then-power",
+          {**_LEADER_ALONE, **_TWO, "fsync": "batch"}, "lose"),
     Claim("cutting at the high watermark loses (KIP-101, first case)", "kill-in-turn",
           {**_TWO, **_OLD}, "lose"),
     Claim("and leaves replicas that differ for good (its second case)", "power-all",

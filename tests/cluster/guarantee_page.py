@@ -29,6 +29,7 @@ _TESTS = (
     "tests/cluster/test_replication_rules.py",
     "tests/cli/test_cluster.py",
     "tests/recovery/running/test_rejoin_real.py",
+    "tests/cluster/test_diverged.py",
 )
 _BEGINNING = """\
 # What replication guarantees, and what it loses
@@ -67,6 +68,11 @@ test holds the histories of both against each other). No release cuts at the hig
 idempotent producers or ELR, so these are no cells. Every cluster has as many brokers as replicas, and its
 producer one batch in flight: with more, an idempotent one may have batches twice after its broker was
 started again, as with a real broker, which then knows the last batch of each producer only.
+
+A weaker setting loses no less than a stronger one, in each cell (`test_a_weaker_setting_loses_no_less`): acks,
+min.insync.replicas, unclean elections, the rule of truncation, ELR, fsync. One exception is none of the search but
+of ELR: with acks=1 a leader acknowledges alone what the eligible replica that leads next does not have. More
+replicas are no stronger setting: where there is only one, nobody leads without what it has.
 """
 _ALL = """
 ### All of it

@@ -84,7 +84,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("topic", ["div", "calm"])
-def test_played_brokers_make_of_them_what_their_own_brokers_made(
+def test_repl_10_played_brokers_make_of_them_what_their_own_brokers_made(
     golden: Callable[[str], Path], tmp_path: Path, topic: str, seed: int
 ) -> None:
     source = golden(ARCHIVE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,9 @@ from eoctl.cluster.guarantees.cells import FAULTS, GuaranteeCell, all_cells, tri
 from eoctl.cluster.guarantees.course import MAX_STEPS, play_course, steps
 from eoctl.cluster.guarantees.groups import grouped
 from eoctl.cluster.guarantees.matrix import (
+    DUPLICATE,
     EFFECTS,
+    LOSE,
     effect_of,
     encode_matrix,
     load_matrix,
@@ -23,8 +25,21 @@ from tests.cluster.guarantee_page import PAGE, page
 from tests.drawn import drawn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from eoctl.cluster.guarantees.matrix import CellResult
 
+# Each setting with its values, the weakest first. More replicas are not stronger: one that has nobody
+# to follow it is never led by somebody who lacks what it acknowledged.
+WEAKEST_FIRST: dict[str, tuple[Any, ...]] = {
+    "acks": ("0", "1", "all"),
+    "idempotence": (False, True),
+    "min_insync_replicas": (1, 2),
+    "unclean": (True, False),
+    "truncation": ("hw", "epoch"),
+    "elr": (False, True),
+    "fsync": ("never", "batch"),
+}
 AGAIN = "it is not so any more with these sources; make explore searches anew"
 RESULTS = load_matrix().results
 MAY = [each for each in RESULTS if each.effects]
@@ -73,6 +88,48 @@ def test_where_nothing_was_lost_nothing_is(faults: str) -> None:
         for seed in range(min(50, each.seeds_count)):
             course = play_course(each.cell.settings, each.cell.run_of_seed(seed))
             assert course.findings == [], (AGAIN, each.cell, seed)
+
+
+def neighbours(name: str) -> Iterator[tuple[CellResult, CellResult]]:
+    """Results that differ in one setting only, the weaker one first."""
+    by_cell = load_matrix().by_cell()
+    values = WEAKEST_FIRST[name]
+    there = {*all_cells()}
+    for cell in all_cells():
+        place = values.index(getattr(cell, name)) + 1
+        if place < len(values):
+            stronger = cell._replace(**{name: values[place]})
+            if stronger in there:
+                yield by_cell[cell.canonical], by_cell[stronger.canonical]
+
+
+def is_led_by_an_eligible_one(cell: GuaranteeCell) -> bool:
+    """ELR promises what is committed. With acks=1 a leader alone acknowledges more than that."""
+    return cell.elr and cell.min_insync_replicas > 1 and cell.acks == "1"
+
+
+@pytest.mark.parametrize("name", WEAKEST_FIRST)
+def test_a_weaker_setting_loses_no_less(name: str) -> None:
+    pairs = [*neighbours(name)]
+    assert len(pairs) > 100
+    assert any(LOSE in weaker.effects and LOSE not in each.effects for weaker, each in pairs) or (
+        name in {"truncation", "idempotence"}  # what these do beside: `diverge`, `duplicate`
+    )
+    wrong = [
+        (weaker.cell, stronger.cell)
+        for weaker, stronger in pairs
+        if LOSE in stronger.effects and LOSE not in weaker.effects
+    ]
+    assert [each for each in wrong if not is_led_by_an_eligible_one(each[1])] == []
+    if name == "elr":  # it would be no exception if it were not so
+        assert wrong
+
+
+def test_a_producer_that_is_not_idempotent_duplicates_no_less() -> None:
+    pairs = [*neighbours("idempotence")]
+    wrong = [each for each in pairs if DUPLICATE in {*each[1].effects} - {*each[0].effects}]
+    assert wrong == []
+    assert any(DUPLICATE in weaker.effects for weaker, _ in pairs)
 
 
 def test_syncing_changes_nothing_where_no_machine_loses_power() -> None:

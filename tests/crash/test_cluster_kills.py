@@ -1,4 +1,4 @@
-"""`cluster init` and `cluster run`, killed at any moment, and called again: nothing is lost.
+"""`cluster init`, `run` and `explore`, killed at any moment, and called again: nothing is lost.
 
 Killed is the program that plays the cluster, with all its brokers and its controller at once.
 EOCTL_KILLS=320 kills it so many times; without it, see `tests.drawn`.
@@ -13,12 +13,15 @@ import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from eoctl.cluster.guarantees import scratch as scratch_module
 from eoctl.cluster.settings import MARKER_NAME
 from tests.drawn import times
 from tests.writing import partition_at
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.crash.kills import KillServer
 
@@ -105,3 +108,68 @@ def test_a_cluster_whose_making_was_killed_is_none(scratch: Path, server: KillSe
         if not is_whole:
             assert found == {each: each.read_bytes() for each in play.rglob("*") if each.is_file()}
             assert make()["status"] == (0 if is_empty else 4)
+
+
+def test_an_exploration_that_was_killed_is_done_again_and_leaves_nothing(
+    scratch: Path, server: KillServer
+) -> None:
+    """The file of its witness is whole or not there; what was played goes with the next call."""
+    chooser = random.Random(os.environ["EOCTL_SEED"])
+    memory, witness, expected = (scratch / name for name in ("memory", "found", "expected"))
+    memory.mkdir()
+    settings = {"eoctl.cluster.guarantees.scratch": {"MEMORY": str(memory)}, **IMPORTED}
+
+    def explore(to: Path, **more: Any) -> dict[str, Any]:
+        return server.run(
+            "cluster", "explore", "--acks", 1, "--faults", "power-all", "--records", 20, "--rate", 2,
+            "--witness", to, settings=settings, everywhere=True, **more,
+        )  # fmt: skip
+
+    known = explore(expected)
+    assert known["status"] == 1
+    assert [*memory.iterdir()] == []
+    count = len(known["calls"])
+    assert count > 500
+    left_count = 0
+    for _ in range(times(60, 10)):
+        # At times one of the last calls: they write the file.
+        operation = chooser.choice([chooser.randrange(count), count - 1 - chooser.randrange(8)])
+        killed = explore(witness, operation=operation, moment=chooser.choice(MOMENTS))
+        assert killed["killed"]
+        left_count += len([*memory.iterdir()])
+        is_written = witness.exists()
+        if is_written:
+            assert witness.read_bytes() == expected.read_bytes()
+        assert explore(witness)["status"] == (4 if is_written else 1)
+        assert [*memory.iterdir()] == []
+        assert witness.read_bytes() == expected.read_bytes()
+        witness.unlink()
+        assert sorted(each.name for each in scratch.iterdir()) == ["expected", "memory"]
+    assert left_count
+
+
+def test_what_another_exploration_is_playing_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch_module, "MEMORY", str(tmp_path))
+    other = tmp_path / "eoctl-something"
+    other.mkdir()
+    with scratch_module.scratch() as first:
+        scratch_module.remove_abandoned.cache_clear()
+        with scratch_module.scratch() as second:
+            assert first != second
+            assert {*tmp_path.iterdir()} == {other, first, second}
+    assert [*tmp_path.iterdir()] == [other]
+
+
+def test_where_there_are_no_locks_courses_are_played_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(scratch_module, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(scratch_module.fcntl, "flock", flock)
+    with scratch_module.scratch() as path:
+        assert path.is_dir()
+    assert [*tmp_path.iterdir()] == []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What befalls the cluster -> the classes of faults that are drawn from.
 FAULTS = {
     "kill-one": ("kill-one",),
-    "kill-in-turn": ("kill-in-turn", "rejoin"),
+    "kill-in-turn": ("kill-in-turn", "rejoin", "first-back"),
     "partition-leader": ("partition-leader",),
     "kill-then-power": ("kill-then-power",),
     "stop-then-power": ("stop-then-power",),

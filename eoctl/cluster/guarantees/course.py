@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoctl.cluster.checker.directories import read_contents
 from eoctl.cluster.checker.judge import judge
 from eoctl.cluster.checker.reader import HistorySource
 from eoctl.cluster.checker.rules import RULES
+from eoctl.cluster.guarantees.scratch import scratch
 from eoctl.cluster.layout import make_cluster
 from eoctl.cluster.simulation import Simulation
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MAX_STEPS = 12
 # What a person has to see of a course of events, the first what goes first when it is too much.
 _LESS_TOLD = ("session", "start", "isr", "refused", "election")
-_MEMORY = "/dev/shm"  # noqa: S108 - a directory in memory, where there is one
 
 
 class Course(NamedTuple):
@@ -48,8 +47,7 @@ def play_course(settings: PlaySettings, run: RunSettings) -> Course:
     Raises:
         RefusedError, AccessError: it could not be run.
     """
-    place = _MEMORY if Path(_MEMORY).is_dir() else None
-    with TemporaryDirectory(prefix="eoctl-cluster-", dir=place) as directory:
+    with scratch() as directory:
         cluster = make_cluster(str(Path(directory, "play")), settings)
         lines: list[bytes] = []
         simulation = Simulation(cluster.root, cluster.cluster, settings, run, 1, write=lines.append)

@@ -8,6 +8,7 @@ it has played the same.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,8 @@ from eoctl.cluster.faults.language import parse_faults
 from eoctl.cluster.settings import PlaySettings, RunSettings, problem_of
 from storage.dirs.state_file import StateSchema, read_as
 from storage.errors import RefusedError, UsageError
+from storage.files import fsio
+from storage.files.file_attributes import FileAttributes
 from storage.files.fsio import FileSystem
 from storage.files.small_file import read_small_file
 from storage.os_errors import os_errors
@@ -80,12 +83,9 @@ def require_new(path: str) -> None:
 
 
 def save_course(path: str, course: SavedCourse) -> None:
-    """Write a file that is not there yet. Raises AccessError."""
-    fs = FileSystem()
-    with os_errors(path):
-        file = fs.open_new(path, 0o644)
-        fs.write(file, encode_course(course))
-        fs.close(file)
+    """Write a file that is not there yet, in one step. Raises AccessError."""
+    attributes = FileAttributes(os.geteuid(), os.getegid(), 0o644)
+    fsio.replace_file(FileSystem(), path, encode_course(course), attributes=attributes)
 
 
 def load_course(path: str) -> SavedCourse:

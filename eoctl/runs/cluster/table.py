@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # What a person calls it, and what befalls the cluster then.
 WORDS = {
     "kill-one": "one broker is killed",
-    "kill-in-turn": "all but one are killed, one after the other",
+    "kill-in-turn": "brokers are killed one after the other",
     "partition-leader": "the leader is cut off",
     "kill-then-power": "followers are killed, then the leader loses power",
     "stop-then-power": "followers are stopped, then the leader loses power",

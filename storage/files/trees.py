@@ -1,0 +1,36 @@
+"""Directories with all that is in them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from storage.os_errors import os_errors
+
+if TYPE_CHECKING:
+    from storage.files.fsio import FileSystem
+
+
+def remove_tree(fs: FileSystem, path: Path) -> None:
+    """Remove a file or a directory with all in it; links are removed, not followed.
+
+    Raises AccessError.
+    """
+    with os_errors(path):
+        if path.is_symlink() or not path.is_dir():
+            with suppress(FileNotFoundError):
+                fs.unlink(path)
+            return
+        for directory, names, files in os.walk(path, topdown=False):
+            for name in files:
+                with suppress(FileNotFoundError):  # a broker that ends takes some away itself
+                    fs.unlink(Path(directory, name))
+            for name in names:
+                below = Path(directory, name)
+                if below.is_symlink():
+                    fs.unlink(below)
+                else:
+                    fs.remove_dir(below)
+        fs.remove_dir(path)

@@ -42,7 +42,7 @@ PARTITIONS = ("compacted-0", "txn-0")
 
 
 class Adopted(Crashes):
-    """Two partitions, one with several segments, and the checkpoints of their log dir."""
+    """Two partitions, one with a compaction to be finished, and the checkpoints of their log dir."""
 
     way = "--copy"
 
@@ -57,6 +57,9 @@ class Adopted(Crashes):
                 shutil.copytree(path, source / path.name)
             elif path.is_file() and path.name != BOOTSTRAP_NAME:
                 shutil.copy2(path, source / path.name)
+        compacted = source / "compacted-0"
+        for path in [*compacted.glob("*.log"), *compacted.glob("*.*index")]:
+            shutil.copy2(path, f"{path}.swap")  # a compaction that a broker goes on with
         for path in (source, *source.rglob("*")):
             path.chmod(0o700 if path.is_dir() else 0o600)
         self.source_before = tree_of(source)
@@ -130,6 +133,7 @@ def test_every_state_leads_back_and_on(
     made = adopted(way)
     for scenario in (made.undone(), made.completed(), made.undo_crashed()):
         report = check_scenario(scenario, scratch, share=STATES_SHARE)
+        assert "compacted-0/00000000000000000000.log.swap" in made.after
         assert report.failures == []
         assert report.states_count > 20
 

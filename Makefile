@@ -1,7 +1,7 @@
 # Two commands are enough on a fresh machine: `make demo` and `make test`.
 .POSIX:
 .SILENT:
-.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs clean
+.PHONY: help demo test test-all test-whole check-fast lint rules man-examples fuzz mutants kills explore matrix bench bench-brokers report-demo spark-bundle zipapp env kafka-libs older-kafka-libs lake-libs clean
 
 BIN = .venv/bin
 PYTEST_ARGS =
@@ -28,6 +28,7 @@ help:
 	echo "make zipapp  dist/eoctl.pyz: one file for hosts that have only Python 3.11 to 3.13"
 	echo "make spark-bundle  a file for spark-submit --py-files, in dist"
 	echo "make older-kafka-libs  jars of older brokers, for tests that are left out without them"
+	echo "make lake-libs  Delta's and Iceberg's jars and their Spark, for tests that are left out without them"
 	echo "make env     the environment .venv with everything in it"
 	echo "make clean   remove all that these made"
 
@@ -91,6 +92,10 @@ kafka-libs:
 # Brokers of Kafka 3.7.2, 3.9.1 and 4.0.0, 55 MB each, for tests/broker/test_older_releases.py.
 older-kafka-libs: env
 	$(BIN)/python -m tests.kafka.older_releases
+
+# Spark 4.1, Delta Lake and Iceberg, 600 MB, for tests/spark/test_tables.py.
+lake-libs: env
+	$(BIN)/python -m tests.spark.lake_libs
 
 # There is an atheris for some versions of Python only; without it fuzzing is slower.
 fuzz: env

@@ -24,6 +24,14 @@ class EngineName(StrEnum):
     SPARK = "spark"
 
 
+class ReportFormat(StrEnum):
+    """What `--to-format` takes; the last two are written by Spark, see `eoctl.spark.tables`."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
 class Commit(StrEnum):
     """When a consumer's position is saved, which decides what a crash does.
 

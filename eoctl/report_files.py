@@ -1,4 +1,4 @@
-"""Reports as Parquet files, one each, for whatever reads tables."""
+"""Reports as tables, and these as Parquet files, one each, for whatever reads them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from storage.files.uris import is_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
 TEXTS = frozenset(
     {
@@ -72,7 +74,6 @@ def write_reports(
     """
     from io import BytesIO
 
-    import pyarrow as pa
     from pyarrow import parquet
 
     fs = fsio.FileSystem()
@@ -82,13 +83,20 @@ def write_reports(
         except OSError as exc:
             raise AccessError(exc, directory) from exc
     for name, (columns, rows) in reports.items():
-        schema = pa.schema([(column, _type_of(column)) for column in columns])
-        values = zip(*rows, strict=True) if rows else [()] * len(columns)
-        arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
         buffer = BytesIO()
-        parquet.write_table(pa.Table.from_arrays(arrays, schema=schema), buffer)
+        parquet.write_table(report_table(columns, rows), buffer)
         path = Path(directory, f"{name}.parquet")
         fsio.replace_file(fs, path, buffer.getvalue(), attributes=own_attributes())
+
+
+def report_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Return the rows of a report as a table of Arrow."""
+    import pyarrow as pa
+
+    schema = pa.schema([(column, _type_of(column)) for column in columns])
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [pa.array(each, field.type) for each, field in zip(values, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _type_of(column: str) -> Any:

@@ -15,6 +15,7 @@ from eoctl.options import (
     Master,
     Now,
     Output,
+    ReportFormat,
     ServerProperties,
     Topics,
     given_paths,
@@ -25,7 +26,9 @@ from recovery.rules.findings import Severity
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from eoctl.runs.reports.audit import AuditResult
+    from eoctl.runs.reports.audit import AuditOptions, AuditResult
+    from eoctl.runs.reports.engine import EngineRun
+    from eoctl.spark.tables import TableTarget
 
 
 class ReportName(StrEnum):
@@ -57,6 +60,9 @@ def command(
     to: Annotated[
         str | None, option(metavar="DIR", help="Also write all reports as Parquet files.")
     ] = None,
+    to_format: Annotated[
+        ReportFormat, option(help="What --to writes; delta and iceberg with Spark.")
+    ] = ReportFormat.PARQUET,
     report_html: Annotated[
         str | None, option(metavar="FILE", help="Also write the page of eoctl report to this file.")
     ] = None,
@@ -101,10 +107,7 @@ def command(
         state_path=state,
         coordinator_dirs=tuple(coordinator_dir or ()),
     )
-    if to is not None:
-        from eoctl.report_files import require_target
-
-        require_target(to)
+    options = options._replace(tables=_target(to, to_format, options))
     page = None
     if report_html is not None:
         from eoctl.runs.report.audited import AuditedReport
@@ -127,17 +130,56 @@ def command(
         raise UsageError("--force and --now go with --report-html")
     with EngineRun(options.engine) as run:
         result = run_audit(wanted, options, run)
-        _tell(result, report, output, to)
+        _tell(result, report, output)
+        if to is not None:
+            _write(result, to, options, run)
         if page is not None:
             page.write(result, run)
     result.save_state()
     return exit_status(result, fail_on)
 
 
-def _tell(
-    result: AuditResult, report: list[ReportName] | None, output: OutputFormat, to: str | None
-) -> None:
-    """Print what was asked for, and write all reports."""
+def _target(to: str | None, to_format: ReportFormat, options: AuditOptions) -> TableTarget | None:
+    """See that reports can go there. Raises EoctlError before any work."""
+    if to is None:
+        if to_format is not ReportFormat.PARQUET:
+            raise UsageError(f"--to-format {to_format}: --to is missing", next_step="--to PLACE")
+        return None
+    if to_format is ReportFormat.PARQUET:
+        from eoctl.report_files import require_target
+
+        require_target(to)
+        return None
+    from eoctl.runs.reports.engine import choose_engine
+    from eoctl.spark.tables import TableTarget
+
+    target = TableTarget(to_format, to)
+    target.require_named()
+    if not choose_engine(options.engine).is_spark:
+        raise UsageError(
+            f"--to-format {to_format}: Spark writes such tables, and the engine is local",
+            next_step=f"--engine spark {target.next_step()}",
+        )
+    return target
+
+
+def _write(result: AuditResult, to: str, options: AuditOptions, run: EngineRun) -> None:
+    """Write all reports."""
+    from recovery.audit.reports import COLUMNS
+
+    reports = {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS}
+    if options.tables is None:
+        from eoctl.report_files import write_reports
+
+        write_reports(to, reports)
+        return
+    from eoctl.spark.tables import write_tables
+
+    write_tables(run.session(), options.tables, reports)
+
+
+def _tell(result: AuditResult, report: list[ReportName] | None, output: OutputFormat) -> None:
+    """Print what was asked for."""
     from eoctl.output import Report, emit, message
     from recovery.audit.reports import COLUMNS
 
@@ -148,10 +190,6 @@ def _tell(
         emit(Report(KINDS.get(name, name), COLUMNS[name], result.audit.rows(name)), output)
     for note in result.notes:
         message(note)
-    if to is not None:
-        from eoctl.report_files import write_reports
-
-        write_reports(to, {name: (COLUMNS[name], result.audit.rows(name)) for name in COLUMNS})
 
 
 # The kind of a row, where it is not the name of the report.

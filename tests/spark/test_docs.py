@@ -14,6 +14,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyarrow import parquet
+
 from eoctl.spark.bundle import BUNDLE_NAME
 from tests.spark.running import spark
 
@@ -85,6 +87,51 @@ def test_examples(eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_
         assert printed == shown, typed
         kinds.add((language, bool(shown)))
     assert kinds == {("console", True), ("console", False), ("python", True), ("python", False)}
+
+
+def one_liners() -> list[str]:
+    """The queries of the page that DuckDB runs."""
+    lines = re.findall(r'^    (duckdb -c "[^"]*")$', PAGE.read_text(), re.MULTILINE)
+    return [shlex.split(each)[2] for each in lines]
+
+
+def test_one_liners(
+    eoctl: Callable[..., Any], golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """As they are pasted, but for their places; each has rows, and those of eoctl's own reports."""
+    duckdb = pytest.importorskip("duckdb")
+    logs, reports, export = golden("kafka-4.3.1") / "clean", tmp_path / "reports", tmp_path / "out"
+    eoctl("spark-audit", logs, "--engine", "local", "--to", reports)
+    eoctl("export", logs, "--engine", "local", "--to", export)
+    found = []
+    for query in one_liners():
+        typed = query.replace("/tmp/reports", str(reports)).replace("/tmp/export", str(export))
+        assert typed != query
+        found.append(duckdb.sql(typed).fetchall())
+    ids, opened, topics, hours = found
+
+    def rows(report: str) -> list[dict[str, Any]]:
+        text = eoctl("spark-audit", logs, "--report", report, "--output", "jsonl").text
+        return [json.loads(each) for each in text.splitlines()]
+
+    aborts = {
+        each["transactional_id"]: each["aborted_transactions"] for each in rows("transactional-ids")
+    }
+    assert len(ids) == len(aborts) >= 5
+    assert [each[1] for each in ids] == sorted(aborts.values(), reverse=True)
+    assert {each[0]: each[1] for each in ids} == aborts
+    holding = [each for each in rows("open") if each["holds_last_stable_offset"]]
+    assert {each[:4] for each in opened} == {
+        (each["topic"], each["partition"], each["first_offset"], each["transactional_id"])
+        for each in holding
+    }
+    assert len(opened) == 2
+    counted = {each["topic"]: each["batches"] for each in rows("topics") if each["batches"]}
+    assert {each[0]: each[1] for each in topics} == counted
+    assert topics[0][2] > 0
+    files = [*export.rglob("topic=txn/*/*.parquet")]
+    count = sum(parquet.read_metadata(each).num_rows for each in files)
+    assert sum(each[1] for each in hours) == count > 0
 
 
 def test_names_of_the_page() -> None:

@@ -34,6 +34,7 @@ from storage.places.splits import split_places
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from eoctl.spark.tables import TableTarget
     from storage.places.listing import DirectoryPlace, Listing, SegmentPlace
     from storage.places.splits import Split, TimelineStart
 
@@ -53,6 +54,7 @@ class AuditOptions(NamedTuple):
         state_path: of an earlier run, None to read everything.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
         timelines: of the directories that one is wanted of, by absolute path.
+        tables: which the reports are to become, that only Spark writes.
     """
 
     engine: EngineOptions = EngineOptions()
@@ -60,6 +62,7 @@ class AuditOptions(NamedTuple):
     state_path: str | None = None
     coordinator_dirs: tuple[str, ...] = ()
     timelines: Mapping[str, TimelineStart] = MappingProxyType({})
+    tables: TableTarget | None = None
 
 
 class AuditResult(NamedTuple):
@@ -112,6 +115,8 @@ def run_audit(
     with ExitStack() as stack:
         engine = engine or stack.enter_context(EngineRun(options.engine))
         notes.insert(engine_place, engine.choose().why)
+        if options.tables is not None:
+            options.tables.require_in(engine.session({each.directory for each in wanted}))
         found = _summarize(listing, pieces, wanted, engine, options)
     ids = _transactional_ids(listing, options, notes)
     segments: dict[str, list[SegmentPlace]] = {}

@@ -121,3 +121,8 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
         "dl",
         "".join(tag("dt", escaped(name)) + tag("dd", escaped(value)) for name, value in pairs),
     )
+
+
+def anchor(topic: str | None, partition: int | None, offset: int | None) -> str:
+    """What a link to an offset of a partition is: `txn-0@311`."""
+    return f"{topic}-{partition}@{offset}"

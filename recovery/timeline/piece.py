@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 VOLUME_SUMS = ("batches", "records", "bytes")
 VOLUME_LOWS = ("first_offset", "first_timestamp_ms")
 VOLUME_HIGHS = ("last_offset", "last_timestamp_ms")
+VOLUME_COLUMNS = (*VOLUME_SUMS, *VOLUME_LOWS, *VOLUME_HIGHS)
 VOLUME = Layout(len(VOLUME_SUMS), len(VOLUME_LOWS), len(VOLUME_HIGHS), max_bins=512)
 SEGMENT_DTYPE = np.dtype(
     [

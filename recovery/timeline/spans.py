@@ -52,6 +52,7 @@ EDGE_DTYPE = np.dtype([*SPAN_DTYPE.descr, ("tail", PART_DTYPE)])
 COMMITTED_SUMS = ("transactions", "batches", "records", "bytes")
 COMMITTED_LOWS = ("first_offset", "first_timestamp_ms", "producer_id", "epoch", "segment", "pos")
 COMMITTED_HIGHS = ("marker_offset", "marker_timestamp_ms", "last_producer_id", "last_epoch")
+COMMITTED_COLUMNS = (*COMMITTED_SUMS, *COMMITTED_LOWS, *COMMITTED_HIGHS)
 COMMITTED = Layout(
     len(COMMITTED_SUMS), len(COMMITTED_LOWS), len(COMMITTED_HIGHS), max_bins=MAX_COMMITTED
 )

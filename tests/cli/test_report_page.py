@@ -41,6 +41,23 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+# Whether the mark of a lane is seen, by offset and by time: it may begin where the lane ends, and a
+# line that crosses the lane there is one pixel.
+IS_PAINTED = """["time", "offset"].every((axis) => {{
+  eoctlReport.setAxis(axis);
+  const lane = eoctlReport.lanes[{number}], {{ marks, canvas }} = lane;
+  lane.near = lane.stale = true;
+  eoctlReport.drawVisible();
+  const {{ first, last }} = axis === "time" ? eoctlReport.range
+    : {{ first: lane.first_offset, last: lane.end_offset }};
+  const x = ((marks.at[axis][0][{mark}] - first) / (last - first)) * canvas.width;
+  const row = lane.rows[eoctlReport.looks[marks.look[{mark}]].row], left = Math.floor(x) - 3;
+  const copy = document.createElement("canvas").getContext("2d", {{ willReadFrequently: true }});
+  copy.drawImage(canvas, -Math.max(left, 0), -Math.floor(row[0] + row[1] / 2));
+  return copy.getImageData(0, 0, 8, 1).data.filter((each, place) => place % 4 === 3 && each > 99).length > 1;
+}})"""
+
+
 class Watched:
     """A page, and all that went wrong on it."""
 
@@ -474,6 +491,7 @@ def test_every_planted_fault_is_seen_with_its_rule_and_place(
         ]
         assert marks, each
         number, mark = marks[0]
+        assert watched.ask(IS_PAINTED.format(number=number, mark=mark)), each
         watched.ask(f"eoctlReport.select(eoctlReport.lanes[{number}], {mark})")
         shown = watched.page.locator("#detail").inner_text()
         assert each.check_id in shown
@@ -484,6 +502,7 @@ def test_every_planted_fault_is_seen_with_its_rule_and_place(
     assert "lost+found" in top
     errors = [each for each in expected if each.severity == "error"]
     assert sum(each.check_id in top for each in errors) >= 4
+    assert "BAT-1 in 2 files, first " in top
     assert "eoctl repair" in top
     assert watched.is_clean()
 

@@ -129,6 +129,35 @@ def test_records_are_told_of_before_what_is_made_of_them(
     assert then.find("BAT-1") < then.find("IDX-2")
 
 
+def test_a_rule_is_told_once_with_its_files(
+    golden: Callable[[str], Path], eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """At the top: how often it is broken; and of an open transaction, whether anybody ends it."""
+    hard = golden("kafka-4.3.1") / "hard"
+    to = tmp_path / "r.html"
+    done = eoctl("report", hard, *NOW, "--to", to, "--output", "jsonl")
+    findings = [each for each in rows_of(done, "finding") if each["severity"] == "warning"]
+    gaps = {each["file"] for each in findings if each["check_id"] == "SEG-4"}
+    late = [each for each in findings if each["check_id"] == "TXO-1"]
+    assert len(gaps) > 1
+    assert len(late) > len({each["file"] for each in late}) == 1
+    first = to.read_text().partition('id="timelines"')[0]
+    assert f"<b>SEG-4</b> in {len(gaps)} files, first " in first
+    assert f"<b>TXO-1</b> {len(late)} times in " in first
+    assert first.count("<b>SEG-4</b>") == first.count("<b>TXO-1</b>") == 1
+    assert "(hanging: no coordinator will end it)" in first
+    # What is torn has no finding of a check, and a call all the same.
+    (torn,) = {each["command"] for each in rows_of(done, "torn_transaction")}
+    assert f'Torn transaction: <code class="command">{torn}' in first
+
+
+def test_every_verdict_of_an_open_transaction_is_explained() -> None:
+    from eoctl.report.first_screen import ENDINGS
+    from recovery.transactions.open_transactions import TransactionVerdict
+
+    assert set(ENDINGS) == set(TransactionVerdict)
+
+
 def test_copies_that_part_come_first(
     diverged: Path, eoctl: Callable[..., Outcome], tmp_path: Path
 ) -> None:

@@ -139,7 +139,7 @@ function drawMarks(ctx, lane, width) {
     const cover = new Int32Array(width + 2 * BESIDE + 2), starts = new Uint8Array(cover.length);
     for (let place = begin; place < behind; place++) {
       if (!(left[place] <= to) || right[place] < from) continue;
-      const start = Math.max(Math.floor((left[place] - from) * scale), -BESIDE);
+      const start = Math.max(Math.min(Math.floor((left[place] - from) * scale), width - least), -BESIDE);
       const end = Math.min(Math.max(Math.ceil((right[place] - from) * scale), start + least), width + BESIDE);
       cover[start + BESIDE] += 1;
       cover[end + BESIDE] -= 1;

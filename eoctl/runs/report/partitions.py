@@ -18,10 +18,11 @@ from eoctl.report.model import (
 )
 from eoctl.runs.report import calls
 from eoctl.runs.txn.readers import offline_command
-from recovery.timeline.spans import settle
+from recovery.timeline.piece import VOLUME_COLUMNS
+from recovery.timeline.spans import COMMITTED_COLUMNS, MARKER_DTYPE, PART_DTYPE, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from eoctl.runs.report.request import ReportRequest
     from eoctl.runs.txn.readers import TxnOptions
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from recovery.timeline.spans import EndedSpans
     from recovery.transactions.open_transactions import OpenTransactionReport
 
-# Columns of a bin of volume, and of committed transactions: see `recovery.timeline`.
-BATCHES, RECORDS, BYTES, FIRST_OFFSET, FIRST_MS, LAST_OFFSET, LAST_MS = range(7)
+FIRST_OFFSET, FIRST_MS, LAST_OFFSET, LAST_MS = map(
+    VOLUME_COLUMNS.index,
+    ("first_offset", "first_timestamp_ms", "last_offset", "last_timestamp_ms"),
+)
 
 
 class PartitionStory(NamedTuple):
@@ -144,22 +147,23 @@ def volume_rows(story: PartitionStory, request: ReportRequest) -> Iterator[Volum
         firsts, lasts = bins.values[:, FIRST_MS], bins.values[:, LAST_MS]
         before = np.maximum.accumulate(np.append([-1], lasts))[:-1]
         backwards = (axis == "offset") & (firsts >= 0) & (firsts < before)
-        columns = [each.tolist() for each in bins.values.T]
-        times = [
-            [None if time_ms < 0 else time_ms for time_ms in columns[each]]
-            for each in (FIRST_MS, LAST_MS)
-        ]
+        values = (each.tolist() for each in bins.values.T)
+        columns: dict[str, Iterable[Any]] = dict(zip(VOLUME_COLUMNS, values, strict=True))
+        for name in ("first_timestamp_ms", "last_timestamp_ms"):
+            columns[name] = [None if time_ms < 0 else time_ms for time_ms in columns[name]]
         starts = (bins.key << bins.width_bits).tolist()
-        rows = zip(
-            repeat(story.path),
-            repeat(axis),
-            starts,
-            [each + (1 << bins.width_bits) for each in starts],
-            *(columns[each] for each in (BATCHES, RECORDS, BYTES, FIRST_OFFSET, LAST_OFFSET)),
-            *times,
-            backwards.tolist(),
+        columns |= {
+            "path": repeat(story.path, len(starts)),
+            "axis": repeat(axis, len(starts)),
+            "start": starts,
+            "end": [each + (1 << bins.width_bits) for each in starts],
+            "log_bytes": columns["bytes"],
+            "goes_back": backwards.tolist(),
+        }
+        # Column by column: a page of many partitions has tens of thousands of these rows.
+        marks = map(
+            VolumeMark._make, zip(*map(columns.__getitem__, VolumeMark._fields), strict=True)
         )
-        marks = map(VolumeMark._make, rows)
         if request.from_ms is None and request.to_ms is None:
             yield from marks
             continue
@@ -271,33 +275,32 @@ def transaction_rows(
 def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[TransactionMark]:
     row, bins = story.look.check.row, story.ended.committed
     for values in bins.values.tolist():
-        count, batches, records, log_bytes = values[:4]
-        first_offset, first_ms, producer_id, epoch, segment, pos = values[4:10]
-        last_offset, last_ms, last_producer_id, _ = values[10:]
+        each = dict(zip(COMMITTED_COLUMNS, values, strict=True))
+        count, producer_id = each["transactions"], each["producer_id"]
         is_one = count == 1
-        has_one_producer = producer_id == last_producer_id
+        has_one_producer = producer_id == each["last_producer_id"]
         yield TransactionMark(
             topic=row.topic,
             partition=row.partition,
             producer_id=producer_id if has_one_producer else None,
-            producer_epoch=epoch if is_one else None,
+            producer_epoch=each["epoch"] if is_one else None,
             transactional_id=story.owner_names.get(producer_id) if has_one_producer else None,
             state="committed",
             verdict=None,
             transactions=count,
-            first_offset=first_offset,
-            last_offset=last_offset,
-            first_timestamp_ms=known_ms(first_ms),
-            last_timestamp_ms=known_ms(last_ms),
-            batches=batches,
-            records=records,
-            log_bytes=log_bytes,
+            first_offset=each["first_offset"],
+            last_offset=each["marker_offset"],
+            first_timestamp_ms=known_ms(each["first_timestamp_ms"]),
+            last_timestamp_ms=known_ms(each["marker_timestamp_ms"]),
+            batches=each["batches"],
+            records=each["records"],
+            log_bytes=each["bytes"],
             holds_last_stable_offset=False,
             held_offsets_count=None,
             age_ms=None,
             reason="",
-            file=story.file_of(segment),
-            position=pos if is_one else None,
+            file=story.file_of(each["segment"]),
+            position=each["pos"] if is_one else None,
             path=row.path,
             command=calls.transaction(row.path, producer_id, request)
             if has_one_producer
@@ -308,31 +311,31 @@ def _committed(story: PartitionStory, request: ReportRequest) -> Iterator[Transa
 
 def _aborted(story: PartitionStory, request: ReportRequest) -> Iterator[TransactionMark]:
     row = story.look.check.row
-    for producer_id, data, marker in story.ended.aborted.tolist():
-        batches, records, log_bytes, first_offset, _, first_ms, _, segment, pos, _ = data
-        _, epoch, last_offset, last_ms = marker
+    for producer_id, data_values, marker_values in story.ended.aborted.tolist():
+        data = dict(zip(PART_DTYPE.fields or (), data_values, strict=True))
+        marker = dict(zip(MARKER_DTYPE.fields or (), marker_values, strict=True))
         yield TransactionMark(
             topic=row.topic,
             partition=row.partition,
             producer_id=producer_id,
-            producer_epoch=epoch,
+            producer_epoch=marker["epoch"],
             transactional_id=story.owner_names.get(producer_id),
             state="aborted",
             verdict=None,
             transactions=1,
-            first_offset=first_offset,
-            last_offset=last_offset,
-            first_timestamp_ms=known_ms(first_ms),
-            last_timestamp_ms=known_ms(last_ms),
-            batches=batches,
-            records=records,
-            log_bytes=log_bytes,
+            first_offset=data["first_offset"],
+            last_offset=marker["offset"],
+            first_timestamp_ms=known_ms(data["first_timestamp_ms"]),
+            last_timestamp_ms=known_ms(marker["timestamp_ms"]),
+            batches=data["batches"],
+            records=data["records"],
+            log_bytes=data["bytes"],
             holds_last_stable_offset=False,
             held_offsets_count=None,
             age_ms=None,
             reason="",
-            file=story.file_of(segment),
-            position=pos,
+            file=story.file_of(data["segment"]),
+            position=data["pos"],
             path=row.path,
             command=calls.transaction(row.path, producer_id, request),
             fix="",

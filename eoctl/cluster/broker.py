@@ -283,18 +283,22 @@ class Broker(BrokerLife):
         """A follower asks for more (FetchRequest)."""
         if follower.incarnation != life:
             return
+        has_something = False
         for key, part in parts.items():
             core = self.leading.get(key)
             if core is None or part.leader_epoch != core.leader_epoch:
+                has_something = True  # an error
                 continue
             if self._diverging(key, part) is not None or part.offset > core.end_offset:
+                has_something = True
                 continue
             if core.fetched(follower.number, part.offset, self._scheduler.now_us):
                 self._committed(key)
             if core.may_join(follower.number):
                 self._ask(key, core, (*core.isr, follower.number))
-        answers = self._answers(parts)
-        if self._is_worth(answers):
+            has_something = has_something or part.offset < core.end_offset
+        if has_something:
+            answers = self._answers(parts)
             self._network.send(self, follower, follower.given, self.number, request, answers)
             return
         timer = self._scheduler.after(
@@ -321,12 +325,6 @@ class Broker(BrokerLife):
         self, parts: Mapping[TopicPartition, FetchPart]
     ) -> dict[TopicPartition, FetchAnswer]:
         return {key: self._answer(key, part) for key, part in parts.items()}
-
-    @staticmethod
-    def _is_worth(answers: Mapping[TopicPartition, FetchAnswer]) -> bool:
-        return any(
-            each.batches or each.error or each.diverging is not None for each in answers.values()
-        )
 
     def _answer(self, key: TopicPartition, part: FetchPart) -> FetchAnswer:
         core = self.leading.get(key)

@@ -65,6 +65,7 @@ class ForgettingFileSystem(FileSystem):
 
     def __init__(self, root: StrPath, now_us: Callable[[], int] = lambda: 0) -> None:
         self.root = os.path.realpath(root)
+        self._inside = self.root + os.sep
         self._now_us = now_us
         self._contents: dict[str, list[_Change]] = {}
         self._names: list[_Names] = []
@@ -154,7 +155,7 @@ class ForgettingFileSystem(FileSystem):
     def _below(self, path: StrPath) -> str:
         """The path as it is remembered: below the root, no link in it."""
         whole = os.fspath(path)
-        if not _is_below(whole, self.root):
+        if not whole.startswith(self._inside) and whole != self.root:
             raise ValueError(f"{whole} is outside of {self.root}")
         return whole
 

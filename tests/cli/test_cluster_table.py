@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from eoctl.cluster.guarantees.matrix import load_matrix
+from eoctl.runs.cluster.table import range_words
 from tests.terminal import on_terminal
 
 if TYPE_CHECKING:
@@ -121,3 +122,10 @@ def test_where_nothing_was_found_there_is_no_witness(eoctl: Run, tmp_path: Path)
     assert outcome.status == 2
     assert "nothing was found" in outcome.errors
     assert not (tmp_path / "none.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"), [([120], "120"), ([120, 120], "120"), ([2000, 120, 500], "120 to 2,000")]
+)
+def test_a_range_of_one_number_is_that_number(counts: list[int], words: str) -> None:
+    assert range_words(counts) == words

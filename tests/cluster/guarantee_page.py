@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from eoctl.cluster.guarantees.cells import DEFAULTS, FAULTS, all_cells
 from eoctl.cluster.guarantees.groups import grouped, text_of_value
 from eoctl.cluster.guarantees.matrix import load_matrix
-from eoctl.runs.cluster.table import SHORT, WORDS, settings_of, survived_words
+from eoctl.runs.cluster.table import SHORT, WORDS, range_words, settings_of, survived_words
 from recovery.rules.replication import REPLICATION
 from tests.cluster.claims import CLAIMS
 
@@ -157,7 +157,7 @@ def _counts() -> str:
     return (
         f"{len(results)} cells were tried with {sum(each.seeds_count for each in results):,} courses of"
         f" events: {len(results) - len(none)} may lose, duplicate or diverge, and"
-        f" {len(none)} do not in {min(none, default=0):,} to {max(none, default=0):,} courses each."
+        f" {len(none)} do not in {range_words(none)} courses each."
     )
 
 

@@ -17,7 +17,7 @@ from eoctl.runs.told import counted, is_for_people, tell_first
 from storage.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from eoctl.cluster.guarantees.course import Course
     from eoctl.cluster.guarantees.groups import CellGroup
@@ -235,10 +235,8 @@ def _answer(cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
     yield f"{asked}:"
     yield f"{losing} of {counted(len(tried), 'cell')} may lose, duplicate or diverge."
     if none:
-        yield (
-            f"Nothing was found in the other {len(none)}, in {min(none):,} to {max(none):,} courses"
-            " of events each."
-        )
+        words = f"{range_words(none)} courses of events"
+        yield f"Nothing was found in the other {len(none)}, in {words} each."
     found = _of_defaults(cells, chosen)
     if not found:
         return
@@ -247,6 +245,12 @@ def _answer(cells: Mapping[GuaranteeCell, CellResult], chosen: Mapping[str, Any]
     for faults, each in found.items():
         words = each.verdict if each.effects else f"{each.verdict} in {each.seeds_count:,}"
         yield f"  {words:27}{WORDS[faults]}"
+
+
+def range_words(counts: Collection[int]) -> str:
+    """The least and the most of them, or what all of them are."""
+    least, most = min(counts), max(counts)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _course(cell: GuaranteeCell, course: Course) -> Iterator[str]:

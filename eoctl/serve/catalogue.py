@@ -28,7 +28,7 @@ from storage.formats.message_codec import ZERO_UUID
 from storage.formats.partition_metadata import parse_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from storage.dirs.cluster_image import ClusterImage, PartitionImage
     from storage.dirs.discovery import Selected
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 DEFAULT_NODE_ID = 0
 MAX_TOLD = 1000
 SOME_PROBLEMS = 3  # are told of many
+NEEDS_NO_GROUP = (
+    "; kcat -C, and kafka-console-consumer.sh with --partition and --offset, ask for no group"
+)
 # Those that are not served unless they are asked for; clients count the first of them as internal.
 INTERNAL_TOPICS = COORDINATOR_TOPICS | {REMOTE_METADATA_TOPIC, PRODUCER_IDS_TOPIC}
 
@@ -267,25 +270,45 @@ class Catalogue:
 
         A client that is told of no offset begins where its own settings say, and nobody notices:
         where a part of what the coordinators knew is missing, that is an error instead, unless
-        damage is to be passed over. People are told.
+        damage is to be passed over. People are told. Where nothing at all is here of what they
+        knew, as on the only disk that is left, groups begin anew: no client could form one
+        otherwise.
         """
-        return self._may_tell(f"group {name!r}", GROUPS_TOPIC, self.groups().has_all_of(name))
+        return self._may_tell_of_groups(f"group {name!r}", self.groups().has_all_of(name))
 
     def may_list_groups(self) -> bool:
         """The same of all groups together."""
-        return self._may_tell("groups", GROUPS_TOPIC, self.groups().has_all)
+        return self._may_tell_of_groups("groups", self.groups().has_all)
+
+    def _may_tell_of_groups(self, what: str, is_whole: bool) -> bool:
+        if self._is_elsewhere(GROUPS_TOPIC, self.groups().partitions):
+            self.tell_once(
+                f"no partition of {GROUPS_TOPIC} is here: what groups had committed is not known,"
+                " each begins where its client says"
+            )
+            return True
+        return self._may_tell(what, GROUPS_TOPIC, is_whole, NEEDS_NO_GROUP)
 
     def may_tell_of_transactional_id(self, name: str) -> bool:
         """The same of a transactional id: tools take transactions of an unknown one for hanging."""
         is_whole = self.coordinators().has_all_of(name)
-        return self._may_tell(f"transactional id {name!r}", TRANSACTION_STATE_TOPIC, is_whole)
+        return self._may_tell_of_transactions(f"transactional id {name!r}", is_whole)
 
     def may_list_transactional_ids(self) -> bool:
         """The same of all of them."""
-        is_whole = self.coordinators().has_all
-        return self._may_tell("transactional ids", TRANSACTION_STATE_TOPIC, is_whole)
+        return self._may_tell_of_transactions("transactional ids", self.coordinators().has_all)
 
-    def _may_tell(self, what: str, topic: str, is_whole: bool) -> bool:
+    def _may_tell_of_transactions(self, what: str, is_whole: bool) -> bool:
+        topic = TRANSACTION_STATE_TOPIC
+        is_here = not self._is_elsewhere(topic, self.coordinators().partitions)
+        return self._may_tell(what, topic, is_whole and is_here)
+
+    def _is_elsewhere(self, topic: str, partitions: Collection[int]) -> bool:
+        """Whether the cluster has such a topic, and no partition of it is here."""
+        return not partitions and self.image is not None and topic in self.image.topics
+
+    def _may_tell(self, what: str, topic: str, is_whole: bool, without: str = "") -> bool:
+        """Say what is missing. `without`: what clients can do that do not ask for it."""
         if is_whole:
             return True
         self.is_lacking = True
@@ -294,6 +317,6 @@ class Catalogue:
         else:
             self.tell_once(
                 f"{what}: the part of {topic} that tells of it is missing or damaged: clients get"
-                " an error; --on-damage skip gives them what is left"
+                f" an error; --on-damage skip gives them what is left{without}"
             )
         return self.rules.skips_damage

@@ -202,6 +202,21 @@ def test_without_the_topic_nobody_has_committed(kafka: Path, tmp_path: Path) -> 
     assert asked.ask("ListTransactions", 0, {})["errorCode"] == NONE
 
 
+def test_all_of_a_topic_elsewhere(kafka: Path) -> None:
+    """Groups begin anew, which people are told; that no transaction is known is not an answer."""
+    for number in range(PARTITIONS):
+        be_elsewhere(kafka / f"__consumer_offsets-{number}")
+        be_elsewhere(kafka / f"__transaction_state-{number}")
+    asked = Asked(kafka)
+    assert asked.offset(BROKEN_GROUP, 7) == (NONE, -1)
+    assert asked.ask("ListGroups", 4, {})["errorCode"] == NONE
+    assert [each for each in asked.told if "no partition of __consumer_offsets is here" in each]
+    assert not asked.catalogue.is_lacking
+    assert asked.transaction(SOUND_ID) == UNKNOWN_SERVER_ERROR
+    assert asked.ask("ListTransactions", 1, {})["errorCode"] == UNKNOWN_SERVER_ERROR
+    assert asked.catalogue.is_lacking
+
+
 def test_librdkafka_begins_nowhere(kafka: Path) -> None:
     """It is told of the error, and is given nothing in place of what its group had left."""
     flip(kafka / f"__consumer_offsets-{BROKEN_NUMBER}")
@@ -227,17 +242,25 @@ def test_librdkafka_begins_nowhere(kafka: Path) -> None:
 @pytest.mark.broker
 @pytest.mark.in_turn
 def test_the_console_consumer_begins_nowhere(kafka: Path) -> None:
-    """It ends, with an error and without a record."""
+    """It ends, with an error and without a record; without a group it reads, as it is told."""
     flip(kafka / f"__consumer_offsets-{BROKEN_NUMBER}")
-    with Served(kafka) as served:
-        done = subprocess.run(
+
+    def read(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
             java_command(
                 *quick_start(), "org.apache.kafka.tools.consumer.ConsoleConsumer",
                 "--bootstrap-server", served.bootstrap, "--topic", "plain",
-                "--group", BROKEN_GROUP, "--from-beginning",
+                *arguments,
             ),
             capture_output=True, check=False, timeout=4 * DEADLINE_S,
         )  # fmt: skip
+
+    with Served(kafka) as served:
+        done = read("--group", BROKEN_GROUP, "--from-beginning")
+        apart = read("--partition", "1", "--offset", "0", "--max-messages", "3")
+        told = served.stop().stderr
     assert done.stdout == b""
     assert b"Unexpected error in fetch offset response" in done.stderr, done.stderr
     assert b"Processed a total of 0 messages" in done.stderr
+    assert len(apart.stdout.splitlines()) == 3, apart.stderr
+    assert "with --partition and --offset, ask for no group" in told

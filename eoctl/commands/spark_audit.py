@@ -71,6 +71,10 @@ def command(
         str | None,
         option(metavar="FILE", help="Save what was read in FILE, and read only what is new."),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        option(metavar="DIR", help="Keep directories that are done in DIR, and go on from there."),
+    ] = None,
     coordinator_dir: Annotated[
         list[str] | None,
         option(metavar="DIR", help="Log dir with __transaction_state; repeatable."),
@@ -105,8 +109,14 @@ def command(
         ),
         split_bytes=split_bytes,
         state_path=state,
+        checkpoint_dir=checkpoint,
         coordinator_dirs=tuple(coordinator_dir or ()),
     )
+    if checkpoint is not None and (state is not None or report_html is not None):
+        raise UsageError(
+            "--checkpoint goes with neither --state nor --report-html",
+            next_step="--checkpoint keeps whole directories, --state segments: take one of them",
+        )
     options = options._replace(tables=_target(to, to_format, options))
     page = None
     if report_html is not None:

@@ -36,8 +36,8 @@ _OPTIONS = {
     """,
     Panel.ADVANCED: """
         now producer-expiry-ms metadata-dir coordinator-dir server-properties jobs io-limit engine
-        master conf split-bytes spill-dir memory key-file index-interval-bytes index-max-bytes
-        segment-bytes topic-id leader-epoch coordinator-epoch fsync preallocate
+        master conf split-bytes checkpoint spill-dir memory key-file index-interval-bytes
+        index-max-bytes segment-bytes topic-id leader-epoch coordinator-epoch fsync preallocate
         transaction-max-timeout-ms transaction-timeout-ms transaction-version max-message-size
         max-batch-bytes assume-hw
         batch-bytes batch-messages batch-records block-size wait-ms in-flight fault acks-to

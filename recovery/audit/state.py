@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _NONE: Mapping[str, TimelineStart] = MappingProxyType({})
 
 
-class Key(NamedTuple):
+class SegmentKey(NamedTuple):
     """What a segment is known by; fields as in `SegmentPlace`."""
 
     path: str
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 
 class KnownPiece(NamedTuple):
-    """A row of the file: the fields of a `Key`, and what `pack_piece` made.
+    """A row of the file: the fields of a `SegmentKey`, and what `pack_piece` made.
 
     `timeline_from`: the log start that its timeline goes by; None: it has none.
     """
@@ -62,15 +62,15 @@ class KnownPiece(NamedTuple):
     timeline_from: int | None
 
 
-_PIECE = (PieceSummary, ReadFinding, Summary, Counts, Extent)
 _COLUMNS = tuple(each.descr for each in COLUMN_DTYPES)
 _TIMELINE = (ReadTimeline, Timeline, Spans, *(each.descr for each in ROW_DTYPES))
 _BINS = tuple((COLUMN_NAMES[each], each.max_bins) for each in dict.fromkeys(LAYOUTS))
-SCHEMA = StateSchema(
-    "eoctl-audit-state",
-    PACKED_VERSION,
-    (KnownPiece, *_PIECE, *_COLUMNS, *_TIMELINE, *_BINS),
+# What `recovery.summaries.codec` packs.
+PIECE_TYPES = (
+    *(PieceSummary, ReadFinding, Summary, Counts, Extent),
+    *(*_COLUMNS, *_TIMELINE, *_BINS),
 )
+SCHEMA = StateSchema("eoctl-audit-state", PACKED_VERSION, (KnownPiece, *PIECE_TYPES))
 
 
 class AuditState:
@@ -88,7 +88,7 @@ class AuditState:
             raise UsageError("--state: no file is named")
         self.path = path
         self._file = StateFile(SCHEMA, "a state of an audit", path, program)
-        self._known = {_key(each): each for each in self._file.load(KnownPiece)}
+        self._known = {key_of(each): each for each in self._file.load(KnownPiece)}
 
     @property
     def notes(self) -> list[str]:
@@ -104,7 +104,7 @@ class AuditState:
         """
         known, unknown = [], []
         for place in places:
-            row = self._known.get(_key(place)) if place.modified_ns else None
+            row = self._known.get(key_of(place)) if place.modified_ns else None
             wanted = timelines.get(place.directory)
             piece = None
             if row is not None and (wanted is None or row.timeline_from == wanted.log_start_offset):
@@ -150,16 +150,17 @@ class AuditState:
                 wanted = split.timeline
                 rows.append(
                     KnownPiece(
-                        **_key(split.place)._asdict(),
+                        **key_of(split.place)._asdict(),
                         packed=pack_piece(piece),
                         timeline_from=None if wanted is None else wanted.log_start_offset,
                     )
                 )
-        self._file.save(sorted(rows, key=_key))
+        self._file.save(sorted(rows, key=key_of))
 
 
-def _key(place: SegmentPlace | KnownPiece) -> Key:
-    return Key(
+def key_of(place: SegmentPlace | KnownPiece) -> SegmentKey:
+    """Return what a segment is known by."""
+    return SegmentKey(
         path=place.path,
         file_bytes=place.file_bytes,
         modified_ns=place.modified_ns,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoctl import __version__
 from eoctl.progress import Progress
@@ -15,6 +16,7 @@ from eoctl.runs.reports.engine import (
     anywhere,
     jobs_of,
 )
+from recovery.audit.checkpoint import AuditCheckpoint, by_directory, waves_of
 from recovery.audit.reports import Audit, Audited
 from recovery.audit.state import AuditState
 from recovery.cluster.absent import lost_partitions
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 PIECES_PER_JOB = 8
 TASKS_PER_CORE = 20  # on Spark
+# That are read before a checkpoint is written: 25 GiB, a minute or two of a core.
+WAVE_PIECES_PER_CORE = 200
 VERIFIED = "verified: headers and checksums of all batches; records of format 2 were not looked at"
 # Figures and reports that are findings, by severity.
 WARNING_FIGURES = ("duplicate_batches", "epoch_regressions", "late_batches")
@@ -52,6 +56,7 @@ class AuditOptions(NamedTuple):
         engine: where the work is to be done.
         split_bytes: see `storage.places.splits`; None: what suits the engine.
         state_path: of an earlier run, None to read everything.
+        checkpoint_dir: where directories that are done are kept, None to keep nothing.
         coordinator_dirs: more PATHs to look for `__transaction_state` in.
         timelines: of the directories that one is wanted of, by absolute path.
         tables: which the reports are to become, that only Spark writes.
@@ -63,6 +68,7 @@ class AuditOptions(NamedTuple):
     coordinator_dirs: tuple[str, ...] = ()
     timelines: Mapping[str, TimelineStart] = MappingProxyType({})
     tables: TableTarget | None = None
+    checkpoint_dir: str | None = None
 
 
 class AuditResult(NamedTuple):
@@ -100,6 +106,10 @@ def run_audit(
     if options.state_path is not None:
         state = AuditState(options.state_path, f"eoctl {__version__}")
         state.require_writable()
+    checkpoint = None
+    if options.checkpoint_dir is not None:
+        checkpoint = AuditCheckpoint(options.checkpoint_dir, f"eoctl {__version__}")
+        checkpoint.require_writable()
     listing = list_places(paths)
     notes = [VERIFIED, *map(str, listing.problems), *listing.notes]
     known: list[ReadPiece] = []
@@ -111,17 +121,23 @@ def run_audit(
     if known:
         count = f"{len(known)} of {len(listing.places)} segments"
         notes.append(f"{count} are unchanged, and taken from {options.state_path}")
+    done: dict[str, PartitionSummary] = {}
+    if checkpoint is not None:
+        done, wanted = checkpoint.take(wanted)
+        notes += checkpoint.notes
+        if done:
+            count = f"{len(done)} of {len(listing.directories)} directories"
+            notes.append(f"{count} are unchanged, and taken from {options.checkpoint_dir}")
     pieces = list(known)
     with ExitStack() as stack:
         engine = engine or stack.enter_context(EngineRun(options.engine))
         notes.insert(engine_place, engine.choose().why)
         if options.tables is not None:
             options.tables.require_in(engine.session({each.directory for each in wanted}))
-        found = _summarize(listing, pieces, wanted, engine, options)
+        done |= _read(pieces, wanted, engine, options, checkpoint)
+    found = _summaries(listing, pieces, done)
     ids = _transactional_ids(listing, options, notes)
-    segments: dict[str, list[SegmentPlace]] = {}
-    for place in listing.places:
-        segments.setdefault(place.directory, []).append(place)
+    segments = dict(by_directory(listing.places))
     audited = [
         _audited(listing, each, tuple(segments.get(each.directory, ())), found.get(each.directory))
         for each in listing.directories
@@ -159,41 +175,76 @@ def _audited(
     return Audited(directory, segments, found)
 
 
-def _summarize(
-    listing: Listing,
+def _read(
     pieces: list[ReadPiece],
     wanted: Sequence[SegmentPlace],
     engine: EngineRun,
     options: AuditOptions,
-) -> dict[str, PartitionSummary | None]:
-    """Return what was found by directory; None for those that could not be listed.
+    checkpoint: AuditCheckpoint | None,
+) -> dict[str, PartitionSummary]:
+    """Read segments: what is joined already is returned, by directory, the rest added to pieces.
 
-    `pieces` are those that are known; with a state, what is read is added to them.
+    With a checkpoint some directories are read at a time, joined, and kept there.
     """
-    total_bytes = sum(each.file_bytes for each in wanted)
-    joined: dict[str, PartitionSummary] = {}
-    if engine.choose().is_spark and wanted:
+    if not wanted:
+        return {}
+    if engine.choose().is_spark:
         session = engine.session({each.directory for each in wanted})
-        from eoctl.spark.audit import read_pieces as read_on_spark
-        from eoctl.spark.audit import summarize_directories
+        cores = session.sparkContext.defaultParallelism
+        read = partial(_read_on_spark, session, options)
+    else:
+        cores = jobs_of(options.engine)
+        read = partial(_read_here, options)
+    if checkpoint is None:
+        return read(wanted, pieces)
+    found: dict[str, PartitionSummary] = {}
+    wave_bytes = WAVE_PIECES_PER_CORE * cores * (options.split_bytes or DEFAULT_SPLIT_BYTES)
+    for wave in waves_of(wanted, wave_bytes):
+        of_wave: list[ReadPiece] = []
+        part = read(wave, of_wave)
+        part |= {path: join_partition(group) for path, group in _pieces_of(of_wave)}
+        checkpoint.keep(part, wave)
+        found |= part
+    return found
 
-        pieces_count = TASKS_PER_CORE * session.sparkContext.defaultParallelism
-        size = options.split_bytes or split_bytes_for(total_bytes, pieces_count)
-        splits = [*_with_timelines(plan_places(wanted, size), options)]
-        if options.state_path is None:
-            joined = summarize_directories(session, splits)
-        else:
-            pieces += read_on_spark(session, splits)
-    elif wanted:
-        from recovery.audit.local import read_pieces
 
-        # All processes then have work to the end: a cut costs some milliseconds.
-        jobs = jobs_of(options.engine)
-        size = max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs))
-        splits = [*_with_timelines(split_places(wanted, options.split_bytes or size), options)]
-        with Progress("reading", total_bytes) as progress:
-            pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
-    joined |= {path: join_partition(group) for path, group in _by_directory(pieces)}
+def _read_on_spark(
+    session: Any, options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
+) -> dict[str, PartitionSummary]:
+    """Read on Spark: directories are joined there; with a state, pieces come back."""
+    from eoctl.spark.audit import read_pieces, summarize_directories
+
+    total_bytes = sum(each.file_bytes for each in wanted)
+    pieces_count = TASKS_PER_CORE * session.sparkContext.defaultParallelism
+    size = options.split_bytes or split_bytes_for(total_bytes, pieces_count)
+    splits = [*_with_timelines(plan_places(wanted, size), options)]
+    if options.state_path is None:
+        return summarize_directories(session, splits)
+    pieces += read_pieces(session, splits)
+    return {}
+
+
+def _read_here(
+    options: AuditOptions, wanted: Sequence[SegmentPlace], pieces: list[ReadPiece]
+) -> dict[str, PartitionSummary]:
+    """Read by processes on this machine."""
+    from recovery.audit.local import read_pieces
+
+    # All processes then have work to the end: a cut costs some milliseconds.
+    total_bytes = sum(each.file_bytes for each in wanted)
+    jobs = jobs_of(options.engine)
+    size = max(DEFAULT_SPLIT_BYTES, total_bytes // (PIECES_PER_JOB * jobs))
+    splits = [*_with_timelines(split_places(wanted, options.split_bytes or size), options)]
+    with Progress("reading", total_bytes) as progress:
+        pieces += read_pieces(splits, jobs, progress.advance, anywhere(read_split))
+    return {}
+
+
+def _summaries(
+    listing: Listing, pieces: Iterable[ReadPiece], joined: dict[str, PartitionSummary]
+) -> dict[str, PartitionSummary | None]:
+    """Return what was found by directory; None for those that could not be listed."""
+    joined |= {path: join_partition(group) for path, group in _pieces_of(pieces)}
     failed = {getattr(each, "path", "") for each in listing.problems}
     return {
         each.directory: joined.get(
@@ -210,7 +261,7 @@ def _with_timelines(splits: Iterable[Split], options: AuditOptions) -> Iterator[
         yield each if wanted is None else each._replace(timeline=wanted)
 
 
-def _by_directory(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:
+def _pieces_of(pieces: Iterable[ReadPiece]) -> Iterator[tuple[str, list[ReadPiece]]]:
     groups: dict[str, list[ReadPiece]] = {}
     for each in pieces:
         groups.setdefault(each.split.place.directory, []).append(each)

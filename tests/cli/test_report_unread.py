@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -256,3 +258,59 @@ def test_no_open_transaction_is_said_of_what_was_read_only(
     assert "1 partition not read, or not whole" in shown
     (row,) = rows_of(eoctl("report", kafka / "txn-0", *NOW, "--output", "jsonl"), "partition")
     assert (row["is_end_read"], row["last_stable_offset"]) == (False, None)
+
+
+# --- what stays as it was -------------------------------------------------------------------------
+
+
+def test_a_log_dir_stays_as_it_was(
+    killed: Path, eoctl: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """Names, contents, times; a directory that may only be read is read."""
+
+    def facts() -> dict[Path, tuple[int, int, bytes]]:
+        every = [killed, *killed.rglob("*")]
+        return {
+            each: (found.st_mtime_ns, found.st_mode, each.read_bytes() if each.is_file() else b"")
+            for each in every
+            for found in [each.stat()]
+        }
+
+    directories = [killed, *(each for each in killed.rglob("*") if each.is_dir())]
+    for each in directories:
+        each.chmod(0o555)
+    try:
+        before = facts()
+        done = eoctl("report", killed, *NOW, "--deep", "--to", tmp_path / "r.html")
+        assert done.status == 0, done.errors
+        assert facts() == before
+    finally:
+        for each in directories:
+            each.chmod(0o755)
+
+
+INTERRUPTED = """
+import os, signal
+from storage.files.fsio import FileSystem
+def rename(self, old, new, kept=FileSystem.rename):
+    os.kill(os.getpid(), signal.SIGINT)
+    kept(self, old, new)
+FileSystem.rename = rename
+import runpy, sys
+sys.argv[0] = "eoctl"
+runpy.run_module("eoctl", run_name="__main__")
+"""
+
+
+def test_an_interrupt_leaves_the_page_that_was_there(killed: Path, tmp_path: Path) -> None:
+    """Ctrl-C before the last step: the old page is whole, and nothing lies beside it."""
+    place = tmp_path / "pages"
+    place.mkdir()
+    to = place / "r.html"
+    to.write_text("old")
+    call = [sys.executable, "-c", INTERRUPTED, "report", killed, *NOW, "--to", to, "--force"]
+    done = subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert to.read_text() == "old"
+    assert [*place.iterdir()] == [to]

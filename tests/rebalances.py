@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT = (
-    ("JoinGroup", 9), ("SyncGroup", 5), ("Heartbeat", 4), ("LeaveGroup", 5), ("OffsetCommit", 8)
+    "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit"
 )  # fmt: skip
+APIS = (JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT)
+NEWEST = (9, 5, 4, 5, 8)  # versions
+ID_FIRST_SINCE = 4  # of JoinGroup: a member is given its id before it joins (KIP-394)
+MEMBERS_SINCE = 3  # of LeaveGroup: several at a time
 SESSION_MS = 6000  # no broker takes less
 TIMEOUT_S = 90.0
 PAUSE_S = 0.1
@@ -23,8 +27,10 @@ TOPIC = "plain"
 class Group:
     """A group of one broker: what its members were answered, with names instead of their ids."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, versions: tuple[int, ...] = NEWEST) -> None:
+        """`versions` are those of `APIS` that its members speak."""
         self.bootstrap = bootstrap
+        self.versions = dict(zip(APIS, versions, strict=True))
         self.name = name
         self.told: list[tuple[Any, ...]] = []
         self._names: dict[str, str] = {}
@@ -35,7 +41,8 @@ class Group:
         deadline_s = time.monotonic() + TIMEOUT_S
         with Wire(self.bootstrap) as wire:
             body = {"groupId": self.name, "memberId": "nobody", "generationId": 1}
-            while wire.ask(*HEARTBEAT, body)["errorCode"] != ErrorCode.UNKNOWN_MEMBER_ID:
+            version = self.versions[HEARTBEAT]
+            while wire.ask(HEARTBEAT, version, body)["errorCode"] != ErrorCode.UNKNOWN_MEMBER_ID:
                 assert time.monotonic() < deadline_s
                 time.sleep(PAUSE_S)
         return self
@@ -52,6 +59,10 @@ class Group:
     def learn(self, member_id: str, name: str) -> None:
         """Take note of an id."""
         self._names[member_id] = name
+
+    def meet(self, member_id: str, name: str) -> None:
+        """Take note of an id that may be known."""
+        self._names.setdefault(member_id, name)
 
     def named(self, member_id: str) -> str:
         """Who has an id."""
@@ -83,11 +94,12 @@ class Member:
         self.generation = -1
         self.wire = Wire(group.bootstrap, timeout_s=TIMEOUT_S)
 
-    def _send(self, kind: tuple[str, int], body: dict[str, Any]) -> None:
-        self.wire.send(encoded(api_named(kind[0]), kind[1], {"groupId": self.group.name, **body}))
+    def _send(self, name: str, body: dict[str, Any]) -> None:
+        asked = {"groupId": self.group.name, **body}
+        self.wire.send(encoded(api_named(name), self.group.versions[name], asked))
 
-    def _receive(self, kind: tuple[str, int]) -> dict[str, Any]:
-        return decoded(api_named(kind[0]), kind[1], self.wire.receive())
+    def _receive(self, name: str) -> dict[str, Any]:
+        return decoded(api_named(name), self.group.versions[name], self.wire.receive())
 
     @property
     def _me(self) -> dict[str, Any]:
@@ -114,17 +126,20 @@ class Member:
             self.group.learn(self.id, self.name)
         self.generation = found["generationId"]
         named = self.group.named
-        members = sorted((each["groupInstanceId"] or named(each["memberId"]), each["metadata"]) for each in found["members"])  # fmt: skip
+        for each in found["members"]:  # an older member has no id before it has joined
+            self.group.meet(each["memberId"], each["metadata"].decode())
+        members = sorted((each.get("groupInstanceId") or named(each["memberId"]), each["metadata"]) for each in found["members"])  # fmt: skip
         self.group.tell(
             self.name, "join", found["errorCode"], found["generationId"], found["protocolName"],
-            named(found["leader"]), found["skipAssignment"], members,
+            named(found["leader"]), found.get("skipAssignment"), members,
         )  # fmt: skip
         return int(found["errorCode"])
 
     def join(self, protocols: Iterable[str] = ("range",)) -> None:
         """Ask to join, with the id that it is given if it needs one, and wait for nobody."""
         self.ask_to_join(protocols)
-        if not self.id and self.instance is None:
+        is_id_first = self.group.versions[JOIN] >= ID_FIRST_SINCE
+        if not self.id and self.instance is None and is_id_first:
             self.joined()
             self.ask_to_join(protocols)
 
@@ -177,9 +192,10 @@ class Member:
     def leaves(self, member_id: str | None = None) -> None:
         """Note what leaving is answered."""
         one = {"memberId": self.id if member_id is None else member_id, "groupInstanceId": self.instance, "reason": None}  # fmt: skip
-        self._send(LEAVE, {"members": [one]})
+        is_one = self.group.versions[LEAVE] < MEMBERS_SINCE
+        self._send(LEAVE, {"memberId": one["memberId"]} if is_one else {"members": [one]})
         found = self._receive(LEAVE)
-        self.group.tell(self.name, "leave", found["errorCode"], [each["errorCode"] for each in found["members"]])  # fmt: skip
+        self.group.tell(self.name, "leave", found["errorCode"], [each["errorCode"] for each in found.get("members", ())])  # fmt: skip
 
 
 def settle(leader: Member, *others: Member) -> None:

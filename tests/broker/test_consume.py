@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka import client
-from tests.kafka.broker import Broker
+from tests.kafka.broker import KEPT, Broker
 from tests.kafka.jars import java_command, quick_start
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ def incoming(line: bytes) -> client.Incoming:
 def served(
     fresh_log_dir: FreshLogDir, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Broker]:
-    """A broker over a copy of the clean state."""
+    """A broker over a copy of the clean state, which stays as it is however long that takes."""
     copy = tmp_path_factory.mktemp("served") / "log-dir"
     shutil.copytree(fresh_log_dir.clean, copy)
-    with Broker(copy) as broker:
+    # No log is dirtier than that: else `compacted` would be cleaned while it is compared.
+    with Broker(copy, overrides={**KEPT, "log.cleaner.min.cleanable.ratio": "1"}) as broker:
         yield broker
 
 

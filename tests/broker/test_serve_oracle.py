@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.kafka import client
-from tests.kafka.broker import Broker, copy_log_dir
+from tests.kafka.broker import KEPT, Broker, copy_log_dir
 from tests.serve_answers import ask, differences
 from tests.serve_questions import Question, learn, questions
 from tests.serving import SERVED_DIRS, Served
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-# Nothing goes by itself while it is looked at.
-KEPT = {
-    "transaction.remove.expired.transaction.cleanup.interval.ms": "36000000",
-    "log.retention.ms": "-1",
-    "log.retention.check.interval.ms": "36000000",
-    "log.cleaner.backoff.ms": "36000000",
-    "producer.id.expiration.ms": "2147483647",
-    "transactional.id.expiration.ms": "2147483647",
-    "offsets.retention.minutes": "2147483647",
-}
 TIMEOUT_S = 60.0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kafka.broker import Broker, copy_log_dir
-from tests.rebalances import Group, settle
+from tests.rebalances import NEWEST, Group, settle
 from tests.serving import Served
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ def both(
         yield broker.bootstrap, served.bootstrap
 
 
-def require_same(both: tuple[str, str], play: Callable[[Group], None]) -> None:
+def require_same(
+    both: tuple[str, str], play: Callable[[Group], None], versions: tuple[int, ...] = NEWEST
+) -> None:
     """Play it against both, and compare all that its members were told."""
     told = []
+    name = f"{play.__name__}-{versions[0]}"
     for bootstrap in both:
-        with Group(bootstrap, play.__name__) as group:
+        with Group(bootstrap, name, versions) as group:
             play(group)
             told.append(group.told)
     theirs, ours = told
@@ -185,3 +188,32 @@ def static(group: Group) -> None:
 def test_members_are_told_the_same(both: tuple[str, str], play: Callable[[Group], None]) -> None:
     """Answers in their order, with generations, assignments and errors."""
     require_same(both, play)
+
+
+# Of JoinGroup, SyncGroup, Heartbeat, LeaveGroup and OffsetCommit, as clients of one time have them.
+OLDER = {
+    "of 0.10": (0, 0, 0, 0, 2),
+    "of 2.0": (3, 2, 2, 2, 4),
+    "ids first": (4, 2, 2, 2, 6),
+    "static members": (5, 3, 3, 3, 7),
+    "of 2.4": (6, 4, 4, 4, 8),
+    "protocols told": (7, 5, 4, 4, 8),
+    "reasons told": (8, 5, 4, 5, 8),
+}
+
+
+@pytest.mark.in_turn
+@pytest.mark.share(2)
+@pytest.mark.parametrize(
+    ("play", "versions"),
+    [
+        *((come_and_go, each) for each in OLDER),
+        *((wrong, each) for each in ("of 0.10", "ids first", "protocols told")),
+        *((static, each) for each in ("static members", "of 2.4", "reasons told")),
+    ],
+)
+def test_older_members_are_told_the_same(
+    both: tuple[str, str], play: Callable[[Group], None], versions: str
+) -> None:
+    """One leaves by the one name that it has, or in a list; ids come with the round, or before."""
+    require_same(both, play, OLDER[versions])

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.test_serve_oracle import KEPT
 from tests.drawn import drawn
 from tests.kafka import client, tools
-from tests.kafka.broker import Broker, copy_log_dir
+from tests.kafka.broker import KEPT, Broker, copy_log_dir
 from tests.kafka.coordinator_answers import has_compiler
 from tests.kafka.tools import Tools
 from tests.serve_answers import DAY_MS

@@ -328,3 +328,32 @@ def test_what_is_appended_is_held_against_what_was_there(
     batches, errors = here.read("plain")
     assert errors == [end_offset]
     assert [each.header.base_offset for each in batches[len(before) :]] == [end_offset + 1]
+
+
+@pytest.mark.parametrize("wrong", [5089, 3])
+def test_records_at_a_wrong_offset_are_exported_and_not_served(
+    golden: Callable[[str], Path], eoctl: Eoctl, tmp_path: Path, wrong: int
+) -> None:
+    """A client would take them for others, and go on elsewhere; in a file they stand beside a word."""
+    path = tmp_path / "log-dir" / "plain-0"
+    shutil.copytree(golden("kafka-4.3.1") / "clean" / "plain-0", path)
+    log = path / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    place = next(
+        each for each in starts_in(data) if data[each : each + 8] == (89).to_bytes(8, "big")
+    )
+    data[place : place + 8] = wrong.to_bytes(8, "big")
+    log.write_bytes(data)
+    rows, has_more = exported(eoctl, path, tmp_path / "exported")
+    batches, errors = Here(tmp_path / "log-dir", skips=False).read("plain")
+    work = tmp_path / "work"
+    work.mkdir()
+    given = records(batches, work)
+    moved = [*range(wrong, wrong + 19)]  # 89 to 107 before
+    assert has_more
+    assert rows == sorted(given + moved)
+    assert errors == [*range(89, 108)]
+    assert given == consumed(path, skips=True)[0]
+    skipping = Here(tmp_path / "log-dir", skips=True)
+    assert records(skipping.read("plain")[0], work) == given
+    assert skipping.lost("plain") == [(89, 107)]

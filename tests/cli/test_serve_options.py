@@ -10,9 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from tests import wire
 from tests.kafka import client
@@ -102,6 +104,35 @@ def test_the_preferred_copy_is_served(diverged: Path) -> None:
         (row,) = [line for line in ended.stdout.splitlines() if "div-0" in line]
         assert path in row
         assert (last["highWatermark"], batches[-1].header.last_offset) == (36, 35)
+
+
+def test_topics_that_appear_meanwhile_are_not_served(kafka: Path) -> None:
+    """Whoever lists topics, and then asks for each, asks for those that there are: none comes or goes."""
+    with Served(kafka, "--follow") as served, Wire(served.bootstrap) as connection:
+        before = connection.ask("Metadata", 12, {"topics": None})["topics"]
+        shutil.copytree(kafka / "plain-0", kafka / "appeared-0")
+        for each in before:
+            (again,) = connection.ask("Metadata", 12, {"topics": [{"name": each["name"]}]})[
+                "topics"
+            ]
+            assert again == each
+        assert connection.ask("Metadata", 12, {"topics": None})["topics"] == before
+        asked = {"topics": [{"name": "appeared"}]}
+        assert connection.ask("Metadata", 12, asked)["topics"][0]["errorCode"] == 3
+        found: set[str] = set()
+        settings: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": served.bootstrap, "group.id": "all", "log_level": 0,
+        }  # fmt: skip
+        reader = Consumer(settings)
+        reader.subscribe(["^.*"])
+        deadline_s = time.monotonic() + DEADLINE_S
+        while found != {each["name"] for each in before}:
+            assert time.monotonic() < deadline_s, found
+            reader.poll(0.1)
+            found = {each.topic for each in reader.assignment()}
+        reader.close()
+        ended = served.stop()
+    assert "appeared" not in ended.stdout + ended.stderr
 
 
 def test_metadata_from_elsewhere(clean: Path, tmp_path: Path) -> None:

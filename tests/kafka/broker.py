@@ -82,6 +82,17 @@ DEFAULTS = {
     "num.recovery.threads.per.data.dir": "2",
 }
 
+# Nothing goes by itself while it is looked at.
+KEPT = {
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "36000000",
+    "log.retention.ms": "-1",
+    "log.retention.check.interval.ms": "36000000",
+    "log.cleaner.backoff.ms": "36000000",
+    "producer.id.expiration.ms": "2147483647",
+    "transactional.id.expiration.ms": "2147483647",
+    "offsets.retention.minutes": "2147483647",
+}
+
 
 class BrokerError(Exception):
     """The broker did not do what was asked; the text ends with the tail of its log."""
